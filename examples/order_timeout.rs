@@ -205,12 +205,12 @@ async fn main() -> HandlerResult<()> {
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     println!("listening on http://{}", listener.local_addr()?);
 
-    // After Ctrl-C both finish: the server answers its requests, the runner waits for its handlers.
-    let stop = async || drop(tokio::signal::ctrl_c().await);
-    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(stop());
+    // After Ctrl-C or SIGTERM both finish: the server answers its requests, the runner waits for its
+    // handlers.
+    let server = axum::serve(listener, routes(shop.clone()));
+    let server = server.with_graceful_shutdown(dq::shutdown_signal());
     let server = async { server.await.map_err(BoxError::from) };
-    let ctrl_c = tokio::signal::ctrl_c();
-    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c).await?) };
+    let runner = async { Ok(dq.runner().state(shop).run_until(dq::shutdown_signal()).await?) };
     tokio::try_join!(server, runner)?;
     Ok(dq.close().await?)
 }

@@ -100,19 +100,19 @@ async fn main() -> dq::Result<()> {
         Command::List => list(&dq).await?,
         Command::Remind => {
             println!("waiting for meetings; Ctrl-C to stop");
-            dq.runner().run_until(tokio::signal::ctrl_c()).await?;
+            dq.runner().run_until(dq::shutdown_signal()).await?;
         }
     }
     dq.close().await
 }
 
-/// Lists the pending reminders in due order.
+/// Lists the reminders that run, those that are due, and then the others in due order.
 async fn list(dq: &Dq) -> dq::Result<()> {
     let queue = dq.queue_of::<remind>()?;
     for state in [JobState::Running, JobState::Ready, JobState::Scheduled] {
         let mut after = None;
         loop {
-            let page = queue.browse(state, after, 100).await?;
+            let page = queue.browse(state).after(after).await?;
             for view in page.jobs {
                 let Meeting { name } = view.payload()?;
                 println!("{name}: {state}, due {}", view.job.due);

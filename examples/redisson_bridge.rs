@@ -64,7 +64,7 @@ async fn order_timeout(State(dq): State<Dq>, order: Order) -> HandlerResult {
     println!("order {} was not paid in time", order.id);
     // A job may run twice; because of the key, only the first run schedules feedback.
     let id = order.id;
-    dq.schedule::<ORDER_FEEDBACK>(order).after(3.seconds()).key(id).await?;
+    let _ = dq.schedule::<ORDER_FEEDBACK>(order).after(3.seconds()).key(id).await?;
     Ok(Outcome::Done)
 }
 
@@ -82,6 +82,6 @@ async fn main() -> dq::Result<()> {
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 
     println!("waiting for orders in ORDER_TIMEOUT; Ctrl-C to stop");
-    dq.runner().run_until(tokio::signal::ctrl_c()).await?;
+    dq.runner().run_until(dq::shutdown_signal()).await?;
     dq.close().await
 }

@@ -21,9 +21,11 @@
 //! # #[tokio::main]
 //! # async fn main() -> dq::Result<()> {
 //! let dq = Dq::connect("memory:").await?; // or "sqlite://jobs.db"
-//! dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 }).after(15.minutes()).key(1001).await?;
+//! let order = UnpaidOrder { id: 1001 };
+//! let scheduled = dq.schedule::<order_timeout>(order).after(15.minutes()).key(1001).await?;
+//! println!("due at {}", scheduled.due());
 //!
-//! let shutdown = async {}; // in a program: tokio::signal::ctrl_c()
+//! let shutdown = async {}; // in a program: dq::shutdown_signal()
 //! dq.runner().run_until(shutdown).await?;
 //! # Ok(())
 //! # }
@@ -37,7 +39,8 @@
 //! # Schedule
 //!
 //! [`Dq::schedule`] takes the name of a handler function, which determines the queue, and a payload
-//! of the type that the handler takes. The result is a builder; `.await` stores the job.
+//! of the type that the handler takes. The result is a builder; `.await` stores the job and returns
+//! a [`Scheduled`].
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -46,9 +49,11 @@
 //! # #[tokio::main]
 //! # async fn main() -> dq::Result<()> {
 //! # let dq = Dq::connect("memory:").await?;
-//! dq.schedule::<send_mail>("bob".to_owned()).await?; // due at once
-//! dq.schedule::<send_mail>("bob".to_owned()).after(2.hours()).await?; // a delay
-//! dq.schedule::<send_mail>("bob".to_owned()).at(Timestamp::from_millis(1_900_000_000_000)).await?;
+//! let bob = "bob".to_owned();
+//! let _ = dq.schedule::<send_mail>(bob.clone()).await?; // due at once
+//! let _ = dq.schedule::<send_mail>(bob.clone()).after(2.hours()).await?; // a delay
+//! let time = Timestamp::from_millis(1_900_000_000_000);
+//! let _ = dq.schedule::<send_mail>(bob).at(time).await?;
 //!
 //! let names = ["ann", "bob", "eve"].map(str::to_owned);
 //! dq.schedule_many(names.map(|to| dq.schedule::<send_mail>(to).after(1.minutes()))).await?;
@@ -77,12 +82,14 @@
 //!
 //! assert!(matches!(job("first").await?, Scheduled::Created(_)));
 //! assert!(matches!(job("second").await?, Scheduled::Kept(_))); // the first one stays
-//! job("third").on_conflict(OnConflict::Replace).await?; // its delay starts now
+//! let third = job("third").on_conflict(OnConflict::Replace).await?; // its delay starts now
+//! assert!(matches!(third, Scheduled::Replaced(_)));
 //!
 //! let view = dq.get::<reminder>(17).await?.expect("it waits");
 //! assert_eq!(view.payload::<String>()?, "third");
 //!
-//! dq.reschedule::<reminder>(17, 2.hours()).await?;
+//! let moved = dq.reschedule::<reminder>(17, 2.hours()).await?;
+//! assert!(matches!(moved, Rescheduled::Moved(_)));
 //! assert_eq!(dq.cancel::<reminder>(17).await?, Cancelled::Cancelled); // it will never start
 //! # Ok(())
 //! # }
@@ -130,6 +137,7 @@
 //! | `()`, [`Outcome::Done`] | the job is done and leaves the store |
 //! | [`Outcome::skip("why")`](Outcome::skip) | there was nothing to do; counted as skipped |
 //! | [`Outcome::snooze(1.minutes())`](Outcome::snooze) | run again then; uses no attempt |
+//! | [`Outcome::again(1.days(), &payload)?`](Outcome::again) | the next step of the same job: run again then, with this payload |
 //! | [`Outcome::dead("why")`](Outcome::dead) | keep the job as dead; no retry |
 //! | any error, a panic, a timeout | retry after the backoff; dead after the last attempt |
 //!
@@ -139,8 +147,9 @@
 //! # Run
 //!
 //! [`Dq::runner`] serves the queues of all `#[delay_handler]` functions in linked crates.
-//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers
-//! finish within the grace period. Run it beside a web server, or in as many processes as you like.
+//! [`RunnerBuilder::run_until`] runs until its argument completes, such as [`shutdown_signal`], then
+//! lets running handlers finish within the grace period. Run it beside a web server, or in as many
+//! processes as you like.
 //!
 //! A crate that is never named in the program is not linked, so its handlers are not found: write
 //! `use my_handlers as _;`. [`RunnerBuilder::only`] serves some of the queues.
@@ -155,10 +164,10 @@
 //! for stats in dq.stats().await? {
 //!     let queue = dq.queue(&stats.queue)?;
 //!     println!("{}: {} scheduled, {} dead", queue.name(), stats.scheduled, stats.dead);
-//!     for view in queue.browse(JobState::Dead, None, 100).await?.jobs {
+//!     for view in queue.browse(JobState::Dead).await?.jobs {
 //!         println!("  {} {:?}", view.job.id, view.payload::<serde_json::Value>());
 //!     }
-//!     queue.replay_all().await?; // also: remove, pause, resume, purge
+//!     queue.replay_all().await?; // also: remove, cancel_where, pause, resume, purge
 //! }
 //! for finding in dq.check().await {
 //!     println!("{finding}"); // such as a server setting that loses jobs
@@ -166,6 +175,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`Dq::runners`] lists the runners with their load, [`QueueHandle::forecast`] counts jobs by due
+//! time, and a [`Filter`] selects the jobs of a [listing](QueueHandle::browse) or of a
+//! [change of many](Bulk). The store remembers ended jobs for a while (the Redis backends do if they
+//! are configured to): [`Dq::get`] and `browse(JobState::Ended)` return them.
+//! [`Dq::backend_as`] gives the store as its own type.
 //!
 //! # Test
 //!
@@ -183,7 +198,7 @@
 //! # #[tokio::main]
 //! # async fn main() -> dq::Result<()> {
 //! let kit = TestKit::new().await?;
-//! kit.dq().schedule::<order_timeout>(1001).after(15.minutes()).await?;
+//! let _ = kit.dq().schedule::<order_timeout>(1001).after(15.minutes()).await?;
 //! assert!(kit.advance(14.minutes()).await.is_empty());
 //! assert_eq!(kit.advance(1.minutes()).await[0].outcome(), "done");
 //! # Ok(())
@@ -249,7 +264,7 @@
 //! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
 //! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
 //!
-//! `sqlite` builds SQLite from source; `sqlite-system` uses the one that is linked already. The
+//! `sqlite` builds SQLite from source; `sqlite-system` links the one that is installed. The
 //! module [`backend`] has what a crate with another store needs.
 
 pub mod prelude;
@@ -257,25 +272,37 @@ pub mod prelude;
 // The client, and the results of its calls.
 #[doc(inline)]
 pub use dq_core::{
-    Cancelled, Cursor, Dq, DqBuilder, Finding, ImportReport, ImportSource, IntoDue, IntoKey,
-    IntoTarget, IntoTimestamp, Page, QueueHandle, QueueStats, Receipt, Rescheduled, Schedule,
-    ScheduleMany, Scheduled, Severity, Totals, import,
+    Browse, Bulk, Cancelled, Cursor, Dq, DqBuilder, Filter, Finding, ForecastMinute, ImportPreview,
+    ImportReport, ImportSource, IntoDue, IntoKey, IntoTarget, IntoTimestamp, LatenessCause,
+    LatenessCounts, LatenessObjective, LatenessStatus, Order, Page, Progress, QueueForecast,
+    QueueHandle, QueueSimulation, QueueStats, Receipt, RegisteredRunner, Rescheduled, Schedule,
+    ScheduleMany, Scheduled, Severity, Simulation, SimulationReport, Totals, UnreadableInfo,
+    import,
 };
+// Recurring jobs.
+#[doc(inline)]
+pub use dq_core::{CatchUp, Overlap, Recurring, RecurringView, ScheduleSpec};
 // Jobs and queues.
 #[doc(inline)]
 pub use dq_core::{
-    Backoff, DeadKind, DeadReason, Due, DurationExt, Headers, Job, JobId, JobKey, JobRef, JobState,
-    JobView, Limits, NewJob, OnConflict, Queue, QueueCode, QueueName, Target, Timestamp, queue,
+    Backoff, DeadKind, DeadReason, Due, DurationExt, Ended, Ending, Headers, HistoryLimit,
+    HistoryLimits, Job, JobId, JobKey, JobRef, JobState, JobView, Limits, NewJob, OnConflict,
+    OnRunning, Queue, QueueCode, QueueName, Target, Timestamp, queue,
 };
 // Handlers.
 #[doc(inline)]
 pub use dq_core::{
-    DelayHandler, FromJob, HandlerFn, HandlerResult, IntoOutcome, JobContext, JobError, JobResult,
-    Middleware, Next, Outcome, Payload, RawPayload, Requirements, SharedState, State, async_trait,
+    DelayHandler, FromJob, Guard, HandlerFn, HandlerResult, IntoGuard, IntoOutcome, JobContext,
+    JobError, JobResult, Middleware, Next, Outcome, Payload, RawHandler, RawPayload, Requirements,
+    SharedState, State, async_trait,
 };
-// The runner and its events.
+// The runner and its events, and messages that become jobs.
 #[doc(inline)]
-pub use dq_core::{Event, FencingToken, Lease, Observer, Runner, RunnerBuilder, Settled, Verdict};
+pub use dq_core::{
+    Event, FencingToken, Histogram, HistogramBucket, Ingress, Lease, Observer, PendingQueue,
+    PendingReport, PendingVersion, RunDueReport, Runner, RunnerBuilder, RunnerInfo, RunnerQueue,
+    Settled, Verdict, shutdown_signal,
+};
 // Errors.
 #[doc(inline)]
 pub use dq_core::{BoxError, Error, ErrorKind, Result};
@@ -301,8 +328,8 @@ pub use dq_core::{__private, Registration, Registry, RunContext, StateMap};
 pub mod config {
     #[doc(inline)]
     pub use dq_core::config::{
-        BackoffSettings, Config, Environment, LimitSettings, QueueSettings, RunnerSettings, Secret,
-        duration,
+        BackoffSettings, Config, Environment, LateAction, LatePolicy, LimitSettings, QueueSettings,
+        RunnerSettings, ScheduleSettings, Secret, ServeSettings, TokenSettings, duration,
     };
 }
 

@@ -3,7 +3,7 @@
 pub use dq_core::config::QueueSettings;
 pub use dq_core::{
     Cancelled, DelayHandler, Dq, DurationExt, FromJob, HandlerResult, JobContext, JobId, JobState,
-    JobView, OnConflict, Outcome, Queue, QueueCode, RawPayload, Rescheduled, Scheduled, State,
-    Timestamp, queue,
+    JobView, OnConflict, OnRunning, Outcome, Queue, QueueCode, RawPayload, Rescheduled, Scheduled,
+    State, Timestamp, queue,
 };
 pub use dq_macros::{QueueCode, delay_handler};

@@ -77,7 +77,7 @@ async fn run_one(dq: &Dq, runner: RunnerBuilder) {
 #[tokio::test]
 async fn a_function_is_cancelled_at_its_timeout_and_its_result_counts() {
     let dq = Dq::connect("memory:").await.unwrap();
-    dq.schedule::<grind>(()).await.unwrap();
+    let _ = dq.schedule::<grind>(()).await.unwrap();
     let runs = Runs::default();
     run_one(&dq, dq.runner().state(runs.clone())).await;
     assert_eq!(runs.highest.load(Ordering::SeqCst), 1, "no retry runs concurrently");
@@ -86,7 +86,7 @@ async fn a_function_is_cancelled_at_its_timeout_and_its_result_counts() {
 #[tokio::test]
 async fn an_object_is_cancelled_at_its_timeout_and_its_result_counts() {
     let dq = Dq::connect("memory:").await.unwrap();
-    dq.schedule::<GRINDER>(()).await.unwrap();
+    let _ = dq.schedule::<GRINDER>(()).await.unwrap();
     let runs = Runs::default();
     run_one(&dq, dq.runner().without_linked_handlers().handler(Grinder(runs.clone()))).await;
     assert_eq!(runs.highest.load(Ordering::SeqCst), 1, "no retry runs concurrently");

@@ -87,6 +87,61 @@ fn variables_override_the_file_and_set_other_keys() {
 }
 
 #[test]
+fn the_history_of_a_queue_is_a_table_or_zero_in_files_and_variables() {
+    let history = |text: &str| format!("[backend]\ntype = \"memory\"\n{text}");
+    let file = history("[defaults]\nhistory = { max = 7, age = \"2h\" }");
+    let output = read_in_process(&file, &[]);
+    assert!(output.contains("max: 7,") && output.contains("age: 7200s"), "{output}");
+    let output = read_in_process(&file, &[("DQ_QUEUES__X__HISTORY__MAX", "5")]);
+    assert!(output.contains("max: 5,") && output.contains("age: 86400s"), "{output}");
+    let output = read_in_process(&file, &[("DQ_DEFAULTS__HISTORY__AGE", "1m")]);
+    assert!(output.contains("max: 7,") && output.contains("age: 60s"), "{output}");
+    let output = read_in_process(&file, &[("DQ_QUEUES__X__HISTORY", "0")]);
+    assert!(output.contains("max: 0,") && output.contains("age: 0ns"), "{output}");
+    for (variable, value) in [
+        ("DQ_QUEUES__X__HISTORY", "5"),
+        ("DQ_QUEUES__X__HISTORY", "many"),
+        ("DQ_QUEUES__X__HISTORY__MAX", "-1"),
+        ("DQ_QUEUES__X__HISTORY__AGE", "soon"),
+        ("DQ_QUEUES__X__HISTORY__MAXIMUM", "5"),
+    ] {
+        let output = read_in_process(&file, &[(variable, value)]);
+        for needle in ["refused", variable, "max = 1000"] {
+            assert!(output.contains(needle), "{variable}={value}, {needle}: {output}");
+        }
+    }
+}
+
+#[test]
+fn a_lateness_objective_is_read_and_a_mistake_names_the_file_and_the_remedy() {
+    let file = |objective: &str| {
+        format!("[backend]\ntype = \"memory\"\n[queues.ORDER_TIMEOUT]\nlateness = {objective}")
+    };
+    let output = read_in_process(&file("\"99.5% < 2m\""), &[]);
+    assert!(output.contains("share: 99500") && output.contains("within: 120s"), "{output}");
+    for mistake in ["\"99 < 2m\"", "\"99% < soon\"", "\"101% < 1s\"", "99"] {
+        let output = read_in_process(&file(mistake), &[]);
+        for needle in ["refused", "config", "dq.toml", "ORDER_TIMEOUT"] {
+            assert!(output.contains(needle), "{mistake}, {needle}: {output}");
+        }
+    }
+    let output = read_in_process(&file("\"99 < 2m\""), &[]);
+    assert!(output.contains("write a share of the jobs and a time"), "{output}");
+    let variable = ("DQ_QUEUES__X__LATENESS", "90% < 1s");
+    assert!(read_in_process(&file("\"99% < 2m\""), &[variable]).contains("share: 90000"));
+}
+
+#[tokio::test]
+async fn a_store_is_found_as_its_own_type_behind_its_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("jobs.db").display());
+    let dq = Dq::connect(&url).await.unwrap();
+    assert!(dq.backend_as::<dq::sqlite::SqliteBackend>().is_some());
+    assert!(dq.backend_as::<dq::MemoryBackend>().is_none());
+    dq.close().await.unwrap();
+}
+
+#[test]
 fn a_misspelt_variable_is_refused_like_a_key_of_the_file() {
     let data = ("DQ_DATA", "/tmp");
     let output = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
@@ -374,4 +429,36 @@ fn passwords_are_passed_unchanged() {
         let output = read_in_process(file, &given(password));
         assert!(output.contains(&format!("Some({password:?})")), "{password}: {output}");
     }
+}
+
+/// A misspelt path of a drained store must not make an empty store, while the jobs of the old one
+/// wait for ever.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_drained_sqlite_store_must_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let connect = async |file: &str| {
+        let path = dir.path().join(file);
+        let drained = format!("type = \"sqlite\"\npath = {:?}", path.display().to_string());
+        let config = format!("[backend]\ntype = \"memory\"\n[[drain]]\n{drained}");
+        Dq::builder().config(Config::from_toml(&config).unwrap()).connect().await
+    };
+    let refused = async |file: &str| {
+        let error = connect(file).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.message().contains(file), "{error}");
+        assert!(
+            error.remedy_text().is_some_and(|remedy| remedy.contains("must exist already")),
+            "{error}"
+        );
+    };
+    let url = format!("sqlite://{}", dir.path().join("old.db").display());
+    Dq::connect(&url).await.unwrap().close().await.unwrap();
+    refused("odl.db").await;
+    assert!(!dir.path().join("odl.db").exists());
+    // A file without the tables, such as an application's database, is not changed either.
+    std::fs::write(dir.path().join("empty.db"), "").unwrap();
+    refused("empty.db").await;
+    assert_eq!(std::fs::metadata(dir.path().join("empty.db")).unwrap().len(), 0);
+    connect("old.db").await.unwrap().close().await.unwrap();
 }

@@ -87,7 +87,7 @@ async fn scheduled_in(store: &str) -> Vec<String> {
     let config = Config::from_toml(&format!("[backend]\n{store}")).unwrap();
     let dq = Dq::builder().config(config).connect().await.unwrap();
     let queue = dq.queue_of::<deliver>().unwrap();
-    let page = queue.browse(dq::JobState::Scheduled, None, 100).await.unwrap();
+    let page = queue.browse(dq::JobState::Scheduled).await.unwrap();
     let key = |view: dq::JobView| view.job.key.map_or_else(String::new, |key| key.to_string());
     let mut keys: Vec<String> = page.jobs.into_iter().map(key).collect();
     let stored = queue.stats().await.unwrap().stored();

@@ -110,7 +110,7 @@ fn linked_handlers_are_found_by_their_codes() {
 fn a_handler_has_its_name_and_source_location() {
     assert_eq!(order_timeout::NAME, "macros::order_timeout");
     assert_eq!(order_timeout::LOCATION, format!("tests/macros.rs:{ORDER_TIMEOUT_LINE}"));
-    let handler = Registration::of::<order_timeout>().handler().unwrap();
+    let handler = Registration::of::<order_timeout>().handlers().unwrap().remove(0);
     assert_eq!(
         format!("{handler:?}"),
         format!("ORDER_TIMEOUT → macros::order_timeout (tests/macros.rs:{ORDER_TIMEOUT_LINE})")

@@ -42,7 +42,7 @@ async fn a_runner_is_not_built() {
 fn the_same_handler_may_be_added_twice() {
     let mut registry = Registry::default();
     for _ in 0..2 {
-        registry.insert(Registration::of::<first>().handler().unwrap()).unwrap();
+        registry.insert(Registration::of::<first>().handlers().unwrap().remove(0)).unwrap();
     }
     assert_eq!(registry.len(), 1);
 }

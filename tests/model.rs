@@ -28,8 +28,7 @@ fn compare(steps: &[Step]) -> TrialResult {
         // Relaxed durability is faster; the test compares answers only.
         let file = directory.path().join("jobs.db");
         let url = format!("sqlite://{}?durability=relaxed", file.display());
-        let environment =
-            Environment { clock: shared_clock.clone(), entropy: Arc::new(Entropy::seeded(1)) };
+        let environment = Environment::new(shared_clock.clone(), Arc::new(Entropy::seeded(1)));
         let sqlite = backend_from_url(&url)?.connect(&environment).await?;
         let memory = Arc::new(MemoryBackend::new(shared_clock));
         model::check(memory, sqlite, clock, steps).await

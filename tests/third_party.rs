@@ -1,6 +1,7 @@
 //! A backend from a crate that `dq` does not know, selected by name and by URL like the others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dq::backend::{
     Backend, BackendConfig, ConnectUrl, Environment, MemoryBackend, Secret, async_trait,
@@ -9,6 +10,9 @@ use dq::backend::{
 use dq::config::Config;
 use dq::prelude::*;
 use serde::Deserialize;
+
+/// Number of stores that were opened.
+static CONNECTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Settings of a store in a cloud; the test opens a memory store in its place.
 #[derive(Debug, Deserialize)]
@@ -23,6 +27,7 @@ struct CloudConfig {
 impl BackendConfig for CloudConfig {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
         assert_eq!((self.region.as_str(), self.token.expose()), ("eu", "hunter2"));
+        CONNECTED.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(MemoryBackend::new(environment.clock.clone())))
     }
 }
@@ -47,6 +52,7 @@ async fn a_third_party_backend_is_selected_by_name_by_url_and_as_a_drain() {
     assert!(!format!("{config:?}").contains("hunter2"), "`Debug` does not show secrets");
     let dq = Dq::builder().config(config).connect().await.unwrap();
     assert!(dq.stats().await.unwrap().is_empty());
+    assert_eq!(CONNECTED.load(Ordering::Relaxed), 2, "the store and the drain");
     Dq::connect("cloud://eu?token=hunter2").await.unwrap();
 }
 

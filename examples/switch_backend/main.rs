@@ -58,7 +58,7 @@ async fn main() -> dq::Result<()> {
             tokio::time::sleep(50.millis()).await;
         }
     };
-    let stop = async { tokio::select!(() = finished => {}, _ = tokio::signal::ctrl_c() => {}) };
+    let stop = async { tokio::select!(() = finished => {}, () = dq::shutdown_signal() => {}) };
     dq.runner().run_until(stop).await?;
     println!("{} left for the next start", queue.stats().await?.live());
     dq.close().await

@@ -1,5 +1,7 @@
-//! The behaviour suite on every backend of this workspace, opened by URL as applications do.
+//! The behaviour suite on every backend of this workspace, opened by URL as applications do, except
+//! for sharded queues and light processes.
 
+mod light;
 mod sharded;
 
 use std::process::ExitCode;
@@ -9,6 +11,7 @@ use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
+use light::Light;
 use sharded::Sharded;
 
 // Links the backends, so that they register themselves.
@@ -28,17 +31,18 @@ fn main() -> ExitCode {
         ("redis/cluster", real_clock(|| with_long_timeout(cluster_url(), ""))),
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
-        ("redisson", real_clock(|| redisson_url(""))),
-        ("redisson/exact", real_clock(|| redisson_url("&java_visibility=exact"))),
+        ("redisson", real_clock(|| redisson_url(1, ""))),
+        ("redisson/exact", real_clock(|| redisson_url(2, "&java_visibility=exact"))),
         (
             "redisson/legacy",
-            real_clock(|| redisson_url("&format=legacy&java_visibility=approximate")),
+            real_clock(|| redisson_url(3, "&format=legacy&java_visibility=approximate")),
         ),
         ("redisson/cluster", real_clock(redisson_cluster_url)),
         ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
         // A server without notifications: the backend then works like `redis`.
-        ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), "&prefix=expiry"))),
-        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), ""))),
+        ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
+        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), "&replica=eager"))),
+        ("rabbitmq/light", Box::new(Light)),
     ])
 }
 
@@ -67,9 +71,11 @@ fn notifying_redis() -> &'static Redis {
     NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
-/// The URL of the shared Redis server for the Redisson backend.
-fn redisson_url(options: &str) -> StoreUrl {
-    with_long_timeout(&shared_redis().url().replacen("redis://", "redisson://", 1), options)
+/// The URL of a database of the shared Redis server for the Redisson backend. A database of its own for
+/// each format: runners of all trials share the queue of recurring schedules.
+fn redisson_url(database: u8, options: &str) -> StoreUrl {
+    let address = shared_redis().address();
+    with_long_timeout(&format!("redisson://{address}/{database}"), options)
 }
 
 /// The URL of the shared cluster for the Redisson backend.

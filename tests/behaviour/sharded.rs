@@ -7,12 +7,13 @@ use dq::async_trait;
 use dq::backend::Backend;
 use dq::config::Environment;
 use dq::redis::{RedisBackend, RedisConfig};
-use dq::{Entropy, QueueName, Result, SystemClock};
+use dq::{QueueName, Result};
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
 /// A store whose queues all have this many shards.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharded {
+    /// Names the same server at each call: each opening of a trial's store calls it.
     url: fn() -> String,
     shards: u16,
 }
@@ -32,16 +33,14 @@ impl BackendUnderTest for Sharded {
 
 #[async_trait]
 impl StoreUnderTest for Sharded {
-    async fn open(&self) -> Result<Arc<dyn Backend>> {
+    async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         let mut config = RedisConfig::new((self.url)());
         config.prefix = "sharded".to_owned();
         // Longer than any call takes on a busy machine.
         config.response_timeout = Duration::from_secs(60);
         // `*` stands for every queue.
         config.shards.insert(QueueName::new("*")?, self.shards);
-        let entropy = Arc::new(Entropy::from_os());
-        let environment = Environment { clock: Arc::new(SystemClock), entropy };
-        Ok(Arc::new(RedisBackend::connect(&config, &environment).await?))
+        Ok(Arc::new(RedisBackend::connect(&config, environment).await?))
     }
 
     fn clock(&self) -> StoreClock {

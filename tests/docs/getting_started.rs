@@ -20,9 +20,10 @@ mod first {
         let dq = Dq::connect("sqlite://jobs.db").await?;
 
         let mail = Welcome { email: "ada@example.com".to_owned() };
-        dq.schedule::<welcome_mail>(mail).after(10.seconds()).await?;
+        let scheduled = dq.schedule::<welcome_mail>(mail).after(10.seconds()).await?;
+        println!("the mail goes out at {}", scheduled.due());
 
-        dq.runner().run_until(tokio::signal::ctrl_c()).await
+        dq.runner().run_until(dq::shutdown_signal()).await
     }
 }
 
@@ -37,32 +38,21 @@ mod producer {
     dq::queue!(WELCOME_MAIL: Welcome);
 
     async fn on_sign_up(dq: &Dq, email: String) -> dq::Result<()> {
-        dq.schedule::<WELCOME_MAIL>(Welcome { email }).after(1.hours()).await?;
+        let _ = dq.schedule::<WELCOME_MAIL>(Welcome { email }).after(1.hours()).await?;
         Ok(())
     }
 }
 
 mod web {
-    use std::error::Error;
-
     use dq::prelude::*;
 
-    async fn serve(dq: Dq, listener: tokio::net::TcpListener) -> Result<(), Box<dyn Error>> {
-        let (stop, stopped) = tokio::sync::watch::channel(());
-        let wait = |mut stopped: tokio::sync::watch::Receiver<()>| async move {
-            stopped.changed().await.ok();
-        };
-        let app = axum::Router::new().with_state(dq.clone());
-        let server = axum::serve(listener, app).with_graceful_shutdown(wait(stopped.clone()));
+    async fn serve(dq: Dq, listener: tokio::net::TcpListener) -> Result<(), dq::BoxError> {
         let runner = dq.runner().build()?; // fails here if a handler lacks its state
-        let runner = runner.run_until(wait(stopped));
-
-        tokio::spawn(async move {
-            tokio::signal::ctrl_c().await.ok();
-            stop.send(()).ok();
-        });
-        let (server, runner) = tokio::join!(server, runner);
-        server?;
-        Ok(runner?)
+        let app = axum::Router::new().with_state(dq);
+        let server = axum::serve(listener, app).with_graceful_shutdown(dq::shutdown_signal());
+        let server = async { server.await.map_err(dq::BoxError::from) };
+        let runner = async { Ok(runner.run_until(dq::shutdown_signal()).await?) };
+        tokio::try_join!(server, runner)?; // if one fails, so does the program
+        Ok(())
     }
 }

@@ -25,6 +25,106 @@ mod arguments {
     }
 }
 
+mod extractors {
+    use dq::prelude::*;
+    use dq_testkit::TestKit;
+
+    struct Tenant(String);
+
+    impl FromJob for Tenant {
+        async fn from_job(ctx: &JobContext) -> Result<Self, dq::BoxError> {
+            Ok(Tenant(ctx.headers().get("tenant").ok_or("no tenant header")?.to_owned()))
+        }
+    }
+
+    #[delay_handler("SEND_REPORT")]
+    async fn send_report(Tenant(tenant): Tenant, report: u64) {
+        println!("report {report} goes to {tenant}");
+    }
+
+    #[tokio::test]
+    async fn an_extractor_that_fails_costs_an_attempt() -> dq::Result<()> {
+        let kit = TestKit::new().await?;
+        let job = kit.dq().schedule::<send_report>(1).header("tenant", "acme");
+        assert!(job.await?.is_stored());
+        assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
+        let job = kit.dq().schedule::<send_report>(2).max_attempts(1);
+        assert!(job.await?.is_stored());
+        assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "dead");
+        Ok(())
+    }
+}
+
+mod steps {
+    use std::sync::{Arc, Mutex};
+
+    use dq::prelude::*;
+    use dq_testkit::TestKit;
+
+    #[derive(Clone, Default)]
+    struct Shop {
+        letters: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl Shop {
+        async fn is_paid(&self, _invoice: u64) -> Result<bool, std::io::Error> {
+            Ok(false)
+        }
+
+        async fn send_reminder(&self, _invoice: u64) -> Result<(), std::io::Error> {
+            self.letters.lock().unwrap().push("reminder");
+            Ok(())
+        }
+
+        async fn hand_over_to_collection(&self, _invoice: u64) -> Result<(), std::io::Error> {
+            self.letters.lock().unwrap().push("collection");
+            Ok(())
+        }
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Invoice {
+        number: u64,
+        reminders: u32,
+    }
+
+    #[delay_handler("UNPAID_INVOICE")]
+    async fn unpaid_invoice(State(shop): State<Shop>, invoice: Invoice) -> HandlerResult {
+        if shop.is_paid(invoice.number).await? {
+            return Ok(Outcome::skip("it is paid"));
+        }
+        if invoice.reminders == 3 {
+            shop.hand_over_to_collection(invoice.number).await?;
+            return Ok(Outcome::Done);
+        }
+        shop.send_reminder(invoice.number).await?;
+        let next = Invoice { reminders: invoice.reminders + 1, ..invoice };
+        Ok(Outcome::again(7.days(), &next)?)
+    }
+
+    #[tokio::test]
+    async fn reminders_are_sent_every_week_until_the_chain_is_cancelled() -> dq::Result<()> {
+        for (weeks, outcomes) in
+            [(2, &["again", "again"][..]), (9, &["again", "again", "again", "done"])]
+        {
+            let shop = Shop::default();
+            let kit = TestKit::with(|runner| runner.state(shop.clone())).await?;
+            let invoice = Invoice { number: 17, reminders: 0 };
+            let job = kit.dq().schedule::<unpaid_invoice>(invoice).after(7.days());
+            assert!(job.key("invoice-17").await?.is_stored());
+            let ran = kit.advance((weeks * 7).days()).await;
+            let words: Vec<_> = ran.iter().map(|run| run.outcome()).collect();
+            assert_eq!(words, outcomes);
+            assert_eq!(shop.letters.lock().unwrap().len(), outcomes.len());
+            let cancelled = kit.dq().cancel::<unpaid_invoice>("invoice-17").await?;
+            let ends = if weeks == 2 { Cancelled::Cancelled } else { Cancelled::NotFound };
+            assert_eq!(cancelled, ends, "the chain keeps its key");
+            assert!(kit.advance(70.days()).await.is_empty());
+        }
+        Ok(())
+    }
+}
+
 mod retries {
     use dq::prelude::*;
 
@@ -152,5 +252,13 @@ mod middleware {
             println!("{} starts", job.queue());
             next.run(job).await
         }
+    }
+
+    fn with_alerts(dq: &Dq) -> dq::RunnerBuilder {
+        dq.runner().middleware(Announce).observer(|event: &dq::Event<'_>| {
+            if let dq::Event::Dead { job, reason } = event {
+                eprintln!("job {} of {} is dead: {reason}", job.id, job.queue);
+            }
+        })
     }
 }

@@ -8,10 +8,17 @@
 #![allow(dead_code, unreachable_pub)]
 
 mod configuration;
+mod dashboard;
+mod forwarding;
 mod getting_started;
 mod handlers;
+mod ingress;
+mod metrics;
 mod migrating;
+mod operating;
+mod policies;
 mod readme;
+mod recurring;
 mod redis;
 mod redisson;
 mod scheduling;
@@ -24,12 +31,21 @@ use std::path::Path;
 use dq::config::Config;
 
 /// A page, and the source that its code blocks must be part of.
-const PAGES: [(&str, &str, &str); 15] = [
+const PAGES: [(&str, &str, &str); 24] = [
     ("README.md", include_str!("../../README.md"), include_str!("readme.rs")),
     ("README.zh-CN.md", include_str!("../../README.zh-CN.md"), include_str!("readme.rs")),
     page!("getting-started.md", "getting_started.rs"),
     page!("handlers.md", "handlers.rs"),
+    page!("policies.md", "policies.rs"),
     page!("scheduling.md", "scheduling.rs"),
+    page!("recurring.md", "recurring.rs"),
+    page!("operating.md", "operating.rs"),
+    page!("dashboard.md", "dashboard.rs"),
+    page!("http-api.md"),
+    page!("cli.md"),
+    page!("metrics.md", "metrics.rs"),
+    page!("forwarding.md", "forwarding.rs"),
+    page!("ingress.md", "ingress.rs"),
     page!("configuration.md", "configuration.rs"),
     page!("testing.md", "testing.rs"),
     page!("reliability.md"),

@@ -6,7 +6,7 @@ use dq::prelude::*;
 async fn close_unpaid_order(_order: u64) {}
 
 async fn on_order_placed(dq: &Dq, order: u64) -> dq::Result<()> {
-    dq.schedule::<close_unpaid_order>(order).after(15.minutes()).key(order).await?;
+    let _ = dq.schedule::<close_unpaid_order>(order).after(15.minutes()).key(order).await?;
     Ok(())
 }
 

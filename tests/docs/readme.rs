@@ -19,15 +19,21 @@ mod first {
     async fn main() -> dq::Result<()> {
         let dq = Dq::connect("sqlite://jobs.db").await?;
 
-        dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })
+        let scheduled = dq
+            .schedule::<order_timeout>(UnpaidOrder { id: 1001 })
             .after(15.minutes())
             .key("order-1001")
             .await?;
-        dq.cancel::<order_timeout>("order-1001").await?;
+        println!("due at {}", scheduled.due());
 
-        dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
+        let cancelled = dq.cancel::<order_timeout>("order-1001").await?;
+        assert_eq!(cancelled, Cancelled::Cancelled);
 
-        dq.runner().run_until(tokio::signal::ctrl_c()).await
+        let soon =
+            dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
+        println!("order 1002 is due at {}", soon.due());
+
+        dq.runner().run_until(dq::shutdown_signal()).await
     }
 }
 
@@ -38,7 +44,7 @@ mod handler {
     use super::first::UnpaidOrder;
 
     #[derive(Clone)]
-    pub(super) struct Db;
+    struct Db;
 
     struct Order {
         paid: bool,
@@ -46,10 +52,6 @@ mod handler {
     }
 
     impl Db {
-        pub(super) fn in_memory() -> Self {
-            Self
-        }
-
         async fn order(&self, id: u64) -> Result<Order, std::io::Error> {
             Ok(Order { paid: id == 1, in_checkout: id == 2 })
         }
@@ -77,25 +79,14 @@ mod handler {
     }
 }
 
-mod testing {
+mod dashboard {
     use dq::prelude::*;
-    use dq_testkit::TestKit;
+    use dq_ops::{Actor, Ops, Role};
+    use dq_web::Auth;
 
-    use super::first::{UnpaidOrder, order_timeout};
-    use super::handler::Db;
-
-    #[tokio::test]
-    async fn an_unpaid_order_is_cancelled_after_15_minutes() -> dq::Result<()> {
-        let kit = TestKit::with(|runner| runner.state(Db::in_memory())).await?;
-        kit.dq()
-            .schedule::<order_timeout>(UnpaidOrder { id: 1 })
-            .after(15.minutes())
-            .key("o-1")
-            .await?;
-
-        kit.assert_scheduled::<order_timeout>("o-1", 15.minutes()).await;
-        let ran = kit.advance(30.minutes()).await;
-        assert_eq!(ran[0].outcome(), "done");
-        Ok(())
+    fn mount(dq: Dq, token: String) -> dq::Result<axum::Router> {
+        let auth = Auth::token(Actor::new("ops", Role::Admin), token)?;
+        let app = axum::Router::new().nest_service("/ops/dq", dq_web::router(Ops::new(dq), auth));
+        Ok(app)
     }
 }

@@ -19,12 +19,13 @@ struct Progress {
 dq::queue!(remind: Meeting = "REMIND");
 dq::queue!(follow_up: Meeting = "FOLLOW_UP");
 dq::queue!(progress: Progress = "PROGRESS");
+dq::queue!(update_index: u64 = "UPDATE_INDEX");
 
-async fn plan(dq: &Dq, meeting: Meeting) -> dq::Result<()> {
+async fn plan(dq: &Dq, meeting: Meeting) -> dq::Result<Timestamp> {
     let ten_minutes_before = meeting.start - 10.minutes();
-    dq.schedule::<remind>(meeting.clone()).at(ten_minutes_before).await?;
-    dq.schedule::<follow_up>(meeting).after(2.days()).await?;
-    Ok(())
+    let reminder = dq.schedule::<remind>(meeting.clone()).at(ten_minutes_before).await?;
+    let _ = dq.schedule::<follow_up>(meeting).after(2.days()).await?;
+    Ok(reminder.due())
 }
 
 async fn plan_all(dq: &Dq, meetings: Vec<Meeting>) -> dq::Result<usize> {
@@ -38,15 +39,18 @@ async fn plan_all(dq: &Dq, meetings: Vec<Meeting>) -> dq::Result<usize> {
 async fn meeting_changed(dq: &Dq, meeting: &Meeting) -> dq::Result<()> {
     let key = format!("meeting-{}", meeting.id);
     if meeting.is_called_off {
-        dq.cancel::<remind>(key).await?;
+        if dq.cancel::<remind>(key).await? == Cancelled::AlreadyRunning {
+            println!("the reminder of meeting {} is on its way already", meeting.id);
+        }
     } else {
-        dq.reschedule::<remind>(key, meeting.start - 10.minutes()).await?;
+        let _ = dq.reschedule::<remind>(key, meeting.start - 10.minutes()).await?;
     }
     Ok(())
 }
 
 async fn save_progress(dq: &Dq, reader: u64, page: u32) -> dq::Result<()> {
-    dq.schedule::<progress>(Progress { reader, page })
+    let _ = dq
+        .schedule::<progress>(Progress { reader, page })
         .after(2.hours())
         .key(format!("reader-{reader}"))
         .on_conflict(OnConflict::Replace)
@@ -54,21 +58,41 @@ async fn save_progress(dq: &Dq, reader: u64, page: u32) -> dq::Result<()> {
     Ok(())
 }
 
-async fn schedule_once(dq: &Dq, id: dq::JobId, meeting: Meeting) -> dq::Result<Scheduled> {
+async fn remind_for(dq: &Dq, tenant: &str, meeting: Meeting) -> dq::Result<Scheduled> {
+    dq.schedule::<remind>(meeting).after(1.hours()).header("tenant", tenant).max_attempts(1).await
+}
+
+async fn schedule_once(dq: &Dq, id: JobId, meeting: Meeting) -> dq::Result<Scheduled> {
     dq.schedule::<follow_up>(meeting).after(1.hours()).id(id).await
 }
 
-async fn report(dq: &Dq) -> dq::Result<()> {
-    for stats in dq.stats().await? {
-        println!("{}: {} scheduled, {} dead", stats.queue, stats.scheduled, stats.dead);
-        if stats.dead > 0 {
-            dq.queue(&stats.queue)?.replay_all().await?;
-        }
+async fn document_changed(dq: &Dq, document: u64) -> dq::Result<()> {
+    let _ = dq
+        .schedule::<update_index>(document)
+        .after(5.seconds())
+        .key(format!("document-{document}"))
+        .on_running(OnRunning::Detach)
+        .await?;
+    Ok(())
+}
+
+async fn schedule_once_a_week(dq: &Dq, id: JobId, meeting: Meeting) -> dq::Result<()> {
+    let answer =
+        dq.schedule::<follow_up>(meeting).after(1.hours()).id(id).remember(7.days()).await?;
+    if let Scheduled::Ended(receipt) = answer {
+        println!("job {} has ended already", receipt.id);
     }
-    let page = dq.queue_of::<remind>()?.browse(JobState::Scheduled, None, 20).await?;
-    for view in page.jobs {
-        let meeting: Meeting = view.payload()?;
-        println!("{} is due at {}", meeting.id, view.job.due);
+    Ok(())
+}
+
+async fn what_happened(dq: &Dq, id: JobId) -> dq::Result<()> {
+    match dq.get::<follow_up>(id).await? {
+        Some(JobView { ended: Some(ended), .. }) => {
+            println!("{:?} at {}: {}", ended.ending, ended.at, ended.reason.unwrap_or_default());
+        }
+        Some(JobView { state, last_error: Some(error), .. }) => println!("{state}, after: {error}"),
+        Some(JobView { state, .. }) => println!("{state}"),
+        None => println!("unknown, or forgotten"),
     }
     Ok(())
 }
@@ -79,7 +103,7 @@ async fn a_reminder_moves_with_its_meeting_and_is_cancelled_with_it() -> dq::Res
     let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
     let mut meeting = Meeting { id: 7, start, is_called_off: false };
     let due = start - 10.minutes();
-    dq.schedule::<remind>(meeting.clone()).at(due).key("meeting-7").await?;
+    let _ = dq.schedule::<remind>(meeting.clone()).at(due).key("meeting-7").await?;
 
     meeting.start = start + 1.hours();
     meeting_changed(&dq, &meeting).await?;
@@ -91,9 +115,33 @@ async fn a_reminder_moves_with_its_meeting_and_is_cancelled_with_it() -> dq::Res
     assert!(dq.get::<remind>("meeting-7").await?.is_none());
 
     plan(&dq, meeting.clone()).await?;
-    assert_eq!(plan_all(&dq, vec![meeting.clone(), meeting]).await?, 2);
+    assert_eq!(plan_all(&dq, vec![meeting.clone(), meeting.clone()]).await?, 2);
     save_progress(&dq, 1, 2).await?;
     save_progress(&dq, 1, 3).await?;
     assert_eq!(dq.queue_of::<progress>()?.stats().await?.scheduled, 1);
-    report(&dq).await
+    let id = remind_for(&dq, "acme", meeting).await?.id();
+    let view = dq.get::<remind>(id).await?.expect("it is scheduled");
+    assert_eq!(view.job.headers.get("tenant"), Some("acme"));
+    assert_eq!(view.job.max_attempts, Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_remembered_job_is_scheduled_once() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
+    let meeting = Meeting { id: 7, start, is_called_off: false };
+    let id = dq.new_id();
+    schedule_once_a_week(&dq, id, meeting.clone()).await?;
+    what_happened(&dq, id).await?;
+    assert_eq!(dq.cancel::<follow_up>(id).await?, Cancelled::Cancelled);
+    let view = dq.get::<follow_up>(id).await?.expect("it is remembered");
+    assert_eq!(view.state, JobState::Ended);
+    what_happened(&dq, id).await?;
+    let again = dq.schedule::<follow_up>(meeting).id(id).await?;
+    assert!(matches!(again, Scheduled::Ended(_)), "{again:?}");
+    document_changed(&dq, 1).await?;
+    document_changed(&dq, 1).await?;
+    assert_eq!(dq.queue_of::<update_index>()?.stats().await?.scheduled, 1);
+    Ok(())
 }

@@ -1,14 +1,13 @@
 //! Guide: SQLite.
 
-use std::sync::Arc;
-
 use dq::prelude::*;
+use dq::sqlite::SqliteBackend;
 use dq::sqlite::rusqlite::{Connection, TransactionBehavior};
-use dq::sqlite::{SqliteBackend, SqliteConfig};
 
 dq::queue!(close_unpaid_order: i64 = "CLOSE_UNPAID_ORDER");
 
-fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: i64) -> Result<(), dq::BoxError> {
+fn place_order(dq: &Dq, id: i64) -> Result<(), dq::BoxError> {
+    let sqlite = dq.backend_as::<SqliteBackend>().ok_or("the store is not SQLite")?;
     let job = dq.schedule::<close_unpaid_order>(id).after(15.minutes()).into_job()?;
 
     let mut connection = Connection::open("shop.db")?;
@@ -19,10 +18,10 @@ fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: i64) -> Result<(), dq::BoxEr
     Ok(())
 }
 
-async fn connect() -> dq::Result<(Dq, Arc<SqliteBackend>)> {
-    let config = SqliteConfig::new("shop.db");
-    let sqlite = SqliteBackend::open(&config, &dq::config::Environment::default()).await?;
-    let sqlite = Arc::new(sqlite);
-    let dq = Dq::builder().backend(sqlite.clone()).connect().await?;
-    Ok((dq, sqlite))
+#[tokio::test]
+async fn only_a_store_of_sqlite_takes_part_in_its_transactions() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    let error = place_order(&dq, 1).expect_err("it is another store");
+    assert_eq!(error.to_string(), "the store is not SQLite");
+    Ok(())
 }

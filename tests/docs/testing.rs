@@ -25,7 +25,7 @@ async fn place_order(dq: &Dq, order: Order) -> dq::Result<Scheduled> {
 #[tokio::test]
 async fn an_unpaid_order_is_cancelled_after_15_minutes() -> dq::Result<()> {
     let kit = TestKit::new().await?;
-    place_order(kit.dq(), Order { id: 1 }).await?;
+    let _ = place_order(kit.dq(), Order { id: 1 }).await?;
 
     kit.assert_scheduled::<cancel_order>("order-1", 15.minutes()).await;
     assert!(kit.advance(14.minutes()).await.is_empty());

@@ -15,6 +15,8 @@ struct MyStore {}
 #[dq::async_trait]
 impl BackendConfig for MyStore {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
+        // Stands in for a real store. Each connection has jobs of its own, which the suite allows
+        // only because this backend is neither durable nor shared.
         Ok(Arc::new(dq::MemoryBackend::new(environment.clock.clone())))
     }
 }

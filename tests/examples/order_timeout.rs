@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dq::Dq;
 use serde_json::{Value, json};
 
+use crate::http::request;
 use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "order_timeout";
@@ -54,19 +55,6 @@ impl Shop {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-/// Makes one request on a new connection.
-fn request(address: &str, method: &str, path: &str) -> (u16, Value) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n");
-    write!(stream, "{head}Content-Length: 0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-    // Error responses of axum itself are plain text.
-    (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
 }
 
 /// Number of jobs in the store that will cancel an order.
@@ -190,14 +178,16 @@ fn create_order(address: &str) -> std::io::Result<()> {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_closes_the_store_and_keeps_pending_timeouts() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut shop = Shop::open(dir.path(), "600");
-    shop.order();
-    shop.program.signal("INT");
-    assert!(shop.program.wait().success());
-    assert_eq!(timeouts_in(dir.path()), 1);
-    assert!(!dir.path().join("shop.db-wal").exists(), "the store was closed");
+fn signals_close_the_store_and_keep_pending_timeouts() {
+    for signal in ["INT", "TERM"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut shop = Shop::open(dir.path(), "600");
+        shop.order();
+        shop.program.signal(signal);
+        assert!(shop.program.wait().success(), "SIG{signal}");
+        assert_eq!(timeouts_in(dir.path()), 1, "SIG{signal}");
+        assert!(!dir.path().join("shop.db-wal").exists(), "SIG{signal} closes the store");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Maximum time to wait for a line, a state or an exit: longer than any takes on a busy machine.
-pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(180);
 
 /// A running example; killed when dropped.
 pub(crate) struct Program {
@@ -122,6 +122,7 @@ pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
 fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(path(example));
     command.current_dir(dir).args(arguments).stdin(Stdio::null());
+    // `order_timeout` reads its timeout from this variable.
     command.env_remove("ORDER_TIMEOUT").env("RUST_LOG", "error");
     command
 }

@@ -24,6 +24,8 @@ impl User {
     }
 
     fn with_url(url: String) -> Self {
+        // Longer than any call takes on a busy machine.
+        let url = format!("{url}?response_timeout=60s");
         Self { dir: tempfile::tempdir().unwrap(), url, minute: 1 }
     }
 
@@ -66,7 +68,7 @@ fn with_growing_minutes(name: &str, scenario: fn(&User) -> Result<(), TooSlow>) 
         let user = User { minute, ..User::with_vhost(&format!("{name}-{minute}")) };
         scenario(&user).is_ok()
     };
-    assert!([1, 2, 4].into_iter().any(succeeds), "the machine is too slow for this test");
+    assert!([1, 2, 4, 10].into_iter().any(succeeds), "the machine is too slow for this test");
 }
 
 /// The scenario took so long that a reminder may have been due before it was changed.
@@ -176,6 +178,7 @@ fn reminders_survive_a_restart_of_the_broker() {
     let broker = RabbitMq::start();
     let user = User::with_url(broker.url());
     assert_eq!(user.run(&["plan", "standup", "30"]), ["standup is planned"]);
+    broker.sync_declarations();
     broker.kill();
     broker.restart();
     let listed = user.run(&["list"]);

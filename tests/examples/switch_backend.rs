@@ -22,7 +22,9 @@ fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
         ("rabbitmq.toml", include_str!("../../examples/switch_backend/rabbitmq.toml")),
     ] {
         let text = text.replace("redis://127.0.0.1:6379/0", &redis.url());
-        let text = text.replace("amqp://127.0.0.1:5672", rabbit);
+        // Longer than any call takes on a busy machine.
+        let rabbit = format!("url = \"{rabbit}\"\nresponse_timeout = \"60s\"");
+        let text = text.replace("url = \"amqp://127.0.0.1:5672\"", &rabbit);
         std::fs::write(dir.join(file), text).unwrap();
     }
 }
@@ -72,7 +74,7 @@ fn wait_until_drained(url: &str) {
 async fn make_due_soon(url: &str) {
     let dq = Dq::connect(url).await.unwrap();
     let queue = dq.queue("REMINDER").unwrap();
-    for view in queue.browse(JobState::Scheduled, None, 100).await.unwrap().jobs {
+    for view in queue.browse(JobState::Scheduled).await.unwrap().jobs {
         let moved = queue.reschedule(view.job.id, Duration::from_secs(5)).await.unwrap();
         assert!(matches!(moved, Rescheduled::Moved(_)), "{moved:?}");
     }
@@ -86,6 +88,7 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     let dir = dir.path();
     let rabbit_url = shared_rabbitmq().vhost("switch");
     configure(dir, &redis, &rabbit_url);
+    let rabbit_url = format!("{rabbit_url}?response_timeout=60s");
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     let (redis_url, redisson_url) = (redis.url(), redis.url().replace("redis:", "redisson:"));
 

@@ -1,5 +1,6 @@
 //! A runner that aborts at its n-th event, with n growing by two from process to process until one
 //! runs to its end, on a store with a job of each behaviour: covers the points that have no name.
+//! One trial begins at 1 and one at 2, so together they cover every n.
 
 use std::path::Path;
 
@@ -9,10 +10,11 @@ use libtest_mimic::{Failed, Trial};
 use crate::points::ensure;
 use crate::process::{Plan, Point, Start, aborted, connect, faulty, spawn, starts};
 
-const PLANS: [Plan; 6] = [
+const PLANS: [Plan; 7] = [
     Plan::Succeed,
     Plan::FailAtFirst,
     Plan::SnoozeAtFirst,
+    Plan::Again,
     Plan::Skip,
     Plan::Reject,
     Plan::AbortAtFirst,
@@ -75,10 +77,10 @@ fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), 
     ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
     ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
     ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
-    // Of the last start, without a crash.
+    // Those of the last start if no process crashes.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
-        Plan::SnoozeAtFirst => (1, 2),
+        Plan::SnoozeAtFirst | Plan::Again => (1, 2),
         _ => (1, 1),
     };
     ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;

@@ -1,4 +1,5 @@
 //! A runner process that aborts, like a crash, at each named point and at each of its events.
+//! [`every_event`] covers the events with two trials: one for odd and one for even numbers.
 //!
 //! Each trial runs this program again as the process that aborts: see [`process`].
 

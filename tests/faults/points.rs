@@ -24,7 +24,7 @@ struct Case {
 }
 
 /// A crash counts a delivery, and never an attempt.
-const CASES: [Case; 16] = [
+const CASES: [Case; 18] = [
     case("claim", Plan::Succeed, Point::Claimed, Some((0, 1)), &[(1, 2)]),
     case("start", Plan::Succeed, Point::Started, Some((0, 1)), &[(1, 2)]),
     Case {
@@ -46,6 +46,8 @@ const CASES: [Case; 16] = [
     case("settle/retry", Plan::FailAtFirst, Point::Settled, Some((1, 1)), &[(1, 1), (2, 2)]),
     case("finish/snooze", Plan::SnoozeAtFirst, Point::Finished, Some((0, 1)), TWICE),
     case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, Some((0, 1)), TWICE),
+    case("finish/again", Plan::Again, Point::Finished, Some((0, 1)), &[(1, 1), (1, 2), (1, 3)]),
+    case("settle/again", Plan::Again, Point::Settled, Some((0, 1)), TWICE),
     Case { dead: true, ..case("finish/dead", Plan::Reject, Point::Finished, Some((0, 1)), TWICE) },
     Case { dead: true, ..case("settle/dead", Plan::Reject, Point::Settled, Some((1, 1)), ONCE) },
     case("stop", Plan::SlowAtFirst, Point::Stopping, Some((0, 1)), TWICE),
@@ -78,7 +80,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn check(case: &Case) -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dq = connect(dir.path()).await?;
-    let job = dq.schedule::<faulty>(case.plan).await?.id();
+    let job = dq.schedule::<faulty>(case.plan).remember(1.hours()).await?.id();
     let other = dq.schedule::<bystander>(()).after(1.hours()).await?.id();
     dq.close().await?;
 
@@ -94,10 +96,31 @@ async fn check(case: &Case) -> Result<(), Failed> {
     let dead = at_end.as_ref().is_some_and(|view| view.state == JobState::Dead);
     ensure(dead == case.dead && at_end.is_some() == case.dead, format!("in the end: {at_end:?}"))?;
 
+    check_end(dir.path(), case, job).await?;
+
     let starts = starts(dir.path());
     let seen: Vec<_> = starts.iter().map(|start| (start.attempt, start.delivery)).collect();
     ensure(seen == case.starts, format!("attempts and deliveries: {seen:?}"))?;
     ensure(starts.is_sorted_by(|a, b| a.token < b.token), format!("tokens must grow: {starts:?}"))
+}
+
+/// A job that has ended is in the history once, and its id stays taken, whatever crashed meanwhile.
+async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
+    let dq = connect(dir).await?;
+    let ended = dq.queue(faulty::code())?.browse(JobState::Ended).await?.jobs;
+    let count = ended.iter().filter(|view| view.job.id == job).count();
+    ensure(count == usize::from(!case.dead), format!("{count} times in the history"))?;
+    let again = dq.schedule::<faulty>(Plan::Succeed).id(job).await?;
+    // The repeated call of a job that is still stored is answered as the first one.
+    let is_taken = match again {
+        Scheduled::Ended(_) => !case.dead,
+        Scheduled::Created(_) => case.dead,
+        _ => false,
+    };
+    ensure(is_taken, format!("scheduled with the id of a job that has ended: {again:?}"))?;
+    let live = dq.queue(faulty::code())?.stats().await?;
+    dq.close().await?;
+    ensure(live.stored() == u64::from(case.dead), format!("stored again: {live:?}"))
 }
 
 /// A job that crashes every runner dies after `max_losses` crashes, so that other jobs can run.
@@ -119,7 +142,8 @@ async fn killed_by_poison() -> Result<(), Failed> {
     ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
-/// The job under test. Requires that the counts add up and that the other job is unchanged.
+/// The job under test; `None` if it has ended. Requires that the counts add up and that the other job
+/// is unchanged.
 async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
     let dq = connect(dir).await?;
     for stats in dq.stats().await? {
@@ -131,7 +155,7 @@ async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobV
     ensure(unchanged, "the job that is not due was changed".to_owned())?;
     let view = dq.get::<faulty>(job).await?;
     dq.close().await?;
-    Ok(view)
+    Ok(view.filter(|view| view.state != JobState::Ended))
 }
 
 /// Fails the trial with this message unless the condition holds.

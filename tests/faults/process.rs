@@ -23,6 +23,8 @@ pub(crate) enum Plan {
     SlowAtFirst,
     FailAtFirst,
     SnoozeAtFirst,
+    /// The job continues with another payload, [`Succeed`](Self::Succeed).
+    Again,
     Skip,
     /// The handler rejects the job, which is then dead.
     Reject,
@@ -32,7 +34,9 @@ pub(crate) enum Plan {
 
 #[delay_handler(
     "FAULTY",
-    lease = "1s",
+    // Longer than a process has to wait for the processor.
+    lease = "3s",
+    // More than the crashes of any trial, so that they do not make the job dead.
     max_losses = 1000,
     // Longer than a crash takes, so that a retry runs in the next process.
     backoff(initial = "1s", max = "1s", jitter = 0.0)
@@ -46,11 +50,12 @@ pub(crate) async fn faulty(
     match plan {
         Plan::Succeed => Ok(Outcome::Done),
         Plan::SlowAtFirst if ctx.deliveries() == 1 => {
-            ctx.sleep(1_500.millis()).await;
+            ctx.sleep(4_500.millis()).await;
             Ok(Outcome::Done)
         }
         Plan::FailAtFirst if ctx.attempt() == 1 => Err("not at the first attempt".into()),
         Plan::SnoozeAtFirst if ctx.deliveries() == 1 => Ok(Outcome::snooze(1.seconds())),
+        Plan::Again => Ok(Outcome::again(1.seconds(), &Plan::Succeed)?),
         Plan::AbortAtFirst if ctx.deliveries() == 1 => std::process::abort(),
         Plan::SlowAtFirst | Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => {
             Ok(Outcome::Done)
@@ -61,7 +66,7 @@ pub(crate) async fn faulty(
 }
 
 /// Aborts the process at every delivery.
-#[delay_handler("POISON", lease = "1s", max_losses = 2)]
+#[delay_handler("POISON", lease = "3s", max_losses = 2)]
 pub(crate) async fn poison(
     ctx: JobContext,
     State(log): State<StartLog>,
@@ -205,10 +210,10 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     command.status().expect("the child process starts")
 }
 
-/// Whether the process aborted, rather than failed (code 1) or succeeded (code 0). On Unix an
-/// aborted process has no exit code, on Windows a large one.
+/// Whether the process aborted, rather than succeeded (code 0), failed (code 1) or panicked (code
+/// 101). On Unix an aborted process has no exit code, on Windows that of a fast failure.
 pub(crate) fn aborted(status: ExitStatus) -> bool {
-    status.code().is_none_or(|code| code > 1)
+    status.code().is_none_or(|code| ![0, 1, 101].contains(&code))
 }
 
 /// The logged starts, in order.

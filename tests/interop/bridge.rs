@@ -1,6 +1,6 @@
 //! Runs the example `redisson_bridge` with a Java client: its handler gets the jobs that Java
-//! offers, and Java's `take()` gets the jobs that it schedules, without a Java process that
-//! transfers them.
+//! offers, and Java's `take()` gets the jobs that it schedules. No Java client transfers the latter
+//! to the destination list: the bridge does.
 
 #[path = "../examples/program.rs"]
 #[allow(dead_code)]
@@ -15,7 +15,7 @@ use crate::rust::now_ms;
 use program::Program;
 
 const SOON: Duration = Duration::from_millis(300);
-const MAX_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 fn order(id: i64) -> Value {
     Value::Order(Order { id, ..Order::default() })
@@ -45,6 +45,7 @@ async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Va
     assert!(bridge.line().unwrap().starts_with("waiting for orders"));
 
     for (codec, value, id) in codecs {
+        // Not opened: an open queue makes the Java client transfer due entries itself.
         let feedback = peer.queue("ORDER_FEEDBACK", *codec);
         let taking = feedback.collect(1).await.unwrap();
         let timeouts = peer.queue("ORDER_TIMEOUT", *codec);

@@ -50,7 +50,8 @@ pub(crate) struct Rust {
 }
 
 impl Rust {
-    /// Connects with the member format of this version of Redisson, and further options.
+    /// Connects with the member format of this version of Redisson. `options` are further
+    /// parameters of the URL, each after an `&`.
     pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
         let format = if version.has_legacy_members() { "legacy" } else { "current" };
         let port = redis.port();

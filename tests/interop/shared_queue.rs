@@ -127,7 +127,7 @@ async fn every_value_goes_both_ways(version: Version) {
         let collector = java.collect(values.len()).await.unwrap();
         let due = now_ms() + SOON.as_millis() as u64;
         for (_, seen) in &values {
-            rust.schedule(seen.clone(), SOON).await;
+            let _ = rust.schedule(seen.clone(), SOON).await;
         }
         let mut arrivals = collector.within(MAX_WAIT).await.unwrap();
         for (value, _) in &values {
@@ -154,7 +154,7 @@ async fn both_consume_one_queue(version: Version) {
         for n in 0..EACH {
             let delay = SOON + Duration::from_millis(n as u64 * 5);
             java.offer(&format!("java-{n}").as_str().into(), delay).await.unwrap();
-            rust.schedule(json!(format!("rust-{n}")), delay).await;
+            let _ = rust.schedule(json!(format!("rust-{n}")), delay).await;
             counts.insert(format!("java-{n}"), 0);
             counts.insert(format!("rust-{n}"), 0);
         }
@@ -194,7 +194,7 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     let rust = Rust::connect(&redis, version, "&codec=string&java_visibility=exact").await;
     java.open().await.unwrap();
     for name in ["a", "b", "c"] {
-        rust.schedule(json!(name), LATER).await;
+        let _ = rust.schedule(json!(name), LATER).await;
     }
     assert_eq!(java.delayed_size().await.unwrap(), 3);
     assert!(java.delayed_contains(&"b".into()).await.unwrap());
@@ -219,7 +219,7 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
 
     // A delivered job is gone for Java, and the retry of a failed one is invisible to it.
     let mut running = rust.run();
-    rust.schedule(json!("fail"), Duration::ZERO).await;
+    let _ = rust.schedule(json!("fail"), Duration::ZERO).await;
     assert_eq!(running.next(MAX_WAIT).await.attempt, 1);
     assert_eq!(running.next(MAX_WAIT).await.attempt, 2);
     running.stop().await;

@@ -129,6 +129,7 @@ impl PeerOptions {
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("java does not start ({error}): {}", build::REMEDY));
+        // The program sends an answer with the number 0, its version, when it is connected.
         let (ready, connected) = oneshot::channel();
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::from([(0, ready)]))));
         tokio::spawn(dispatch(child.stdout.take().unwrap(), Arc::clone(&waiting)));

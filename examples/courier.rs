@@ -1,0 +1,86 @@
+//! An order is offered to one courier after the other. One who does not accept in time loses it to the
+//! next; when nobody is left, a person has to decide.
+//!
+//! ```sh
+//! cargo run --example courier
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dq::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// How long a courier has to accept; five minutes in the real world.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+const COURIERS: [&str; 3] = ["ann", "bob", "eve"];
+
+/// An offer of an order to a courier, by the number of the courier.
+#[derive(Serialize, Deserialize)]
+struct Offer {
+    order: u64,
+    courier: usize,
+}
+
+/// The courier who has accepted, by order.
+#[derive(Clone, Default)]
+struct Dispatch(Arc<Mutex<BTreeMap<u64, &'static str>>>);
+
+impl Dispatch {
+    fn accept(&self, order: u64, courier: &'static str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(order, courier);
+    }
+
+    fn courier(&self, order: u64) -> Option<&'static str> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&order).copied()
+    }
+
+    /// Asks a courier. Here, Eve accepts order 1, and nobody order 2.
+    fn offer(&self, order: u64, courier: usize) {
+        println!("order {order}: offered to {}", COURIERS[courier]);
+        if order == 1 && COURIERS[courier] == "eve" {
+            self.accept(order, "eve");
+        }
+    }
+}
+
+/// Runs when a courier's time to accept is over. Each offer is a step of one job: cancelling the key
+/// of the order ends them all.
+#[delay_handler("OFFER_TIMEOUT")]
+async fn offer_timeout(State(dispatch): State<Dispatch>, offer: Offer) -> HandlerResult {
+    if let Some(courier) = dispatch.courier(offer.order) {
+        println!("order {}: {courier} delivers it", offer.order);
+        return Ok(Outcome::Done);
+    }
+    let next = offer.courier + 1;
+    if next == COURIERS.len() {
+        println!("order {}: nobody delivers it", offer.order);
+        return Ok(Outcome::dead("no courier has accepted"));
+    }
+    dispatch.offer(offer.order, next);
+    Ok(Outcome::again(PATIENCE, &Offer { courier: next, ..offer })?)
+}
+
+#[tokio::main]
+async fn main() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    let dispatch = Dispatch::default();
+    for order in [1, 2] {
+        dispatch.offer(order, 0);
+        let job = dq.schedule::<offer_timeout>(Offer { order, courier: 0 }).after(PATIENCE);
+        if !job.key(order).await?.is_stored() {
+            println!("order {order}: is offered already");
+        }
+    }
+    let queue = dq.queue_of::<offer_timeout>()?;
+    let all_ended = async {
+        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+            tokio::time::sleep(20.millis()).await;
+        }
+    };
+    dq.runner().state(dispatch).run_until(all_ended).await?;
+    println!("dead jobs: {}", queue.stats().await?.dead);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! A reminder before a meeting, which moves when the meeting moves. A reminder that comes after the
+//! meeting has begun, as after an outage, is not sent.
+//!
+//! ```sh
+//! cargo run --example meeting_reminder
+//! ```
+
+use std::time::SystemTime;
+
+use dq::prelude::*;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Meeting {
+    title: String,
+}
+
+// The reminder comes 15 minutes before the meeting, and is pointless 15 minutes later.
+#[delay_handler("MEETING_REMINDER", late(after = "15m", then = "skip"))]
+async fn remind(meeting: Meeting) {
+    println!("in 15 minutes: {}", meeting.title);
+}
+
+/// Whether the reminder still waited.
+fn is_moved(answer: Rescheduled) -> bool {
+    matches!(answer, Rescheduled::Moved(_))
+}
+
+#[tokio::main]
+async fn main() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    let now = Timestamp::from(SystemTime::now());
+    let remind_at = |meeting: Timestamp| Timestamp::from_millis(meeting.as_millis() - 15 * 60_000);
+
+    // The key is the meeting, so that no job id is needed to move or cancel its reminder.
+    for (key, title) in [("m-1", "planning"), ("m-2", "review"), ("m-3", "lunch")] {
+        let meeting = Meeting { title: title.to_owned() };
+        let at = remind_at(now + 3.hours());
+        println!(
+            "{title}: {:?}",
+            dq.schedule::<remind>(meeting).at(at).key(key).await?.is_stored()
+        );
+    }
+
+    // The planning starts earlier: its reminder is due in half a second.
+    let earlier = remind_at(now + 15.minutes() + 500.millis());
+    println!("planning: {:?}", is_moved(dq.reschedule::<remind>("m-1", earlier).await?));
+    // Lunch is cancelled.
+    println!("lunch: {:?}", dq.cancel::<remind>("m-3").await?);
+    // The review began an hour ago, and nobody was there to send the reminder.
+    let began = remind_at(now - 1.hours());
+    println!("review: {:?}", is_moved(dq.reschedule::<remind>("m-2", began).await?));
+
+    let queue = dq.queue_of::<remind>()?;
+    let all_ended = async {
+        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+            tokio::time::sleep(20.millis()).await;
+        }
+    };
+    dq.runner().run_until(all_ended).await?;
+    for view in queue.browse(JobState::Ended).await?.jobs {
+        let Some(ended) = view.ended else { continue };
+        let key = view.job.key.as_ref().map_or("", dq::JobKey::as_str);
+        println!("{key}: {:?} {}", ended.ending, ended.reason.unwrap_or_default());
+    }
+    Ok(())
+}

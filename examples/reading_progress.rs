@@ -1,0 +1,59 @@
+//! "Continue reading?", two hours after the last page. Each page that a reader turns replaces the
+//! reminder of that reader and book, so that the two hours start anew.
+//!
+//! ```sh
+//! cargo run --example reading_progress
+//! ```
+
+use std::time::Duration;
+
+use dq::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Two hours in the real world.
+const IDLE: Duration = Duration::from_millis(300);
+
+#[derive(Serialize, Deserialize)]
+struct Progress {
+    reader: String,
+    book: String,
+    page: u32,
+}
+
+#[delay_handler("CONTINUE_READING")]
+async fn continue_reading(progress: Progress) {
+    let Progress { reader, book, page } = progress;
+    println!("{reader}: continue {book:?} at page {page}?");
+}
+
+/// Called for each page that is turned; returns whether the reminder was set.
+async fn turn_page(dq: &Dq, reader: &str, book: &str, page: u32) -> dq::Result<bool> {
+    let progress = Progress { reader: reader.to_owned(), book: book.to_owned(), page };
+    let scheduled = dq
+        .schedule::<continue_reading>(progress)
+        .after(IDLE)
+        .key(format!("{reader}/{book}"))
+        .on_conflict(OnConflict::Replace)
+        // A page that is turned while the reminder is being sent is not lost either.
+        .on_running(OnRunning::Detach)
+        .await?;
+    Ok(scheduled.is_stored())
+}
+
+#[tokio::main]
+async fn main() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    for page in 1..=40 {
+        turn_page(&dq, "ann", "Emma", page).await?;
+    }
+    println!("ann: {}", turn_page(&dq, "ann", "Persuasion", 7).await?);
+    println!("bob: {}", turn_page(&dq, "bob", "Emma", 3).await?);
+    let queue = dq.queue_of::<continue_reading>()?;
+    println!("reminders: {}", queue.stats().await?.live());
+    let all_ended = async {
+        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+            tokio::time::sleep(20.millis()).await;
+        }
+    };
+    dq.runner().run_until(all_ended).await
+}

@@ -1,0 +1,124 @@
+//! Guide: escalations, guards, late jobs, versions.
+
+use std::sync::{Arc, Mutex};
+
+use dq::prelude::*;
+use dq_testkit::TestKit;
+
+type DbError = std::io::Error;
+
+#[derive(Clone, Default)]
+struct Shop {
+    paid: Arc<Mutex<bool>>,
+    letters: Arc<Mutex<Vec<String>>>,
+}
+
+impl Shop {
+    async fn is_paid(&self, _order: u64) -> Result<bool, DbError> {
+        Ok(*self.paid.lock().unwrap())
+    }
+
+    async fn remind(&self, order: u64, step: u32) -> Result<(), DbError> {
+        self.letters.lock().unwrap().push(format!("reminder {step} for order {order}"));
+        Ok(())
+    }
+
+    async fn close(&self, order: u64) -> Result<(), DbError> {
+        self.letters.lock().unwrap().push(format!("order {order} is closed"));
+        Ok(())
+    }
+
+    fn letters(&self) -> Vec<String> {
+        self.letters.lock().unwrap().clone()
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Order {
+    id: u64,
+}
+
+#[delay_handler("UNPAID", escalate = ["15m", "1h", "1d"])]
+async fn unpaid(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
+    if shop.is_paid(order.id).await? {
+        return Ok(Outcome::Done);
+    }
+    if ctx.is_last_step() {
+        shop.close(order.id).await?;
+        return Ok(Outcome::Done);
+    }
+    shop.remind(order.id, ctx.step()).await?; // step 0, then step 1
+    Ok(Outcome::next_step())
+}
+
+async fn is_still_unpaid(State(shop): State<Shop>, order: Order) -> Result<bool, DbError> {
+    Ok(!shop.is_paid(order.id).await?)
+}
+
+#[delay_handler("GUARDED_TIMEOUT", guard = is_still_unpaid, guard_timeout = "5s")]
+async fn close_order(State(shop): State<Shop>, order: Order) -> HandlerResult {
+    shop.close(order.id).await?;
+    Ok(Outcome::Done)
+}
+
+async fn remind_at(dq: &Dq, order: Order, midnight: Timestamp) -> dq::Result<()> {
+    let job = dq.schedule::<unpaid>(order).at(midnight).spread(30.seconds());
+    println!("due at {}", job.await?.due());
+    Ok(())
+}
+
+#[derive(serde::Deserialize)]
+struct InvoiceV1 {
+    id: u64,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Invoice {
+    number: String,
+}
+
+fn upgrade_v1(old: InvoiceV1) -> Invoice {
+    Invoice { number: format!("R-{}", old.id) }
+}
+
+#[delay_handler(
+    "DUNNING",
+    version = 2,
+    upgrade_from(1 = upgrade_v1),
+    aliases = ["INVOICE_REMINDER"]
+)]
+async fn dunning(invoice: Invoice) {
+    println!("invoice {} is not paid", invoice.number);
+}
+
+async fn kit(shop: &Shop) -> TestKit {
+    TestKit::with(|runner| runner.state(shop.clone())).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_order_is_reminded_twice_and_closed() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    assert!(kit.dq().schedule::<unpaid>(Order { id: 7 }).key(7).await.unwrap().is_stored());
+    kit.advance(2.days()).await;
+    let letters = ["reminder 0 for order 7", "reminder 1 for order 7", "order 7 is closed"];
+    assert_eq!(shop.letters(), letters);
+}
+
+#[tokio::test]
+async fn a_paid_order_is_not_closed() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    assert!(kit.dq().schedule::<close_order>(Order { id: 7 }).await.unwrap().is_stored());
+    *shop.paid.lock().unwrap() = true;
+    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "skipped");
+    assert!(shop.letters().is_empty());
+}
+
+#[tokio::test]
+async fn an_old_payload_in_an_old_queue_is_read() {
+    let kit = TestKit::new().await.unwrap();
+    let queue = kit.dq().queue("INVOICE_REMINDER").unwrap();
+    assert!(queue.schedule(r#"{"id":9}"#, "application/json").await.unwrap().is_stored());
+    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
+}

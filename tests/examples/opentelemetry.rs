@@ -1,0 +1,73 @@
+//! `opentelemetry`: request, job and handler are spans of one trace.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::program::{MAX_WAIT, Program};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CALLER: &str = "b7ad6b7169203331";
+const NO_PARENT: &str = "0000000000000000";
+
+/// Places an order, with this header or without.
+fn place(address: &str, order: u64, header: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+    let head = format!("POST /orders/{order} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    write!(stream, "{head}{header}Content-Length: 0\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the service answers");
+    assert!(response.contains(&format!("order {order} is closed at 20")), "{response}");
+}
+
+/// A line `span TRACE ID parent PARENT NAME`.
+#[derive(Debug)]
+struct Span {
+    trace: String,
+    id: String,
+    parent: String,
+    name: String,
+}
+
+/// The spans of one order: of the request, the job, and what the handler does. They end in any order,
+/// since the request may be answered after the job has run.
+fn spans(program: &Program) -> [Span; 3] {
+    let mut spans = Vec::new();
+    while spans.len() < 3 {
+        let line = program.line().expect("the service runs");
+        let Some(span) = line.strip_prefix("span ") else { continue };
+        let words: Vec<_> = span.splitn(5, ' ').collect();
+        let [trace, id, "parent", parent, name] = words[..] else { panic!("{line}") };
+        let [trace, id, parent, name] = [trace, id, parent, name].map(str::to_owned);
+        spans.push(Span { trace, id, parent, name });
+    }
+    ["POST /orders/{id}", "CLOSE_ORDER", "look for a payment"].map(|name| {
+        let found = spans.iter().position(|span| span.name == name);
+        spans.swap_remove(found.unwrap_or_else(|| panic!("no span {name:?} in {spans:?}")))
+    })
+}
+
+#[test]
+fn request_job_and_handler_are_spans_of_one_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--delay", "300"];
+    let mut program = Program::start("opentelemetry", dir.path(), &arguments);
+    let line = program.line().expect("the service prints its address");
+    let address = line.strip_prefix("listening on http://").expect("an address");
+
+    place(address, 17, &format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n"));
+    let [request, job, payment] = spans(&program);
+    assert_eq!(request.parent, CALLER);
+    assert_eq!((&job.parent, &payment.parent), (&request.id, &job.id));
+    for span in [&request, &payment, &job] {
+        assert_eq!(span.trace, TRACE, "{span:?}");
+    }
+
+    // Without a caller's trace, the request begins one.
+    place(address, 18, "");
+    let [request, job, payment] = spans(&program);
+    assert_eq!((&*request.parent, &job.parent), (NO_PARENT, &request.id));
+    assert!(request.trace != TRACE && job.trace == request.trace && payment.trace == job.trace);
+    program.kill();
+}

@@ -1,0 +1,220 @@
+//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests. Random
+//! and mutated input is refused with an error, or accepted; it never panics.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::http::header::AUTHORIZATION;
+use axum::routing::any_service;
+use dq::backend::backend_from_url;
+use dq::config::Config;
+use dq::{Dq, MemoryBackend, ScheduleSpec, SystemClock, Timestamp};
+use dq_ops::{Actor, Ops, Role};
+use dq_testkit::fuzz;
+use dq_web::Auth;
+
+#[test]
+fn configurations() {
+    let valid = [
+        r#"backend = { type = "memory" }
+           [defaults]
+           lease = "30s"
+           backoff = { initial = "1s", max = "1h", factor = 2.0, jitter = 0.1 }
+           [queues.ORDER]
+           concurrency = 4
+           max_attempts = 5
+           [schedules.nightly]
+           queue = "ORDER"
+           cron = "30 2 * * *"
+           tz = "Europe/Stockholm"
+           payload = { a = [1, 2.5, true, "x", 2026-01-01T00:00:00Z] }
+           [runner]
+           grace = "10s"
+           [limits]
+           payload = 1048576"#,
+        "backend = { type = \"redis\", url = \"redis://:secret@localhost:6379/1\", shards = 4 }",
+        "backend = { type = \"rabbitmq\", url = \"amqps://a:b@h/v\", log_size_mib = 512 }\ndrain = []",
+        "backend = { type = \"sqlite\", path = \"jobs.db\", durability = \"relaxed\" }",
+    ];
+    fuzz::check_text("configurations", &valid, |text| {
+        drop(Config::from_toml(text).map_err(|error| error.to_string()));
+    });
+}
+
+#[test]
+fn urls() {
+    let valid = [
+        "memory:",
+        "sqlite:///tmp/jobs.db?durability=relaxed&history=1000",
+        "redis://user:pa%40ss@[::1]:6379/3?prefix=shop&shards=8",
+        "rediss+cluster://a:7000,b:7001,c/0?wait_replicas=1",
+        "redis+sentinel://s1:26379,s2/mymaster/0",
+        "redisson://localhost?codec=jackson:com.example.Order&format=legacy",
+        "redis-expiry://localhost:6379",
+        "amqp://guest:guest@localhost:5672/%2Fshop?prefix=a.b&heartbeat=10s",
+        "amqps://user@h1,h2:5671/v",
+    ];
+    fuzz::check_text("URLs", &valid, |url| {
+        // A file is opened when the store is connected, not before.
+        drop(backend_from_url(url).map_err(|error| error.to_string()));
+    });
+}
+
+#[test]
+fn cron_expressions() {
+    let valid = [
+        "30 2 * * *\0Europe/Stockholm",
+        "*/15 9-17 1,15 JAN-MAR MON-FRI\0UTC",
+        "0 0 29 2 *\0Asia/Shanghai",
+        "0 0 L * 5#2\0America/New_York",
+        "@daily\0UTC",
+    ];
+    fuzz::check_text("cron expressions", &valid, |text| {
+        let (cron, tz) = text.split_once('\0').unwrap_or((text, "UTC"));
+        let spec = serde_json::json!({
+            "queue": "q", "recurrence": {"cron": cron, "tz": tz}, "payload": null,
+            "catch_up": "last", "overlap": "skip",
+        });
+        let Ok(spec) = serde_json::from_value::<ScheduleSpec>(spec) else { return };
+        for time in [i64::MIN, -1, 0, 1_772_323_200_000, 253_402_300_799_999, i64::MAX] {
+            let next = spec.next_after(Timestamp::from_millis(time));
+            assert!(
+                next.is_none_or(|next| next.as_millis() > time),
+                "{cron:?} after {time}: {next:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn stored_schedules() {
+    let valid = [
+        r#"{"queue":"REPORT","recurrence":{"cron":"30 2 * * *","tz":"Europe/Stockholm"},"payload":{"a":[1,null]},"catch_up":"all:3","overlap":"queue_one","deadline":3600000}"#,
+        r#"{"queue":"q","recurrence":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip","jitter":10}"#,
+    ];
+    fuzz::check_text("stored schedules", &valid, |json| {
+        let Ok(spec) = serde_json::from_str::<ScheduleSpec>(json) else { return };
+        for time in [i64::MIN, 0, i64::MAX] {
+            let _ = spec.next_after(Timestamp::from_millis(time));
+        }
+    });
+}
+
+#[test]
+fn texts_of_operators() {
+    let valid = [
+        "15m",
+        "1h 30m",
+        "2027-01-31T10:00:00.123+02:00",
+        "now",
+        "id:0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e",
+        "key:order-1",
+        "ORDER_TIMEOUT",
+        "99999999999999999999d",
+        "1769853600000",
+    ];
+    fuzz::check_text("texts of operators", &valid, |text| {
+        drop(dq_ops::parse_timestamp(text));
+        drop(dq_ops::parse_due(text));
+        drop(dq_ops::parse_queue(text));
+        drop(dq_ops::parse_target(text));
+    });
+}
+
+/// The body, the path with its query, or the idempotency key of a request.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Body,
+    Path,
+    Key,
+}
+
+const TOKEN: &str = "admin-0123456789";
+
+/// A request with this part; `None` if HTTP does not allow it.
+fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
+    let post = Request::builder()
+        .method("POST")
+        .uri(path)
+        .header("content-type", "application/json")
+        .header("host", "localhost");
+    let authorization = format!("Bearer {TOKEN}");
+    let request = match part {
+        Part::Body => post.body(Body::from(text.to_vec())),
+        Part::Path => Request::builder()
+            .uri(str::from_utf8(text).ok()?)
+            .header("host", "localhost")
+            .body(Body::empty()),
+        Part::Key => post.header("idempotency-key", text).body(Body::from(r#"{"payload":1}"#)),
+    };
+    let mut request = request.ok()?;
+    request.headers_mut().insert(AUTHORIZATION, authorization.parse().ok()?);
+    Some(request)
+}
+
+/// Sends requests to the router of the dashboard and the API. None may fail with a status of the server.
+fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let router = runtime.block_on(async {
+        let store = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
+        let dq = Dq::builder().backend(store).connect().await.expect("a store in memory");
+        let auth = Auth::token(Actor::new("ada", Role::Admin), TOKEN).expect("a valid token");
+        dq_web::router(Ops::new(dq), auth)
+    });
+    let service = any_service(router);
+    fuzz::check(name, valid, |bytes| {
+        let Some(request) = request(part, bytes, path) else { return };
+        let response = runtime.block_on(Handler::call(service.clone(), request, ()));
+        let status = response.status();
+        assert!(!status.is_server_error(), "{status}");
+        // Otherwise no request would come as far as the code under test.
+        assert!(![401, 403].contains(&status.as_u16()), "{status}");
+    });
+}
+
+#[test]
+fn bodies_of_new_jobs() {
+    let valid = [
+        r#"{"payload":{"order":4711},"key":"order-4711","due":"30m","headers":{"a":"b"}}"#,
+        r#"{"payload_base64":"AAEC","content_type":"image/png","due":"2027-01-31T10:00:00Z","on_conflict":"latest","on_running":"detach","max_attempts":3,"remember":"7d"}"#,
+    ];
+    check_requests("bodies of new jobs", Part::Body, "/v1/queues/ORDER/jobs", &valid);
+}
+
+#[test]
+fn bodies_of_actions() {
+    let valid = [
+        r#"{"action":"purge"}"#,
+        r#"{"action":"pause"}"#,
+        r#"{"jobs":["0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e"],"due":"5m"}"#,
+        r#"{"filter":{"state":"dead","text":"x"},"confirm":true,"limit":100}"#,
+    ];
+    for path in ["/v1/queues/ORDER", "/v1/queues/ORDER/replay", "/v1/queues/ORDER/cancel"] {
+        check_requests("bodies of actions", Part::Body, path, &valid);
+    }
+}
+
+#[test]
+fn paths_and_queries() {
+    let valid = [
+        "/v1/queues/ORDER/jobs?state=scheduled&limit=10&order=descending&after=AAAA&q=text",
+        "/v1/queues/ORDER/jobs/key:order-4711/timeline",
+        "/v1/queues/ORDER/jobs/0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e",
+        "/v1/queues/ORDER/forecast?edges=0,10m,2027-01-31T10:00:00Z",
+        "/v1/queues/ORDER/dead?by=reason",
+        "/v1/audit?limit=5",
+        "/jobs?queue=a%2F..%2Fb&state=dead&q=%F0%9F%98%80",
+        "/job?queue=ORDER&job=key%3Aorder-1",
+        "/?lang=zh&theme=dark",
+    ];
+    check_requests("paths and queries", Part::Path, "", &valid);
+}
+
+#[test]
+fn idempotency_keys() {
+    let valid = ["order-4711", "8e03978e-40d5-43e8-bc93-6894a57f9324"];
+    check_requests("idempotency keys", Part::Key, "/v1/queues/ORDER/jobs", &valid);
+}

@@ -1,0 +1,111 @@
+//! Escalations: one job with a step after each delay.
+
+use dq::prelude::*;
+use dq::{JobState, Verdict};
+use dq_testkit::TestKit;
+
+use crate::{Order, Shop, kit};
+
+#[delay_handler("UNPAID", escalate = ["15m", "1h", "1d"], max_attempts = 2)]
+async fn unpaid(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
+    shop.write(format!("step {} attempt {} of order {}", ctx.step(), ctx.attempt(), order.id));
+    if shop.is_paid(order.id) {
+        return Ok(Outcome::Done);
+    }
+    Ok(if ctx.is_last_step() { Outcome::dead("never paid") } else { Outcome::next_step() })
+}
+
+#[tokio::test]
+async fn an_escalation_runs_its_steps_after_their_delays() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    let scheduled = kit.dq().schedule::<unpaid>(Order { id: 1 }).key(1).await.unwrap();
+    let mut delays = Vec::new();
+    let start = kit.now();
+    for run in kit.advance(2.days()).await {
+        assert_eq!(run.id, scheduled.id(), "one job");
+        delays.push(run.at.since(start));
+    }
+    assert_eq!(delays, [15.minutes(), 75.minutes(), 75.minutes() + 1.days()]);
+    let steps = ["step 0", "step 1", "step 2"].map(|step| format!("{step} attempt 1 of order 1"));
+    assert_eq!(shop.lines(), steps);
+}
+
+#[tokio::test]
+async fn the_caller_may_choose_another_delay_for_the_first_step() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    assert!(
+        kit.dq().schedule::<unpaid>(Order { id: 1 }).after(1.minutes()).await.unwrap().is_stored()
+    );
+    assert_eq!(kit.advance(1.minutes()).await.len(), 1);
+    assert!(kit.advance(59.minutes()).await.is_empty());
+    assert_eq!(kit.advance(1.minutes()).await.len(), 1, "the second step has its own delay");
+}
+
+#[tokio::test]
+async fn done_and_a_cancel_between_steps_end_an_escalation() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    for id in [1, 2] {
+        let job = kit.dq().schedule::<unpaid>(Order { id }).key(id);
+        assert!(job.await.unwrap().is_stored());
+    }
+    assert_eq!(kit.advance(15.minutes()).await.len(), 2);
+    shop.pay(1);
+    assert!(matches!(kit.dq().cancel::<unpaid>(2).await.unwrap(), dq::Cancelled::Cancelled));
+    let runs = kit.advance(1.hours()).await;
+    assert_eq!((runs.len(), runs[0].outcome()), (1, "done"));
+    assert!(kit.advance(10.days()).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_view_of_a_job_and_a_replay_have_its_step() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    let scheduled = kit.dq().schedule::<unpaid>(Order { id: 1 }).await.unwrap();
+    let view = || async { kit.dq().get::<unpaid>(&scheduled).await.unwrap().unwrap() };
+    for (step, delay) in [(0, 15.minutes()), (1, 1.hours()), (2, 1.days())] {
+        let view = view().await;
+        assert_eq!((view.job.step(), view.state), (step, JobState::Scheduled));
+        assert_eq!(view.payload::<Order>().unwrap(), Order { id: 1 }, "the payload is unchanged");
+        assert_eq!(kit.advance(delay).await.len(), 1);
+    }
+    let dead = view().await;
+    assert_eq!((dead.job.step(), dead.state), (2, JobState::Dead));
+    let queue = kit.dq().queue("UNPAID").unwrap();
+    assert_eq!(queue.replay(&[scheduled.id()]).await.unwrap(), 1);
+    assert_eq!(kit.advance(1.seconds()).await.len(), 1);
+    assert_eq!(shop.lines().len(), 4);
+    assert_eq!(shop.lines().last().unwrap(), "step 2 attempt 1 of order 1");
+}
+
+#[delay_handler("ENDLESS", escalate = ["1m", "1m"])]
+async fn endless(count: u32) -> HandlerResult {
+    Ok(Outcome::next_step_with(&(count + 1))?)
+}
+
+#[tokio::test]
+async fn the_step_after_the_last_one_is_a_dead_job() {
+    let kit = TestKit::new().await.unwrap();
+    let scheduled = kit.dq().schedule::<endless>(0).await.unwrap();
+    let runs = kit.advance(1.hours()).await;
+    let Verdict::Dead { reason, failed: false } = &runs[1].verdict else { panic!("{runs:?}") };
+    assert_eq!(reason.to_string(), "exhausted: step 1 was the last of 2");
+    let view = kit.dq().get::<endless>(&scheduled).await.unwrap().unwrap();
+    assert_eq!(view.payload::<u32>().unwrap(), 1, "each step can have another payload");
+}
+
+#[delay_handler("NO_STEPS", max_attempts = 1)]
+async fn no_steps() -> Outcome {
+    Outcome::next_step()
+}
+
+#[tokio::test]
+async fn the_next_step_without_an_escalation_is_a_failed_attempt() {
+    let kit = TestKit::new().await.unwrap();
+    assert!(kit.dq().schedule::<no_steps>(()).await.unwrap().is_stored());
+    let runs = kit.advance(1.minutes()).await;
+    let Verdict::Dead { reason, .. } = &runs[0].verdict else { panic!("{runs:?}") };
+    assert!(reason.message.contains("has no escalation"), "{reason}");
+}

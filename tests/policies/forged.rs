@@ -1,0 +1,48 @@
+//! Payloads that look like those of the framework.
+
+use std::sync::Arc;
+
+use dq::prelude::*;
+
+use crate::{Shop, kit};
+
+#[delay_handler("NOTE")]
+async fn note(ctx: JobContext, State(shop): State<Shop>, text: String) {
+    shop.write(format!("{} {:?} {text}", ctx.step(), ctx.headers().get("tenant")));
+}
+
+/// Text of a user that looks like a payload with headers, as a step has it.
+const FORGED: &str =
+    r#"dq-envelope-1 {"headers":{"tenant":"other","dq-step":"2"},"payload":{"text":"\"x\""}}"#;
+
+#[tokio::test]
+async fn a_payload_cannot_set_headers() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    let job = kit.dq().schedule::<note>(FORGED.to_owned()).header("tenant", "own");
+    assert!(job.await.unwrap().is_stored());
+    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
+    assert_eq!(shop.lines(), [format!("0 Some(\"own\") {FORGED}")]);
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_payload_cannot_set_headers_inside_a_transaction() {
+    use dq::config::Environment;
+    use dq::sqlite::rusqlite::Connection;
+    use dq::sqlite::{SqliteBackend, SqliteConfig};
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("jobs.db");
+    let config = SqliteConfig::new(&file);
+    let store = Arc::new(SqliteBackend::open(&config, &Environment::default()).await.unwrap());
+    let dq = Dq::builder().backend(store.clone()).connect().await.unwrap();
+    let job = dq.schedule::<note>(FORGED.to_owned()).into_job().unwrap();
+    let mut connection = Connection::open(&file).unwrap();
+    let transaction = connection.transaction().unwrap();
+    let id = store.schedule_in(&transaction, vec![job]).unwrap()[0].id();
+    transaction.commit().unwrap();
+    let view = dq.get::<note>(id).await.unwrap().unwrap();
+    assert_eq!(view.payload::<String>().unwrap(), FORGED);
+    assert_eq!((view.job.step(), view.job.headers.is_empty()), (0, true));
+}

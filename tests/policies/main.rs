@@ -1,0 +1,48 @@
+//! Escalations, guards, late policies and versions of payloads, as an application uses them.
+
+mod escalations;
+mod forged;
+mod guards;
+mod late;
+mod spread;
+mod versions;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use dq_testkit::TestKit;
+use serde::{Deserialize, Serialize};
+
+/// State of the handlers: orders that are paid, and what the handlers did.
+#[derive(Debug, Clone, Default)]
+struct Shop {
+    paid: Arc<Mutex<BTreeSet<u64>>>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Shop {
+    fn pay(&self, order: u64) {
+        self.paid.lock().unwrap().insert(order);
+    }
+
+    fn is_paid(&self, order: u64) -> bool {
+        self.paid.lock().unwrap().contains(&order)
+    }
+
+    fn write(&self, line: impl Into<String>) {
+        self.lines.lock().unwrap().push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Order {
+    id: u64,
+}
+
+async fn kit(shop: &Shop) -> TestKit {
+    TestKit::with(|runner| runner.state(shop.clone())).await.unwrap()
+}

@@ -1,0 +1,183 @@
+//! The trial on one store.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant, SystemTime};
+
+use dq::prelude::*;
+use libtest_mimic::Failed;
+
+use crate::process::{Options, tick};
+
+/// Number of runner processes.
+const PROCESSES: usize = 4;
+
+/// How long processes are killed in one round, before they may catch up.
+const ROUND: Duration = Duration::from_secs(4);
+
+/// Maximum time to catch up. On RabbitMQ a new process waits for the length of a lease first.
+const CATCH_UP: Duration = Duration::from_secs(90);
+
+/// A store, which ends when it is dropped.
+pub(crate) struct Store {
+    pub(crate) url: String,
+    pub(crate) _guard: Box<dyn Any>,
+}
+
+impl From<String> for Store {
+    fn from(url: String) -> Self {
+        Self { url, _guard: Box::new(()) }
+    }
+}
+
+/// Runner processes, which end when this is dropped.
+struct Processes {
+    options: Options,
+    children: Vec<Child>,
+    random: u64,
+    kills: u32,
+}
+
+impl Processes {
+    fn start(options: Options) -> Self {
+        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let children = (0..PROCESSES).map(|_| options.spawn()).collect();
+        Self { options, children, random: seed.as_nanos() as u64 | 1, kills: 0 }
+    }
+
+    /// Kills one process at random, after 50 to 350 ms, and starts another one.
+    fn kill_one(&mut self) {
+        // xorshift
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        std::thread::sleep(Duration::from_millis(50 + self.random % 300));
+        let index = (self.random >> 32) as usize % PROCESSES;
+        kill(&mut self.children[index]);
+        self.children[index] = self.options.spawn();
+        self.kills += 1;
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.children.iter_mut().for_each(kill);
+    }
+}
+
+/// SIGKILL.
+fn kill(child: &mut Child) {
+    child.kill().expect("the process is a child of this one");
+    child.wait().expect("the process has ended");
+}
+
+/// One start of the handler: the job, and the number of its delivery.
+type Start = (String, u32);
+
+/// The starts of each occurrence, in order.
+fn starts(log: &Path) -> BTreeMap<i64, Vec<Start>> {
+    let mut starts: BTreeMap<i64, Vec<Start>> = BTreeMap::new();
+    for line in std::fs::read_to_string(log).unwrap_or_default().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [occurrence, job, delivery] = words[..] else { panic!("an incomplete line: {line}") };
+        let start = (job.to_owned(), delivery.parse().expect("a number"));
+        starts.entry(occurrence.parse().expect("a time")).or_default().push(start);
+    }
+    starts
+}
+
+fn now() -> i64 {
+    Timestamp::from(SystemTime::now()).as_millis()
+}
+
+pub(crate) fn run(store: Store) -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let log = directory.path().join("starts");
+    let rounds = std::env::var("DQ_KILL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let mut processes = Processes::start(Options::new(&store.url, log.clone()));
+    // The first process to start stores the schedule.
+    wait_for_occurrence(&log, 0)?;
+    for _ in 0..rounds.unwrap_or(4) {
+        let end = Instant::now() + ROUND;
+        while Instant::now() < end {
+            processes.kill_one();
+        }
+        wait_for_occurrence(&log, now())?;
+    }
+    let until = now();
+    wait_for_occurrence(&log, until)?;
+    let kills = processes.kills;
+    let ended = end_schedule(&store.url)?;
+    drop(processes);
+    let starts = starts(&log);
+    check(&starts, until).map_err(|why| format!("after {kills} kills: {why}"))?;
+    let jobs = starts.len() as u64;
+    // The totals are of the whole life of the queue, which is new.
+    if let Some(done) = ended
+        && done != jobs
+    {
+        return Err(format!("{jobs} occurrences were {done} jobs, after {kills} kills").into());
+    }
+    println!("{jobs} occurrences, {kills} kills");
+    Ok(())
+}
+
+/// Waits until an occurrence after this time has run.
+fn wait_for_occurrence(log: &Path, after: i64) -> Result<(), Failed> {
+    let end = Instant::now() + CATCH_UP;
+    loop {
+        let last = starts(log).last_key_value().map(|(time, _)| *time);
+        match last {
+            Some(last) if last > after => return Ok(()),
+            _ if Instant::now() >= end => {
+                return Err(format!("no occurrence after {after}; the last is {last:?}").into());
+            }
+            _ => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// Removes the schedule and waits until all its jobs have ended. Returns how many were done, if the
+/// store counts them.
+#[tokio::main(flavor = "current_thread")]
+async fn end_schedule(url: &str) -> dq::Result<Option<u64>> {
+    // Longer than any call takes on a busy machine.
+    let timeout = if url.starts_with("amqp:") { "?response_timeout=60s" } else { "" };
+    let dq = Dq::connect(&format!("{url}{timeout}")).await?;
+    assert!(dq.recurring::<tick>("TICK").remove().await?, "the schedule exists");
+    let queue = dq.queue_of::<tick>()?;
+    let end = Instant::now() + CATCH_UP;
+    loop {
+        let stats = queue.stats().await?;
+        if stats.stored() == 0 || Instant::now() >= end {
+            assert_eq!(stats.stored(), 0, "all jobs end: {stats:?}");
+            dq.close().await?;
+            return Ok(stats.totals.map(|totals| totals.done));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Each second from the first occurrence to `until` is one job.
+fn check(starts: &BTreeMap<i64, Vec<Start>>, until: i64) -> Result<(), String> {
+    let (first, _) = starts.first_key_value().ok_or("nothing has run")?;
+    for time in (*first..until).step_by(1_000) {
+        if !starts.contains_key(&time) {
+            return Err(format!("the occurrence {time} did not run"));
+        }
+    }
+    for (time, starts) in starts {
+        let is_one_job = starts.iter().all(|(job, _)| *job == starts[0].0);
+        // A job that was killed before it was settled is delivered again; a second job with the same
+        // id would begin with the first delivery. The lines are not in order if a process had to wait
+        // for the processor before it wrote its own.
+        let deliveries: BTreeSet<_> = starts.iter().map(|(_, delivery)| *delivery).collect();
+        let is_one_life = deliveries.len() == starts.len();
+        if time % 1_000 != 0 || !is_one_job || !is_one_life {
+            return Err(format!("the occurrence {time} ran as {starts:?}"));
+        }
+    }
+    Ok(())
+}
