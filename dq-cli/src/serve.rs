@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
-use dq_core::{Backend as _, Dq, Ingress, shutdown_signal};
-// Links the crate, which registers the types of ingresses.
-#[cfg(any(feature = "redis", feature = "rabbitmq"))]
+use dq_core::{Backend as _, Dq, Ingress, QueueName, Runner, shutdown_signal};
+// Links the crate, which registers the types of forwards and of ingresses.
+#[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
 use dq_forward as _;
 use dq_ops::{Actor, Ops, Role};
 use dq_web::Auth;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::{ServeArgs, TargetArgs};
 use crate::demo::Demo;
@@ -68,11 +68,12 @@ impl Server {
     async fn bind(token: Option<&str>, args: &ServeArgs, settings: &ServeSettings) -> Result<Self> {
         let auth = auth(token, settings)?;
         let address = args.address.as_deref().or(settings.address.as_deref()).unwrap_or(ADDRESS);
-        let listener = TcpListener::bind(address).await.map_err(|error| {
+        let refused = |error| {
             let message = format!("the server cannot listen on {address}: {error}");
             Failure::new("listen", message, "choose another address by --address HOST:PORT")
-        })?;
-        let address = listener.local_addr()?;
+        };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
         if !address.ip().is_loopback() && auth.generated_token().is_some() {
             return Err(Failure::new(
                 "config",
@@ -85,34 +86,66 @@ impl Server {
 
     /// Serves a store until the process is asked to stop.
     async fn run(self, dq: &Dq, place: &str, output: &mut Output<'_>) -> Result<()> {
-        let mut stop = Box::pin(shutdown_signal());
+        let mut signal = Box::pin(shutdown_signal());
         // The first poll installs the handlers: from the announcement on, a signal ends the server
         // in order.
         tokio::select! {
             biased;
-            () = &mut stop => return Ok(()),
+            () = &mut signal => return Ok(()),
             () = std::future::ready(()) => {}
         }
         let ingress = Ingress::new(dq)?;
-        announce(place, self.address, &self.auth, ingress.len(), output)?;
-        let ops = Ops::new(dq.clone());
-        let (end_messages, server_ended) = oneshot::channel::<()>();
-        let messages = ingress.run_until(async {
-            tokio::select! {
-                () = shutdown_signal() => {}
-                // The sender is dropped.
-                _ = server_ended => {}
-            }
-        });
+        let forwards = forwards(dq)?;
+        announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
+        let stop = CancellationToken::new();
         let server = async {
-            let served = dq_web::serve(self.listener, ops, self.auth, stop).await;
-            drop(end_messages);
-            served
+            // Whatever ends first ends the others.
+            let _stop_others = stop.clone().drop_guard();
+            let ops = Ops::new(dq.clone());
+            let stopped = stop.clone().cancelled_owned();
+            dq_web::serve(self.listener, ops, self.auth, stopped).await.map_err(|error| {
+                Failure::new("serve", format!("the server has failed: {error}"), "")
+            })
         };
-        let (served, ()) = tokio::join!(server, messages);
-        let failed = |error| Failure::new("serve", format!("the server has failed: {error}"), "");
-        served.map_err(failed)
+        let forwarding = async {
+            let _stop_others = stop.clone().drop_guard();
+            match forwards.runner {
+                Some(runner) => Ok(runner.run_until(stop.cancelled()).await?),
+                None => {
+                    stop.cancelled().await;
+                    Ok(())
+                }
+            }
+        };
+        let messages = ingress.run_until(stop.cancelled());
+        let signals = async {
+            tokio::select! {
+                () = signal => stop.cancel(),
+                () = stop.cancelled() => {}
+            }
+        };
+        let (served, forwarded, (), ()) = tokio::join!(server, forwarding, messages, signals);
+        served.and(forwarded)
     }
+}
+
+/// The queues that the configuration forwards to other systems, and what does it.
+struct Forwards<'a> {
+    queues: Vec<&'a QueueName>,
+    /// `None` if there are no such queues.
+    runner: Option<Runner>,
+}
+
+fn forwards(dq: &Dq) -> Result<Forwards<'_>> {
+    let queues: Vec<_> = dq.forwarded_queues().collect();
+    let runner = if queues.is_empty() {
+        None
+    } else {
+        // The server takes the messages itself, also for queues that it does not forward.
+        let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
+        Some(runner.build()?)
+    };
+    Ok(Forwards { queues, runner })
 }
 
 /// Who may make requests: the holders of all tokens, or a person on this machine if there is none.
@@ -148,18 +181,26 @@ fn named(origin: &str, error: dq_core::Error) -> Failure {
     Failure::new("config", format!("{origin}: {}", error.message()), remedy)
 }
 
-/// Prints where the server is, how to reach it, and from how many sources it takes messages.
+/// Prints where the server is, how to reach it, which queues it forwards, and from how many sources it
+/// takes messages.
 fn announce(
     place: &str,
     bound: SocketAddr,
     auth: &Auth,
+    forwarded: &[&QueueName],
     sources: usize,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let (address, token) = (format!("http://{bound}/"), auth.generated_token());
-    let line = json!({ "address": address, "store": place, "token": token, "ingress": sources });
+    let line = json!({
+        "address": address, "store": place, "token": token, "forwards": forwarded, "ingress": sources
+    });
     output.either(&line, || {
         let mut text = format!("store    {place}\naddress  {address}\n");
+        if !forwarded.is_empty() {
+            let names: Vec<_> = forwarded.iter().map(|queue| queue.as_str()).collect();
+            text += &format!("forwards {}\n", names.join(", "));
+        }
         if sources > 0 {
             text += &format!("ingress  {sources}\n");
         }

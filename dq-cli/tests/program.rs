@@ -2,8 +2,10 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -67,6 +69,67 @@ fn a_server_takes_messages_of_other_systems() {
     let status = server.signal("TERM");
     assert_eq!(status.code(), Some(0), "the server ends in order");
     assert_eq!(redis.command(&["EXISTS", "orders", "orders.taking"]).int(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
+    let (webhook, requests) = webhook();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = format!(
+        "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n\
+         [queues.BILLING.forward]\ntype = \"http\"\nurl = \"{webhook}\"\nallow = [\"127.0.0.1/32\"]\n\
+         [schedules.tick]\nqueue = \"BILLING\"\nevery = \"1s\"\npayload = \"tick\""
+    );
+    std::fs::write(path.join("dq.toml"), config).unwrap();
+    let server = Server::start(path, &[]);
+    let scheduled = ok(path, &server.api(&["enqueue", "BILLING", r#"{"order":17}"#, "--json"]));
+    let scheduled: Value = serde_json::from_str(&scheduled).unwrap();
+    let id = scheduled["id"].as_str().unwrap();
+    let (mut has_order, mut ticks) = (false, 0);
+    while !has_order || ticks < 2 {
+        let (head, body) = requests.recv_timeout(Duration::from_secs(120)).unwrap();
+        match body.as_str() {
+            r#"{"order":17}"# => {
+                assert!(head.contains(&format!("webhook-id: {id}")), "{head}");
+                assert!(!has_order, "sent twice");
+                has_order = true;
+            }
+            "\"tick\"" => ticks += 1,
+            other => panic!("a request with {other:?}"),
+        }
+    }
+    wait_until("the job has ended", || {
+        let job = ok(path, &server.api(&["jobs", "get", "BILLING", id, "--json"]));
+        serde_json::from_str::<Value>(&job).unwrap()["state"] == "ended"
+    });
+    let status = server.signal("TERM");
+    assert_eq!(status.code(), Some(0), "the server ends in order");
+}
+
+/// A receiver of webhooks: its address, and the head and the body of each request.
+fn webhook() -> (String, Receiver<(String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/due", listener.local_addr().unwrap());
+    let (sender, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap_or(0) > 0 {}
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let Some(length) = length else { continue };
+            let mut body = vec![0; length.parse().unwrap()];
+            stream.read_exact(&mut body).unwrap();
+            let answer = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+            stream.get_mut().write_all(answer).unwrap();
+            if sender.send((head, text(&body))).is_err() {
+                return;
+            }
+        }
+    });
+    (address, requests)
 }
 
 #[test]

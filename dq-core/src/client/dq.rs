@@ -125,6 +125,12 @@ impl Dq {
         self.queue(Q::code())
     }
 
+    /// The queues that have a forward in the configuration, `[queues.NAME.forward]`, by name.
+    pub fn forwarded_queues(&self) -> impl Iterator<Item = &QueueName> {
+        let queues = self.shared.queues.iter();
+        queues.filter(|(_, settings)| settings.forward.is_some()).map(|(queue, _)| queue)
+    }
+
     /// Job counts of all queues, ordered by name; jobs in stores being drained are included.
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub struct RunnerBuilder {
     runner: RunnerSettings,
     /// Whether to store the schedules that the program declares.
     stores_schedules: bool,
+    /// Whether to take the messages of the configuration's `[[ingress]]`.
+    takes_messages: bool,
 }
 
 impl Dq {
@@ -68,6 +70,7 @@ impl RunnerBuilder {
             observers: Observers::default(),
             runner: dq.shared().runner.clone(),
             stores_schedules: true,
+            takes_messages: true,
             dq,
         }
     }
@@ -120,6 +123,13 @@ impl RunnerBuilder {
     /// the same.
     pub fn without_schedules(mut self) -> Self {
         self.stores_schedules = false;
+        self
+    }
+
+    /// Takes no messages of the configuration's `[[ingress]]`; for a program that runs its
+    /// [`Ingress`](crate::Ingress) itself.
+    pub fn without_ingress(mut self) -> Self {
+        self.takes_messages = false;
         self
     }
 
@@ -233,7 +243,8 @@ impl RunnerBuilder {
                 registry.insert(forward_handler(queue, forward)?)?;
             }
         }
-        let ingress = Ingress::of(&self.dq, only.as_deref())?;
+        let with_ingress = if self.takes_messages { only.as_deref() } else { Some(&[][..]) };
+        let ingress = Ingress::of(&self.dq, with_ingress)?;
         let mut settings = Vec::new();
         for (queue, queue_settings) in self.settings {
             let queue = queue?;
