@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Due, Error, JobId, OnConflict, OnRunning, QueueName, Scheduled, Timestamp};
+use dq_core::{Due, Error, Headers, JobId, OnConflict, OnRunning, QueueName, Scheduled, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha1_smol::Sha1;
 
@@ -35,7 +35,7 @@ pub struct ScheduleRequest {
     pub on_conflict: OnConflict,
     /// What happens if a running job has the key.
     pub on_running: OnRunning,
-    /// More headers.
+    /// More headers; not `content-type`.
     pub headers: BTreeMap<String, String>,
     /// Maximum number of attempts; the queue's setting if `None`.
     pub max_attempts: Option<u32>,
@@ -152,6 +152,11 @@ impl Session {
         job = job.on_conflict(request.on_conflict).on_running(request.on_running);
         if let Some(key) = request.key {
             job = job.key(key);
+        }
+        if request.headers.contains_key(Headers::CONTENT_TYPE) {
+            return Err(Error::invalid("the MIME type of the payload is among its headers")
+                .remedy("give it as the content type, without the header `content-type`")
+                .into());
         }
         for (name, value) in request.headers {
             job = job.header(name, value);

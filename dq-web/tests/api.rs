@@ -70,6 +70,56 @@ async fn a_request_with_an_idempotency_key_is_not_run_again_after_its_job_has_en
 }
 
 #[tokio::test]
+async fn a_job_continues_the_trace_of_the_request() {
+    let fixture = Fixture::start("").await;
+    let bearer = format!("Bearer {OPERATOR}");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let own = r#"{"payload":1,"key":"own","headers":{"traceparent":"mine"}}"#;
+    for (sent, body, stored) in [
+        (trace, r#"{"payload":1,"key":"a"}"#, json!(trace)),
+        ("nonsense", r#"{"payload":1,"key":"b"}"#, json!(null)),
+        (trace, own, json!("mine")),
+    ] {
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("traceparent", sent),
+        ];
+        let created =
+            fixture.raw("POST", "/v1/queues/ORDER/jobs", &headers, body.as_bytes()).await.json();
+        let path = format!("/v1/queues/ORDER/jobs/{}", created["id"].as_str().unwrap());
+        let job = fixture.send(READER, "GET", &path, None).await.json();
+        assert_eq!(job["headers"]["traceparent"], stored, "{job}");
+    }
+}
+
+#[tokio::test]
+async fn a_content_type_among_the_headers_is_refused() {
+    let fixture = Fixture::start("").await;
+    let body = Some(r#"{"payload":1,"headers":{"content-type":"text/plain"}}"#);
+    let refused = fixture.send(OPERATOR, "POST", "/v1/queues/ORDER/jobs", body).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.json()["remedy"].as_str().unwrap().contains("content-type"));
+}
+
+#[tokio::test]
+async fn unknown_parameters_of_a_query_are_refused_by_name() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("ORDER", "a", "1", Due::NOW).await;
+    for path in [
+        "/v1/queues/ORDER/jobs?limt=1",
+        "/v1/queues/ORDER/forecast?limt=1",
+        "/v1/forecast?limt=1",
+        "/v1/audit?limt=1",
+        "/v1/schedules/nightly?limt=1",
+    ] {
+        let refused = fixture.send(ADMIN, "GET", path, None).await;
+        assert_eq!(refused.status, 400, "{path}");
+        assert!(refused.json()["detail"].as_str().unwrap().contains("limt"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn null_is_a_payload() {
     let fixture = Fixture::start("").await;
     let body = Some(r#"{"payload":null,"key":"a","due":"1h"}"#);

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Target};
+use dq_core::{Due, Headers, JobState, OnConflict, OnRunning, QueueName, Target, TraceContext};
 use dq_ops::{
     CancelResult, JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult,
     ScheduledJob, Session, Timeline, parse_due, parse_timestamp,
@@ -22,7 +22,7 @@ use crate::problem::{Problem, Result};
 
 /// The query of a listing.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
     /// `scheduled` (the default), `ready`, `running`, `dead` or `ended`.
@@ -145,6 +145,12 @@ impl NewJobBody {
         request.on_conflict = self.on_conflict;
         request.on_running = self.on_running;
         request.headers = self.headers;
+        if let Some(trace) = headers.get(Headers::TRACEPARENT).and_then(|value| value.to_str().ok())
+            && trace.parse::<TraceContext>().is_ok()
+        {
+            let name = Headers::TRACEPARENT.to_owned();
+            request.headers.entry(name).or_insert_with(|| trace.to_owned());
+        }
         request.max_attempts = self.max_attempts;
         request.remember = self.remember;
         request.idempotency_key = headers
@@ -159,7 +165,8 @@ impl NewJobBody {
 /// Schedules a job.
 ///
 /// 201 if it is stored, 200 if another job has its key or the job of an earlier request with the
-/// same `Idempotency-Key` has ended, 409 if the job that has its key runs.
+/// same `Idempotency-Key` has ended, 409 if the job that has its key runs. The job continues the trace of
+/// the request's `traceparent`, unless the job's own headers have one.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
     params(("queue" = String, Path),
         ("Idempotency-Key" = Option<String>, Header, description = "A name of the request, by which it can be repeated")),

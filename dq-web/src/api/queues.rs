@@ -116,7 +116,7 @@ pub(crate) async fn dead(
 
 /// The query of a forecast.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
     /// How far to look ahead, such as `24h`; one minute to 366 days.
@@ -141,7 +141,7 @@ pub(crate) async fn forecast(
 
 /// The query of the forecast of all queues.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastsParams {
     /// How far to look ahead, such as `24h`, the default; one minute to seven days.
@@ -193,7 +193,7 @@ pub(crate) async fn check(
 
 /// The query of the audit.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditParams {
     /// Maximum number of entries; 1 to 1,000.

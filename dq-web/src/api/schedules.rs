@@ -25,7 +25,7 @@ pub(crate) async fn list(
 
 /// The query of a schedule.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NextParams {
     /// The number of next occurrences; 0 to 100, 5 by default.
