@@ -39,7 +39,7 @@ impl From<Finding> for FindingView {
 
 impl Session {
     /// The problems of the main store, the queues that miss their lateness objective, and the schedules
-    /// that cannot be read.
+    /// that cannot be read or that no runner serves.
     pub async fn check(&self) -> Vec<FindingView> {
         let dq = self.ops.dq();
         let mut findings: Vec<_> = dq.check().await.into_iter().map(FindingView::from).collect();
@@ -67,7 +67,23 @@ impl Session {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             Err(error) => findings.extend(failed("schedules.unknown", "schedules", &error)),
         }
+        findings.extend(self.idle_schedules().await);
         findings
+    }
+
+    /// The finding of schedules that no runner serves. An error of the store is a finding already.
+    async fn idle_schedules(&self) -> Option<FindingView> {
+        let runners = self.registered().await.ok().flatten()?;
+        let schedules = self.ops.dq().recurring_schedules().await.ok()?;
+        let waiting = schedules.iter().filter(|it| !it.paused && !it.stopped).count();
+        (runners.is_empty() && waiting > 0).then(|| FindingView {
+            severity: "warning".to_owned(),
+            code: "schedules.no-runner".to_owned(),
+            cause: format!("no runner uses the store, so its {waiting} schedules start no jobs"),
+            remedy: "start a program with a runner, or `dq serve` with a forwarded queue; what is \
+                     missed is caught up on as each schedule says"
+                .to_owned(),
+        })
     }
 }
 

@@ -8,8 +8,9 @@ use dq_core::{
     QueueName, Timestamp, VirtualClock,
 };
 use dq_ops::{
-    Actor, AuditOutcome, JobQuery, Ops, OpsError, RecurringDefinition, Role, ScheduleRequest,
-    ScheduleResult, Session, SimulationRequest, WaitReason, parse_target, parse_timestamp,
+    Actor, AuditOutcome, FindingView, JobQuery, Ops, OpsError, RecurringDefinition, Role,
+    ScheduleRequest, ScheduleResult, Session, SimulationRequest, WaitReason, parse_target,
+    parse_timestamp,
 };
 use serde_json::json;
 
@@ -127,11 +128,15 @@ async fn a_schedule_that_cannot_be_read_is_a_finding_and_can_be_removed() {
         session.schedules().await.unwrap().into_iter().map(|schedule| schedule.name).collect();
     assert_eq!(names, ["report"]);
     let findings = session.check().await;
-    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    let [finding, idle] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((&*idle.severity, &*idle.code), ("warning", "schedules.no-runner"));
     assert_eq!((&*finding.severity, &*finding.code), ("error", "schedules.unreadable"));
     assert!(finding.cause.contains("the schedule monthly cannot be read"), "{}", finding.cause);
     assert!(finding.remedy.contains("dq cron rm -- 'monthly'"), "{}", finding.remedy);
     session.remove_schedule("monthly").await.unwrap();
+    let codes = |findings: Vec<FindingView>| findings.into_iter().map(|it| it.code);
+    assert!(codes(session.check().await).eq(["schedules.no-runner"]));
+    session.pause_schedule("report").await.unwrap();
     assert_eq!(session.check().await, []);
 }
 
