@@ -3,7 +3,7 @@
 -- KEYS     the keys of the partition
 -- ARGV     1 and 2  the limit of the history: jobs, milliseconds
 --          then the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else a string
 --          with a letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already running
 -- cost     O(log n) a job
 
@@ -15,6 +15,7 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
+check_keys_of_jobs(partition)
 local answers, cancelled = {}, 0
 for i = 1, #ARGV - 2 do
   local handle = find(partition, ARGV[i + 2])

@@ -491,6 +491,15 @@ local function delete_job(partition, handle, key)
   end
 end
 
+-- Fails if a key of another type would stop the end of a waiting job half-way. Called before anything is
+-- written.
+local function check_keys_of_jobs(partition)
+  redis.call('ZCARD', partition.unpin)
+  for _, hash in ipairs({ partition.state, partition.note, partition.key, partition.pin }) do
+    redis.call('HSTRLEN', hash, '')
+  end
+end
+
 -- Whether a live (waiting or leased) job has this key.
 local function key_is_live(partition, key)
   return redis.call('HSTRLEN', partition.key, key) > 0

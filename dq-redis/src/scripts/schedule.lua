@@ -11,7 +11,7 @@
 --          then n handles, n records, n due times (or '+' and a delay in milliseconds); for each job
 --          whose record says that it has a note, for how many milliseconds its id is to be pinned
 --          then the keys of the jobs that have one; then the numbers of these jobs, from 1
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; `ID_COLLISION
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; `ID_COLLISION
 --          i`: job number i has the handle of a job with another id, and nothing was stored; else
 --          {now; 1 if the partition has received its first jobs by this call, as far as its totals
 --          tell, else 0; then for each job that was not simply created: its number from 1; 'C' it
@@ -19,7 +19,7 @@
 --          'R' it was replaced, 'A' it is already running; handle and tail, and due time, of the job
 --          that is stored or has ended}
 -- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
---          more if any has a key; each conflict takes commands of its own
+--          more if any has a key, and two if any has a note; each conflict takes commands of its own
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition, 'write')
@@ -59,10 +59,9 @@ for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
   key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Everything is checked before anything is written, except the types of two keys. `state` is first
--- read at a conflict, when the jobs before it are stored. `due` may be first used by ZADD, after
--- HSET job: if that fails, a repeated call finds a record without a due time in resolve_conflict,
--- and stores the job (which `created` then counts twice).
+-- Everything is checked before anything is written, except the type of `due`, which may be first used
+-- by ZADD, after HSET job: if that fails, a repeated call finds a record without a due time in
+-- resolve_conflict, and stores the job (which `created` then counts twice).
 --
 -- A job conflicts with a stored job of the same handle or key, or, if there are duplicates, with
 -- one of this call. present[i]: the stored record with the handle of job i; records_here: the
@@ -100,6 +99,7 @@ local notes, note_at = {}, NOTES
 if may_conflict then
   -- A job that is replaced ends.
   check_ended_keys(partition)
+  check_keys_of_jobs(partition)
 end
 if jobs_with_note > 0 then
   -- Fails if the key has another type, before anything is written.
@@ -135,7 +135,8 @@ local function answer(i, code, handle, tail, due)
 end
 
 -- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a
--- packed state with its last due time: nil means only that other programs have removed parts of it.
+-- packed state with its last due time: nil means that other programs have removed parts of it, or that
+-- an earlier call failed at ZADD.
 local function due_and_leased(handle)
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use dq_core::{BrowseParams, DeadKind, ErrorKind, JobState, Operation, Scheduled, Severity};
+use dq_core::{
+    BrowseParams, Cancelled, DeadKind, ErrorKind, JobState, OnConflict, Operation, Scheduled,
+    Severity,
+};
 use dq_servers::Redis;
 
 use crate::fixture::{
-    assert_error, by_id, claim, claim_for, done_settlements, found, job, keyed, open, queue, stats,
+    assert_error, by_id, claim, claim_for, done_settlements, found, in_an_hour, job, keyed, open,
+    queue, stats,
 };
 
 /// The keys of a partition; scripts/prelude.lua says what they hold.
@@ -58,6 +62,35 @@ async fn a_key_of_another_type_stops_only_its_queue() {
         backend.settle(&done_settlements(&claimed)).await.unwrap();
     }
     assert!(!backend.check().await.iter().any(|found| found.code == "redis.foreign-key"));
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_ends_no_job_half_way() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    for kind in ["due", "job", "state", "key", "note", "pin", "unpin"] {
+        let waits = in_an_hour(keyed("q", "k"));
+        backend.schedule(vec![waits.clone()]).await.unwrap();
+        let (original, copy) = (key(kind), format!("copy:{kind}"));
+        let exists = redis.command(&["EXISTS", &original]).int() == 1;
+        if exists {
+            redis.command(&["RENAME", &original, &copy]);
+        }
+        redis.command(&["SET", &original, "something else"]);
+        let mut other = in_an_hour(keyed("q", "k"));
+        other.on_conflict = OnConflict::Replace;
+        let refused = backend.schedule(vec![job("q"), other]).await;
+        assert_error(refused, ErrorKind::Incompatible, &["WRONGTYPE"]);
+        let target = [by_id(&waits)];
+        assert_error(backend.cancel(&target).await, ErrorKind::Incompatible, &["WRONGTYPE"]);
+        redis.command(&["DEL", &original]);
+        if exists {
+            redis.command(&["RENAME", &copy, &original]);
+        }
+        let counts = stats(&*backend, "q").await;
+        assert_eq!((counts.scheduled, counts.ready), (1, 0), "{kind}");
+        assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::Cancelled], "{kind}");
+    }
 }
 
 #[tokio::test]

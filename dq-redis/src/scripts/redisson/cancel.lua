@@ -4,7 +4,7 @@
 -- KEYS     the keys of the queue
 -- ARGV     the limit of the history: jobs, milliseconds; then the jobs (at most 100): 'i' and handle
 --          and tail, or 'k' and a key
--- returns  nil: repeat the call; else a string with a letter for each job: 'C' cancelled, 'N' not
+-- returns  nil: repeat the call; FORMAT: see requeue_expired; else a string with a letter for each job: 'C' cancelled, 'N' not
 --          found, 'A' already running
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
@@ -16,6 +16,7 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
+check_keys_of_jobs(partition)
 local answers = {}
 for i = 1, #ARGV - 2 do
   local handle, entry = find_job(partition, ARGV[i + 2])

@@ -62,9 +62,8 @@ end
 
 -- Fails on a key of another type before anything is written.
 redis.call('ZCARD', partition.due)
-for _, hash in ipairs({ partition.state, partition.key, partition.meta, partition.note }) do
-  redis.call('HSTRLEN', hash, '')
-end
+redis.call('HSTRLEN', partition.meta, '')
+check_keys_of_jobs(partition)
 check_ended_keys(partition)
 order_length(partition)
 
