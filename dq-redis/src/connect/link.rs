@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{CONNECT_TIMEOUT, Server, ServerClient};
+use super::server::{Server, ServerClient};
 use crate::error::{self, Effect, closed};
 
 /// After a failed attempt to connect, calls fail with its error for this long, without another
@@ -217,7 +217,7 @@ impl Link {
             match self.server.client().await? {
                 ServerClient::Single(client) => {
                     let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+                        .set_connection_timeout(Some(self.server.connect_timeout()))
                         .set_response_timeout(Some(self.server.response_timeout));
                     let connection = client.get_multiplexed_async_connection_with_config(&config);
                     Ok(Connection::Single(connection.await?))
@@ -229,7 +229,7 @@ impl Link {
         };
         // Three times: Sentinel and clusters need several connections, one after the other. Boxed,
         // since the types of the client's futures are deeply nested.
-        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
+        match tokio::time::timeout(self.server.connect_timeout() * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }

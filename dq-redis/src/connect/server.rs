@@ -26,7 +26,7 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Time limit of one attempt to connect. Not a setting, since failed attempts are repeated.
+/// Minimum time limit of one attempt to connect. Not a setting, since failed attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The range of `response_timeout`.
@@ -88,6 +88,12 @@ impl Server {
         Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
+    /// Time limit of one attempt to connect: a server that may take long to reply may take as long to
+    /// accept a connection.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        connect_timeout(self.response_timeout)
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.clients, Clients::Cluster(_))
     }
@@ -131,6 +137,10 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("address", &self.address.shown()).finish_non_exhaustive()
     }
+}
+
+fn connect_timeout(response_timeout: Duration) -> Duration {
+    CONNECT_TIMEOUT.max(response_timeout)
 }
 
 fn check_response_timeout(timeout: Duration) -> Result<()> {
@@ -212,7 +222,7 @@ fn cluster(
         .iter()
         .map(|(host, port)| connection_info(address, tcp(address, host, *port)));
     let mut builder = ClusterClientBuilder::new(nodes)
-        .connection_timeout(CONNECT_TIMEOUT)
+        .connection_timeout(connect_timeout(response_timeout))
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
         // The client library would also repeat commands whose replies are lost; `Link` retries
