@@ -31,7 +31,7 @@ usage: cargo xtask COMMAND
   faults --short                    short storms on each store, and storms over broken processes, as in `test`
   soak --backend X [--minutes N]    a steady load; memory, connections, files and keys must not grow
   licences                          checks the licences of all dependencies against deny.toml
-  package                           packages every published crate and builds it from its package
+  package                           packages every published crate and compiles it from its package
   oldest-rusqlite                   checks dq-sqlite with the oldest rusqlite that it allows";
 
 fn main() -> ExitCode {

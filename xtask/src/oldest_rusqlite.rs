@@ -7,14 +7,14 @@
 use std::fs;
 use std::path::Path;
 
-use crate::run::{Result, cargo, root, step};
+use crate::run::{Result, built, cargo, root, step};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
     let root = root();
     let workspace = read(&root.join("Cargo.toml"))?;
     let oldest = oldest(&workspace)?;
-    let dir = root.join("target/xtask/oldest-rusqlite");
+    let dir = built().join("xtask/oldest-rusqlite");
     let manifest = format!(
         "[package]\nname = \"oldest-rusqlite\"\nedition = \"2024\"\n\n[workspace]\n\n\
          [dependencies]\nrusqlite = \"={oldest}\"\n\
@@ -26,7 +26,7 @@ pub(crate) fn oldest_rusqlite() -> Result {
     // All other dependencies have the tested versions.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
     let mut check = cargo(["check"]);
-    check.current_dir(&dir).env("CARGO_TARGET_DIR", dir.join("target"));
+    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
     step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
 }
 

@@ -1,46 +1,76 @@
-//! `cargo xtask package`: checks that every published crate can be packaged and builds from its
-//! package.
+//! `cargo xtask package`: checks that every published crate can be packaged and compiles from its package.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::Command;
 
-use crate::run::{Result, cargo, step};
+use crate::run::{Result, built, cargo, root, step};
 
 /// Members of the workspace with `publish = false`.
 const UNPUBLISHED: [&str; 5] =
     ["dq-servers", "dq-bench", "xtask", "dq-faults-client", "dq-ui-tests"];
 
-/// Packages all published crates together, so that each is built with the packages of the others
-/// instead of those of a registry.
+/// Packages all published crates, and checks them together as their packages have them: a file that a
+/// package leaves out is missing. It is one workspace, so that the dependencies that `cargo xtask test` has
+/// compiled serve again; `cargo publish` then builds each crate on its own.
 pub(crate) fn package() -> Result {
-    forget_unpacked()?;
-    let mut package = cargo(["package", "--workspace", "--locked"]);
+    let packages = built().join("package");
+    for old in crates_in(&packages)? {
+        fs::remove_file(&old).map_err(|error| format!("{old} cannot be deleted: {error}"))?;
+    }
+    let mut package = cargo(["package", "--workspace", "--locked", "--no-verify"]);
     for name in UNPUBLISHED {
         package.args(["--exclude", name]);
     }
-    step("packages", &mut package)
+    step("packages", &mut package)?;
+
+    let dir = built().join("xtask/package");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let crates = crates_in(&packages)?;
+    for file in &crates {
+        step(
+            &format!("unpack {file}"),
+            Command::new("tar").current_dir(&dir).args(["-xzf", file]),
+        )?;
+    }
+    write(&dir.join("Cargo.toml"), &workspace(&dir)?)?;
+    let lock = root().join("Cargo.lock");
+    fs::copy(&lock, dir.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
+    let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
+    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
+    step("unpacked crates", &mut check)
 }
 
-/// Deletes what earlier runs have unpacked. Cargo builds each package with those of the others from
-/// a local registry, and does not unpack a version again whose content has changed since.
-fn forget_unpacked() -> Result {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let Some(home) = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))) else {
-        return Ok(());
-    };
-    // The names of other registries begin with their host.
-    let Ok(registries) = fs::read_dir(home.join("registry/src")) else { return Ok(()) };
-    let registries = registries.flatten().map(|entry| entry.path());
-    let local = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
-    };
-    for registry in registries.filter(local) {
-        let packages = fs::read_dir(&registry).into_iter().flatten().flatten();
-        for package in packages.filter(|it| it.file_name().to_string_lossy().starts_with("dq-")) {
-            fs::remove_dir_all(package.path()).map_err(|error| {
-                format!("{} cannot be deleted: {error}", package.path().display())
-            })?;
-        }
+/// The packages in a directory, which need not exist.
+fn crates_in(packages: &Path) -> Result<Vec<String>> {
+    let Ok(files) = fs::read_dir(packages) else { return Ok(Vec::new()) };
+    let files = files.flatten().filter_map(|file| file.path().into_os_string().into_string().ok());
+    Ok(files.filter(|file| file.ends_with(".crate")).collect())
+}
+
+/// The manifest of a workspace of all crates in a directory, which take each other from there.
+fn workspace(dir: &Path) -> Result<String> {
+    let crates = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let names = crates.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let mut patches = String::new();
+    for directory in &names {
+        let (name, _) = directory
+            .rsplit_once('-')
+            .ok_or_else(|| format!("{directory} is not the name of a crate with its version"))?;
+        patches += &format!("{name} = {{ path = {directory:?} }}\n");
     }
-    Ok(())
+    // The profile of the root, so that its dependencies serve.
+    Ok(format!(
+        "[workspace]\nresolver = \"3\"\nmembers = {names:?}\n\n[patch.crates-io]\n{patches}\n\
+         [profile.dev]\ndebug = \"line-tables-only\"\n"
+    ))
+}
+
+fn write(path: &Path, text: &str) -> Result {
+    fs::write(path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,9 +1,14 @@
 //! `cargo xtask test`: all checks that a change must pass before it is merged.
 
+use std::thread;
+
 use crate::faults;
 use crate::layers::layers;
 use crate::run::{Result, cargo, step};
 use crate::servers::servers;
+
+/// Threads of each test program, for each processor: many tests mostly wait for servers.
+const THREADS_PER_PROCESSOR: usize = 2;
 
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
@@ -16,7 +21,10 @@ pub(crate) fn everything() -> Result {
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
     layers()?;
-    step("tests", cargo(["test"]).args(SCOPE).arg("--no-fail-fast"))?;
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (processors * THREADS_PER_PROCESSOR).to_string();
+    let mut tests = cargo(["test"]);
+    step("tests", tests.args(SCOPE).arg("--no-fail-fast").env("RUST_TEST_THREADS", threads))?;
     faults::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))

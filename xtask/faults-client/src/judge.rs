@@ -6,6 +6,7 @@ use dq::backend::{Backend, BrowseParams, backend_from_url};
 use dq::config::Environment;
 use dq::{BoxError, JobId, JobState};
 use dq_testkit::faults::{LeaseBegin, read_journals};
+use dq_testkit::fixture::retry;
 use dq_testkit::history::{History, ObservedCall};
 
 /// Most violations have many neighbours.
@@ -19,9 +20,10 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     };
     let history = read_journals(directory, begin)?;
     println!("   {}", summary(&history));
-    let backend = backend_from_url(url)?.connect(&Environment::default()).await?;
+    let (config, environment) = (backend_from_url(url)?, Environment::default());
+    let backend = retry(|| config.connect(&environment)).await;
     let mut problems = Vec::new();
-    for stats in backend.stats(&[]).await? {
+    for stats in retry(|| backend.stats(&[])).await {
         if stats.adds_up() == Some(false) {
             problems.push(format!("the counts of {} do not add up: {stats:?}", stats.queue));
         }
@@ -43,12 +45,12 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
 /// The jobs that the store holds.
 async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
     let mut jobs = Vec::new();
-    for stats in backend.stats(&[]).await? {
+    for stats in retry(|| backend.stats(&[])).await {
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
             let mut after = None;
             loop {
                 let page = BrowseParams::new(&stats.queue, state).after(after).limit(1_000);
-                let page = backend.browse(page).await?;
+                let page = retry(|| backend.browse(page)).await;
                 jobs.extend(page.jobs.iter().map(|view| view.job.id));
                 after = page.next;
                 if after.is_none() {

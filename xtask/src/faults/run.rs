@@ -31,9 +31,10 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 /// How long the judge may take, on a slow machine.
 const JUDGE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Builds the client with the features of the tests, so that what those have built is used.
+/// Builds the client as `cargo xtask test` does, for its own test, so that what that has built is used: a
+/// plain build has other features of the dependencies.
 pub(crate) fn build() -> Result {
-    let build = ["build", "--workspace", "--all-features", "--bin", "dq-faults-client"];
+    let build = ["test", "--workspace", "--all-features", "--no-run", "--test", "usage"];
     step("faults client", &mut cargo(build))
 }
 
