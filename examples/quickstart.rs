@@ -37,7 +37,7 @@ async fn main() -> dq::Result<()> {
         println!("scheduled {} jobs", dq.schedule_many((1..=jobs).map(job)).await?.len());
     }
     let finished = async {
-        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
             tokio::time::sleep(50.millis()).await;
         }
     };

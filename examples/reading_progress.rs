@@ -51,7 +51,7 @@ async fn main() -> dq::Result<()> {
     let queue = dq.queue_of::<continue_reading>()?;
     println!("reminders: {}", queue.stats().await?.live());
     let all_ended = async {
-        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
             tokio::time::sleep(20.millis()).await;
         }
     };

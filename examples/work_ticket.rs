@@ -69,7 +69,7 @@ async fn main() -> dq::Result<()> {
     desk.close(3);
     let queue = dq.queue_of::<escalate>()?;
     let all_ended = async {
-        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
             tokio::time::sleep(20.millis()).await;
         }
     };

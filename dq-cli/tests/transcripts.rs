@@ -157,19 +157,22 @@ fn sqlite_prints_the_same_directly_and_through_the_api() {
 
 #[test]
 fn redis_prints_the_same_directly_and_through_the_api() {
-    same_output_on(&dq_servers::Redis::options().aof().start().url());
+    let redis = dq_servers::Redis::options().aof().start();
+    same_output_on(&format!("{}?response_timeout=60s", redis.url()));
 }
 
 #[test]
 fn the_keys_of_redisson_print_the_same_directly_and_through_the_api() {
     let redis = dq_servers::Redis::options().aof().start();
-    same_output_on(&redis.url().replacen("redis://", "redisson://", 1));
+    let url = redis.url().replacen("redis://", "redisson://", 1);
+    same_output_on(&format!("{url}?response_timeout=60s"));
 }
 
 #[test]
 fn redis_with_key_expiry_prints_the_same_directly_and_through_the_api() {
     let redis = dq_servers::Redis::options().aof().set("notify-keyspace-events", "Ex").start();
-    same_output_on(&redis.url().replacen("redis://", "redis-expiry://", 1));
+    let url = redis.url().replacen("redis://", "redis-expiry://", 1);
+    same_output_on(&format!("{url}?response_timeout=60s"));
 }
 
 #[test]

@@ -183,11 +183,12 @@ async fn jobs_in_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_in_redis() {
     let redis = dq_servers::Redis::options().start();
-    operate_on(&redis.url()).await;
+    operate_on(&format!("{}?response_timeout=60s", redis.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_in_the_keys_of_redisson() {
     let redis = dq_servers::Redis::options().start();
-    operate_on(&redis.url().replacen("redis://", "redisson://", 1)).await;
+    let url = redis.url().replacen("redis://", "redisson://", 1);
+    operate_on(&format!("{url}?response_timeout=60s")).await;
 }

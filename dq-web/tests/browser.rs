@@ -97,9 +97,9 @@ async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     window.go(&page("")).await;
     // Without the slash, as people write it.
     window.go(page("").trim_end_matches('/')).await;
-    window.run("document.querySelector('table.queues th a').click()").await;
+    window.run_once("document.querySelector('table.queues th a').click()").await;
     window.wait_for("Purge…").await;
-    window.run("document.querySelector('.tile.scheduled a').click()").await;
+    window.run_once("document.querySelector('.tile.scheduled a').click()").await;
     window.wait_for("first").await;
     window.run("window.marker = 1").await;
 
@@ -111,7 +111,7 @@ async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     window.wait_for("fourth").await;
     assert_eq!(window.run("return window.marker").await, 1);
 
-    window.run("document.querySelector('#rows tbody th a').click()").await;
+    window.run_once("document.querySelector('#rows tbody th a').click()").await;
     window.wait_for("It is not due yet").await;
     window.run("window.marker = 2").await;
     window.enter("input[name=due]", "yesterday").await;
@@ -279,7 +279,7 @@ async fn a_page_that_costs_much_is_requested_once_at_a_time() {
             const events = new EventSource(new URL('v1/events', location.origin + location.pathname));
             events.addEventListener('overview', () => { window.seen += 1; });
         ";
-        window.run(script).await;
+        window.run_once(script).await;
         window.wait_until("return window.seen >= 1").await;
         for events in 2..=3 {
             let key = format!("{expected}-{events}");

@@ -54,7 +54,7 @@ async fn main() -> dq::Result<()> {
     println!("{} more scheduled, due in {delay} s", dq.schedule_many(jobs).await?.len());
 
     let finished = async {
-        while queue.stats().await.is_ok_and(|stats| stats.live() > 0) {
+        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
             tokio::time::sleep(50.millis()).await;
         }
     };

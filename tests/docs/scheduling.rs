@@ -76,7 +76,7 @@ async fn document_changed(dq: &Dq, document: u64) -> dq::Result<()> {
     Ok(())
 }
 
-async fn schedule_once_a_week(dq: &Dq, id: JobId, meeting: Meeting) -> dq::Result<()> {
+async fn schedule_once_and_remember(dq: &Dq, id: JobId, meeting: Meeting) -> dq::Result<()> {
     let answer =
         dq.schedule::<follow_up>(meeting).after(1.hours()).id(id).remember(7.days()).await?;
     if let Scheduled::Ended(receipt) = answer {
@@ -132,7 +132,7 @@ async fn a_remembered_job_is_scheduled_once() -> dq::Result<()> {
     let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
     let meeting = Meeting { id: 7, start, is_called_off: false };
     let id = dq.new_id();
-    schedule_once_a_week(&dq, id, meeting.clone()).await?;
+    schedule_once_and_remember(&dq, id, meeting.clone()).await?;
     what_happened(&dq, id).await?;
     assert_eq!(dq.cancel::<follow_up>(id).await?, Cancelled::Cancelled);
     let view = dq.get::<follow_up>(id).await?.expect("it is remembered");

@@ -177,12 +177,13 @@ fn after_a_kill_while_reminders_are_due_the_next_start_sends_the_rest() {
 fn reminders_survive_a_restart_of_the_broker() {
     let broker = RabbitMq::start();
     let user = User::with_url(broker.url());
-    assert_eq!(user.run(&["plan", "standup", "30"]), ["standup is planned"]);
+    assert_eq!(user.run(&["plan", "standup", "600"]), ["standup is planned"]);
     broker.sync_declarations();
     broker.kill();
     broker.restart();
     let listed = user.run(&["list"]);
     assert!(listed.len() == 1 && listed[0].starts_with("standup: "), "{listed:?}");
+    assert_eq!(user.run(&["move", "standup", "10"]), ["standup is moved"]);
     assert_eq!(reminded(&user.remind().line().unwrap()), "standup");
 }
 

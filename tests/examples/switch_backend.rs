@@ -21,8 +21,9 @@ fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
         ("redisson.toml", include_str!("../../examples/switch_backend/redisson.toml")),
         ("rabbitmq.toml", include_str!("../../examples/switch_backend/rabbitmq.toml")),
     ] {
-        let text = text.replace("redis://127.0.0.1:6379/0", &redis.url());
         // Longer than any call takes on a busy machine.
+        let address = format!("url = \"{}\"\nresponse_timeout = \"60s\"", redis.url());
+        let text = text.replace("url = \"redis://127.0.0.1:6379/0\"", &address);
         let rabbit = format!("url = \"{rabbit}\"\nresponse_timeout = \"60s\"");
         let text = text.replace("url = \"amqp://127.0.0.1:5672\"", &rabbit);
         std::fs::write(dir.join(file), text).unwrap();

@@ -55,7 +55,8 @@ impl Rust {
     pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
         let format = if version.has_legacy_members() { "legacy" } else { "current" };
         let port = redis.port();
-        let url = format!("redisson://127.0.0.1:{port}/0?format={format}{options}");
+        let url =
+            format!("redisson://127.0.0.1:{port}/0?response_timeout=60s&format={format}{options}");
         Self { dq: Dq::connect(&url).await.unwrap() }
     }
 

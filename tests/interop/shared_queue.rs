@@ -241,7 +241,7 @@ async fn rust_takes_over_when_java_dies(version: Version) {
     // A Rust process without handlers transfers due jobs for a Java client that only takes.
     let config = dq::redis::RedissonConfig::from_url(
         &dq::backend::ConnectUrl::parse(&format!(
-            "redisson://127.0.0.1:{}/0?codec=string&format={}",
+            "redisson://127.0.0.1:{}/0?response_timeout=60s&codec=string&format={}",
             redis.port(),
             if version.has_legacy_members() { "legacy" } else { "current" }
         ))

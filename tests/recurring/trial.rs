@@ -144,7 +144,10 @@ fn wait_for_occurrence(log: &Path, after: i64) -> Result<(), Failed> {
 #[tokio::main(flavor = "current_thread")]
 async fn end_schedule(url: &str) -> dq::Result<Option<u64>> {
     // Longer than any call takes on a busy machine.
-    let timeout = if url.starts_with("amqp:") { "?response_timeout=60s" } else { "" };
+    let timeout = match url.starts_with("sqlite:") {
+        true => "?busy_timeout=60s",
+        false => "?response_timeout=60s",
+    };
     let dq = Dq::connect(&format!("{url}{timeout}")).await?;
     assert!(dq.recurring::<tick>("TICK").remove().await?, "the schedule exists");
     let queue = dq.queue_of::<tick>()?;

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn values_of_files_and_variables_are_not_interpolated_again() {
-        let path = std::env::temp_dir().join(format!("dq-secret-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("dq-secret-interpolate-{}", std::process::id()));
         std::fs::write(&path, "hunter2 ${HOME}\r\n").unwrap();
         let text = interpolate(&format!("<${{file:{}}}>", path.display()));
         std::fs::remove_file(&path).unwrap();

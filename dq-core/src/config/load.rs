@@ -352,7 +352,7 @@ mod tests {
         assert!(
             refusal("[backend]\ntype = \"${file:/does/not/exist}\"").contains("/does/not/exist")
         );
-        let path = std::env::temp_dir().join(format!("dq-secret-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("dq-secret-load-{}", std::process::id()));
         std::fs::write(&path, "memory\n").unwrap();
         let text = format!("[backend]\ntype = \"${{file:{}}}\"", path.display());
         let config = Config::from_toml(&text);

@@ -281,10 +281,9 @@ mod tests {
         let (silent, _full) = silent().await;
         let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let good = (good.local_addr().unwrap(), good);
-        let whole = Duration::from_secs(10);
         let addresses = [silent, good.0];
-        let connecting = connect(&addresses, Instant::now() + whole);
-        let connected = tokio::time::timeout(whole, connecting);
+        let connecting = connect(&addresses, Instant::now() + Duration::from_secs(30));
+        let connected = tokio::time::timeout(Duration::from_secs(120), connecting);
         let stream = connected.await.expect("the first address takes all of the time").unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good.0);
     }

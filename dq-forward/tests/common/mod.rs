@@ -3,6 +3,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dq_core::config::Config;
@@ -69,23 +70,23 @@ impl Running {
         }
     }
 
-    /// Waits until `jobs` are done. Kills the server when a quarter of them is, and restarts it after 20
-    /// failures. Returns the number of failures, each of which is retried.
+    /// Schedules the jobs 0, 1, 2, … and waits until all are done. Kills the server in the middle, and goes
+    /// on scheduling until 20 have failed, so that the jobs do not end before the server; then restarts
+    /// it. Returns the ids with the numbers of the jobs.
     pub(crate) async fn done_over_a_crash(
         &mut self,
-        jobs: usize,
-        kill: impl FnOnce(),
-        restart: impl FnOnce(),
-    ) -> usize {
-        let (mut kill, mut restart) = (Some(kill), Some(restart));
+        schedule: impl AsyncFn(usize) -> JobId,
+        kill: impl FnOnce() + Send + 'static,
+        restart: impl FnOnce() + Send + 'static,
+    ) -> BTreeMap<String, usize> {
+        const BEFORE: usize = 100;
+        let mut jobs = BTreeMap::new();
+        for job in 0..BEFORE {
+            jobs.insert(schedule(job).await.to_string(), job);
+        }
         let (mut done, mut failed, mut last_error) = (0, 0, String::new());
-        let deadline = Instant::now() + Duration::from_secs(300);
-        while done < jobs {
-            assert!(
-                Instant::now() < deadline,
-                "{done} of {jobs} are done; the last error: {last_error}"
-            );
-            match self.next().await.1 {
+        let mut count = |verdict: Verdict| {
+            match verdict {
                 Verdict::Done => done += 1,
                 Verdict::Retry { error, .. } => {
                     failed += 1;
@@ -93,17 +94,31 @@ impl Running {
                 }
                 verdict => panic!("{verdict:?}"),
             }
-            if done == jobs / 4
-                && let Some(kill) = kill.take()
-            {
-                kill();
-            } else if failed == 20
-                && let Some(restart) = restart.take()
-            {
-                tokio::task::block_in_place(restart);
+            (done, failed, last_error.clone())
+        };
+        while count(self.next().await.1).0 < BEFORE / 4 {}
+        let deadline = Instant::now() + Duration::from_secs(300);
+        let in_time = |error: &str| {
+            assert!(Instant::now() < deadline, "not all are done; the last error: {error}");
+        };
+        let killed = tokio::task::spawn_blocking(kill);
+        loop {
+            jobs.insert(schedule(jobs.len()).await.to_string(), jobs.len());
+            let (_, failed, error) = count(self.next().await.1);
+            in_time(&error);
+            if failed >= 20 {
+                break;
             }
         }
-        failed
+        killed.await.unwrap();
+        tokio::task::spawn_blocking(restart).await.unwrap();
+        loop {
+            let (done, _, error) = count(self.next().await.1);
+            in_time(&error);
+            if done == jobs.len() {
+                return jobs;
+            }
+        }
     }
 
     pub(crate) async fn stop(self) {

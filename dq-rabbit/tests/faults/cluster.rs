@@ -50,7 +50,7 @@ async fn expect_all_done(
     // as new. Jobs run again, too, whose settlements were lost: up to a thousand may wait for the store.
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {} jobs ran again", jobs.len());
-    // A phase has one fault, or two.
+    // A job is in flight during two faults at most, even in a rolling restart.
     assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
     crate::fixture::wait_until("all are done", async || {
         let counts = &retry(|| backend.stats(&[])).await[0];
@@ -80,7 +80,8 @@ async fn losing_one_node_loses_no_job() {
     })
     .await;
 
-    // A network partition separates one node and its clients from the others.
+    // A network partition separates one node and its clients from the others: the one to which the runner
+    // has moved when node 1 was killed.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let partitioned = Arc::clone(&cluster);
     blocking(move || partitioned.partition(2)).await;
@@ -135,7 +136,8 @@ fn newest_stream(cluster: &RabbitCluster) -> u32 {
     numbers.max().unwrap_or_default()
 }
 
-/// Waits until the log has gone on to the next stream, and to the one after it.
+/// Waits until the log has gone on to the next stream, and the one after it is declared. Numbers of
+/// consecutive streams differ by 2 (`Generation::next`).
 async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
     let deadline = tokio::time::Instant::now() + TIMEOUT * 4;
     let newest = |cluster: &Arc<RabbitCluster>| {
@@ -204,6 +206,7 @@ async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
     }
     let fresh = open(&small(0)).await;
     let name = queue("q");
+    // More than callers may ask for, which is not checked here: all that the writers have kept.
     let params = BrowseParams::new(&name, JobState::Scheduled).limit(10_000).payloads(true);
     let page = retry(|| fresh.browse(params)).await;
     let found: std::collections::BTreeMap<_, _> =

@@ -109,7 +109,9 @@ async fn errors_of_a_served_call_keep_their_kind_and_remedy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_nobody_serves_opens_the_log_and_serves_others() {
-    let config = config("light-alone");
+    let mut config = config("light-alone");
+    // The second process opens the log while its request waits.
+    config.response_timeout = Duration::from_secs(120);
     let alone = connect(&config).await.unwrap();
     assert!(!alone.is_light(), "nobody else has a replica");
     let caller = light(&config).await;

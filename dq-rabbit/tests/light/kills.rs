@@ -77,6 +77,8 @@ struct Load {
     callers: Vec<JoinHandle<Calls>>,
     /// Number of jobs that were scheduled so far.
     done: Arc<AtomicUsize>,
+    /// Number of calls that were answered with `OutcomeUnknown`.
+    unknown: Arc<AtomicUsize>,
 }
 
 /// What callers have seen.
@@ -84,8 +86,8 @@ struct Load {
 struct Calls {
     scheduled: Vec<NewJob>,
     cancelled: Vec<NewJob>,
-    /// Calls that were answered with `OutcomeUnknown`.
-    unknown: usize,
+    /// As in [`Load`].
+    unknown: Arc<AtomicUsize>,
 }
 
 impl Calls {
@@ -102,7 +104,7 @@ impl Calls {
             match call().await {
                 Ok(result) => return (result, was_unknown),
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.unknown += 1;
+                    self.unknown.fetch_add(1, Ordering::Relaxed);
                     was_unknown = true;
                 }
                 // Certainly without effect.
@@ -132,11 +134,13 @@ impl Calls {
 
 impl Load {
     fn start(backend: &Arc<RabbitBackend>, callers: usize) -> Self {
-        let (stop, done) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+        let stop = CancellationToken::new();
+        let (done, unknown) = (Arc::default(), Arc::<AtomicUsize>::default());
         let caller = |_| {
-            let (backend, stop, done) = (Arc::clone(backend), stop.clone(), Arc::clone(&done));
+            let (backend, stop) = (Arc::clone(backend), stop.clone());
+            let (done, unknown) = (Arc::<AtomicUsize>::clone(&done), Arc::clone(&unknown));
             tokio::spawn(async move {
-                let mut calls = Calls::default();
+                let mut calls = Calls { unknown, ..Calls::default() };
                 while !stop.is_cancelled() {
                     calls.schedule_and_cancel(&backend).await;
                     done.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +149,11 @@ impl Load {
             })
         };
         let callers = (0..callers).map(caller).collect();
-        Self { stop, callers, done }
+        Self { stop, callers, done, unknown }
+    }
+
+    fn unknown(&self) -> usize {
+        self.unknown.load(Ordering::Relaxed)
     }
 
     /// Waits until this many more jobs are scheduled.
@@ -156,15 +164,13 @@ impl Load {
     }
 
     /// Stops the callers, and compares what they have seen with what a process with a replica sees.
-    /// Returns how many calls were answered with `OutcomeUnknown`.
-    async fn finish(self, witness: &RabbitBackend) -> usize {
+    async fn finish(self, witness: &RabbitBackend) {
         self.stop.cancel();
         let mut all = Calls::default();
         for caller in self.callers {
             let calls = caller.await.unwrap();
             all.scheduled.extend(calls.scheduled);
             all.cancelled.extend(calls.cancelled);
-            all.unknown += calls.unknown;
         }
         let (created, cancelled) = (all.scheduled.len() as u64, all.cancelled.len() as u64);
         let stats = stats(witness, "q").await;
@@ -177,7 +183,6 @@ impl Load {
             let is_cancelled = all.cancelled.iter().any(|cancelled| cancelled.id == job.id);
             assert_eq!(is_live, !is_cancelled, "{}", job.id);
         }
-        all.unknown
     }
 }
 
@@ -187,7 +192,11 @@ async fn killed_processes_lose_and_double_nothing() {
     let mut server = ServingProcess::start(&config).await;
     let caller = light(&config).await;
     let load = Load::start(&caller, 8);
-    for _ in 0..5 {
+    let mut kills = 0;
+    // Until one met a request that was being executed.
+    while kills < 5 || load.unknown() == 0 {
+        assert!(kills < 100, "no request was being executed when its process was killed");
+        kills += 1;
         let next = ServingProcess::start(&config).await;
         wait_until("both serve", async || servers(&config).await == 2).await;
         load.wait_for(50).await;
@@ -196,8 +205,7 @@ async fn killed_processes_lose_and_double_nothing() {
         wait_until("the other one serves", async || servers(&config).await == 1).await;
     }
     let witness = full(&config).await;
-    let unknown = load.finish(&witness).await;
-    assert!(unknown > 0, "no request was being executed when its process was killed");
+    load.finish(&witness).await;
     assert!(caller.is_light());
 }
 

@@ -23,6 +23,7 @@ async fn connect(server: &Redis, limit: HistoryLimit, shards: u16) -> RedisBacke
     let mut environment = Environment::default();
     environment.history = HistoryLimits::all(limit);
     let mut config = RedisConfig::new(server.url());
+    config.response_timeout = Duration::from_secs(60);
     config.shards.insert(queue(), shards);
     RedisBackend::connect(&config, &environment).await.unwrap()
 }

@@ -9,6 +9,7 @@ use dq_core::{
 };
 use dq_redis::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
+use dq_testkit::fixture::retry;
 
 /// Maximum wait for an event.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -26,7 +27,10 @@ pub(crate) fn server() -> Redis {
 }
 
 pub(crate) async fn open(config: &RedisExpiryConfig) -> RedisExpiryBackend {
-    RedisExpiryBackend::connect(config, &Environment::default()).await.unwrap()
+    let mut config = config.clone();
+    config.response_timeout = Duration::from_secs(60);
+    let environment = Environment::default();
+    retry(|| RedisExpiryBackend::connect(&config, &environment)).await
 }
 
 pub(crate) async fn open_on(server: &Redis) -> RedisExpiryBackend {

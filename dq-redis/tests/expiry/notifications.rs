@@ -6,7 +6,7 @@ use dq_core::{Backend, Finding};
 use dq_redis::{Notifications, RedisExpiryConfig};
 use dq_servers::Redis;
 
-use crate::fixture::{MAX_WAIT, open, open_on, server, until};
+use crate::fixture::{MAX_WAIT, open, open_on, server, until, until_events_arrive};
 
 const SETTING: &str = "notify-keyspace-events";
 
@@ -61,8 +61,7 @@ async fn disabled_notifications_are_a_finding_with_a_remedy() {
 async fn a_reconnect_causes_a_new_probe() {
     let server = server();
     let backend = open_on(&server).await;
-    until("notifications are known to work", || backend.notifications() == Notifications::Working)
-        .await;
+    until_events_arrive(&backend).await;
     set_letters(&server, "");
     assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
     until("notifications are known to be off", || backend.notifications() == Notifications::Off)
@@ -87,8 +86,7 @@ async fn a_restarted_server_is_configured_again() {
     let mut config = RedisExpiryConfig::new(server.url());
     config.configure = true;
     let backend = open(&config).await;
-    until("notifications are known to work", || backend.notifications() == Notifications::Working)
-        .await;
+    until_events_arrive(&backend).await;
     server.kill();
     server.restart();
     until("configured", || letters(&server).contains('x')).await;

@@ -74,9 +74,13 @@ impl Fixture {
 
     /// Schedules jobs with these numbers at once, with due times 50 ms apart.
     async fn schedule_50_ms_apart(&self, numbers: std::ops::Range<u32>) {
+        self.schedule_50_ms_apart_after(Duration::ZERO, numbers).await;
+    }
+
+    async fn schedule_50_ms_apart_after(&self, delay: Duration, numbers: std::ops::Range<u32>) {
         for number in numbers.clone() {
             let steps = number - numbers.start + 1;
-            self.schedule(number, Duration::from_millis(50) * steps).await;
+            self.schedule(number, delay + Duration::from_millis(50) * steps).await;
         }
     }
 
@@ -163,13 +167,15 @@ async fn run_over_a_restart(letters: &str) {
     let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
     let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
-    // They become due while the server is down, so their events are lost.
-    fixture.schedule_50_ms_apart(0..10).await;
+    // They become due while the server is down, so their events are lost. None is due before: of a claim
+    // whose answer is killed with the server, the leases would have to end first.
+    let delay = Duration::from_secs(2);
+    fixture.schedule_50_ms_apart_after(delay, 0..10).await;
     for number in 10..20 {
-        fixture.schedule(number, Duration::from_secs(4)).await;
+        fixture.schedule(number, Duration::from_secs(6)).await;
     }
     server.kill();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep((delay + Duration::from_secs(1)).saturating_sub(began.elapsed())).await;
     server.restart();
     let outage = began.elapsed();
     fixture.ran_in_time_despite(outage, 0..20).await;

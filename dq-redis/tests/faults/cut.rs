@@ -69,7 +69,7 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     // The node redirects clients to the proxy.
     let port = proxy.port().to_string();
     assert!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]).is_ok());
-    let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=2s")).await;
+    let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=20s")).await;
     let new = in_an_hour(job("q"));
     retry(|| backend.schedule(vec![new.clone()])).await;
     retry(|| async { backend.cancel(&[by_id(&job("q"))]).await }).await;
@@ -125,7 +125,7 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
     let stop = AtomicBool::new(false);
     let answers = AtomicU64::new(0);
     const MIN_PAUSE: Duration = Duration::from_millis(3);
-    const MAX_PAUSE: Duration = Duration::from_millis(200);
+    const MAX_PAUSE: Duration = Duration::from_secs(5);
     let killer = async {
         let mut connection = redis.connect();
         let (mut pause, mut seen) = (MIN_PAUSE, 0);
@@ -162,7 +162,7 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
         }
         stop.store(true, Ordering::Relaxed);
     };
-    let work = async { tokio::time::timeout(TIMEOUT, work).await.expect("the work ends") };
+    let work = async { tokio::time::timeout(TIMEOUT * 5, work).await.expect("the work ends") };
     tokio::join!(killer, work);
     // The last connection may have been killed after the work was done.
     let counts = retry(|| backend.stats(&[])).await.remove(0);

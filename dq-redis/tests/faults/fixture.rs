@@ -24,19 +24,25 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
     backend_from_url(url)?.connect(&environment).await
 }
 
-/// Connects the backend of the URL's scheme to a server that works.
+/// Connects the backend of the URL's scheme to a server that works, which may be slow.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
-    connect(url).await.expect("the server works")
+    let timeout = match url {
+        _ if url.contains("response_timeout") => "",
+        _ if url.contains('?') => "&response_timeout=60s",
+        _ => "?response_timeout=60s",
+    };
+    let url = format!("{url}{timeout}");
+    retry(|| connect(&url)).await
 }
 
 /// Connects the native backend to a server through a proxy.
 pub(crate) async fn open_through(proxy: &TcpProxy) -> Arc<dyn Backend> {
-    open(&format!("redis://127.0.0.1:{}/0?response_timeout=10s", proxy.port())).await
+    open(&format!("redis://127.0.0.1:{}/0", proxy.port())).await
 }
 
-/// Claims with leases of ten seconds.
+/// Claims with leases of ten minutes.
 pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -> Result<Claimed> {
-    claim_for(backend, names, limit, Duration::from_secs(10)).await
+    claim_for(backend, names, limit, Duration::from_secs(600)).await
 }
 
 /// The finding with this code, which must exist, have a remedy and show no password.

@@ -70,7 +70,9 @@ impl Fixture {
 
 /// A backend with these options of the URL.
 pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
-    let url = redis.url().replacen("redis://", "redisson://", 1) + options;
+    let timeout =
+        if options.is_empty() { "?response_timeout=60s" } else { "&response_timeout=60s" };
+    let url = redis.url().replacen("redis://", "redisson://", 1) + options + timeout;
     backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap()
 }
 

@@ -63,6 +63,7 @@ pub(crate) async fn process_at(
     shards: Option<u16>,
 ) -> RedisBackend {
     let mut config = RedisConfig::new(url);
+    config.response_timeout = Duration::from_secs(60);
     config.shards.extend(shards.map(|shards| (queue.clone(), shards)));
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }

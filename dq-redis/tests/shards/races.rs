@@ -109,13 +109,13 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
                 let mut turns = 0;
                 while !stop.load(Ordering::Relaxed) {
                     turns += usize::from(hold_key(&process, &queue, &holders).await.unwrap());
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 turns
             })
         })
         .collect();
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(600);
     for (number, shards) in [3, 1, 5, 2].into_iter().cycle().take(CHANGES).enumerate() {
         let changer = process(topology, &queue, Some(shards)).await;
         let mut turns = 0;

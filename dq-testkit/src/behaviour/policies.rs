@@ -41,6 +41,7 @@ struct Reminder {
     delay: Duration,
     /// What a run returns.
     result: fn(&JobContext) -> HandlerResult,
+    lease: Duration,
 }
 
 /// Goes on to the next step until the last one.
@@ -55,7 +56,9 @@ impl Reminder {
         delay: Duration,
         result: fn(&JobContext) -> HandlerResult,
     ) -> Self {
-        Self { queue: queue.clone(), runs: Arc::clone(runs), delay, result }
+        // No lease ends on a busy machine, unless the trial waits for it.
+        let lease = Duration::from_secs(600);
+        Self { queue: queue.clone(), runs: Arc::clone(runs), delay, result, lease }
     }
 }
 
@@ -67,7 +70,7 @@ impl DelayHandler for Reminder {
     }
 
     fn settings(&self) -> QueueSettings {
-        QueueSettings::new().lease(Duration::from_secs(1)).max_attempts(2)
+        QueueSettings::new().lease(self.lease).max_attempts(2)
     }
 
     fn escalate(&self) -> Vec<Duration> {
@@ -249,7 +252,10 @@ async fn escalation_killed_at(store: &TrialStore, crash: (usize, Crash)) -> Tria
     point.set(Some(crash));
     let backend = Arc::new(Killed { inner: store.backend().clone(), point });
     let runs = Runs::default();
-    let handler = || Reminder::new(&queue, &runs, SOON, all_steps);
+    let handler = || {
+        let lease = Duration::from_secs(1);
+        Reminder { lease, ..Reminder::new(&queue, &runs, SOON, all_steps) }
+    };
     run_all(store, backend, &queue, handler).await?;
     let mut steps: Vec<_> = lock(&runs).iter().map(|(step, _)| *step).collect();
     ensure!(steps.is_sorted(), "no step runs after a later one: {steps:?} with {crash:?}");

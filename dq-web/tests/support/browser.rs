@@ -139,8 +139,13 @@ impl Window {
         self.command("GET", "/url", json!({})).await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Runs a function body in the page, and returns its result.
+    /// Runs a function body in the page, and returns its result; perhaps twice.
     pub(crate) async fn run(&self, script: &str) -> Value {
+        self.execute(3, script).await
+    }
+
+    /// As [`run`](Self::run), but once.
+    pub(crate) async fn run_once(&self, script: &str) -> Value {
         self.execute(1, script).await
     }
 
@@ -237,8 +242,7 @@ impl Window {
     /// Waits until a function body returns true in the page.
     pub(crate) async fn wait_until(&self, script: &str) {
         let deadline = Instant::now() + PATIENCE;
-        // It only looks, so it may run twice.
-        while self.execute(3, script).await != true {
+        while self.run(script).await != true {
             assert!(Instant::now() < deadline, "never true on {}: {script}", self.url().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

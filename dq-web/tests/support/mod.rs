@@ -110,7 +110,8 @@ impl Store {
                 let module = module_path!().replace("::", "-");
                 let number = FIXTURES.fetch_add(1, Ordering::Relaxed);
                 let server = dq_servers::shared_redis().url();
-                Dq::builder().url(&format!("{server}?prefix={module}-{number}"))
+                Dq::builder()
+                    .url(&format!("{server}?response_timeout=60s&prefix={module}-{number}"))
             }
         };
         builder.connect().await.unwrap()

@@ -9,7 +9,7 @@ use crate::redis::server::Redis;
 use crate::resp::Reply;
 
 /// A Redis Sentinel that monitors one primary with a quorum of 1. It fails over to a replica when
-/// the primary has not replied for two seconds. Dropping this ends the Sentinel.
+/// the primary has not replied for five seconds. Dropping this ends the Sentinel.
 #[derive(Debug)]
 pub struct Sentinel {
     server: Redis,
@@ -23,7 +23,7 @@ impl Sentinel {
         let options = Redis::options().sentinel();
         let mut options = options
             .set("sentinel monitor", &format!("{name} 127.0.0.1 {} 1", primary.port()))
-            .set("sentinel down-after-milliseconds", &format!("{name} 2000"))
+            .set("sentinel down-after-milliseconds", &format!("{name} 5000"))
             // Also the delay before a failed failover is retried.
             .set("sentinel failover-timeout", &format!("{name} 3000"));
         if let Some(password) = &primary.password {

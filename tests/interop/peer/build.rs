@@ -34,7 +34,10 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(describe(error)),
         _ => {}
     }
-    run_maven(&sources, version, &directory)?;
+    // A download fails now and then.
+    run_maven(&sources, version, &directory)
+        .or_else(|_| run_maven(&sources, version, &directory))
+        .or_else(|_| run_maven(&sources, version, &directory))?;
     fs::write(&stamp, current).map_err(describe)?;
     Ok(directory)
 }

@@ -25,7 +25,7 @@ pub(crate) use value::{Codec, Order, Type, Value};
 pub(crate) use version::Version;
 
 /// Maximum wait for an answer, beyond the timeout of the request itself.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(180);
 
 /// A running client. It is killed when dropped, and exits with the process that started it.
 #[derive(Debug)]

@@ -18,6 +18,9 @@ final class Connection {
                 .setAddress("redis://" + arguments[0])
                 // Few idle connections, for a fast start; enough for many blocked takes at once.
                 .setConnectionMinimumIdleSize(1)
+                // Longer than a busy machine takes: commands that have no reply in time are sent again.
+                .setTimeout(60_000)
+                .setConnectTimeout(60_000)
                 .setConnectionPoolSize(64)
                 .setSubscriptionConnectionMinimumIdleSize(1);
         for (int i = 1; i < arguments.length; i++) {
