@@ -14,7 +14,8 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 pub(crate) enum Failure {
     /// The store, the server or this program refuses the request.
     Error {
-        /// The kind, as [`OpsError::kind`] names it.
+        /// The kind, as [`OpsError::kind`] names it; of a server's answer, which may also be `too large`
+        /// or `timeout`, the title of the problem; or one of this program, such as `listen`.
         kind: String,
         /// What went wrong.
         message: String,
@@ -45,6 +46,14 @@ impl Failure {
     /// An argument that is wrong.
     pub(crate) fn usage(message: impl Into<String>, remedy: &str) -> Self {
         Self::new("invalid input", message, remedy)
+    }
+
+    /// An error of stdout. A reader that has gone away is none.
+    pub(crate) fn output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::new("output", format!("the output cannot be written: {error}"), ""),
+        }
     }
 
     /// The exit code.
@@ -96,15 +105,5 @@ impl From<OpsError> for Failure {
 impl From<dq_core::Error> for Failure {
     fn from(error: dq_core::Error) -> Self {
         OpsError::from(error).into()
-    }
-}
-
-impl From<io::Error> for Failure {
-    /// An error of the output.
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::new("output", format!("the output cannot be written: {error}"), ""),
-        }
     }
 }

@@ -26,7 +26,7 @@ impl<'a> Output<'a> {
 
     /// Prints a text as it is.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
-        Ok(self.results.write_all(text.as_bytes())?)
+        self.results.write_all(text.as_bytes()).map_err(Failure::output)
     }
 
     /// Prints a value as one line of JSON.
@@ -56,6 +56,6 @@ impl<'a> Output<'a> {
 
     /// Hands on what was printed.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        Ok(self.results.flush()?)
+        self.results.flush().map_err(Failure::output)
     }
 }

@@ -13,8 +13,12 @@
 //! - [`memory`]: the memory backend;
 //! - [`handler`]: handler functions, their arguments and outcomes, and their registry;
 //! - [`client`]: scheduling and administration, for applications;
+//! - [`recurring`]: schedules of jobs that recur;
 //! - [`ingress`]: sources of messages that become jobs;
-//! - [`runner`]: claims due jobs and runs their handlers.
+//! - [`runner`]: claims due jobs and runs their handlers;
+//! - [`simulate`]: plays pending jobs and schedules on a virtual clock.
+//!
+//! Locks are in `sync`, which uses only the standard library.
 
 pub mod backend;
 pub mod client;

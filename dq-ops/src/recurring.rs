@@ -42,7 +42,8 @@ pub struct RecurringSummary {
     pub orphaned: bool,
     /// Whether it has stopped, because no process has declared it for a day.
     pub stopped: bool,
-    /// When the next occurrence is due.
+    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence waits
+    /// for the job of an earlier one; if it has stopped, when it looks for a declaration again.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub next_due: Timestamp,
@@ -52,7 +53,7 @@ pub struct RecurringSummary {
     pub overlap: String,
     /// How late an occurrence may be scheduled, in milliseconds; `None` if at any time.
     pub deadline_ms: Option<u64>,
-    /// All occurrences are later by the same part of this time, in milliseconds.
+    /// All occurrences are later by the same part of this time, which depends on the name; in milliseconds.
     pub jitter_ms: Option<u64>,
     /// How many declarations have differed from the one before; `None` if it was made by a call.
     pub generation: Option<u64>,
@@ -116,7 +117,7 @@ pub struct RecurringDefinition {
     pub overlap: Option<String>,
     /// How late an occurrence may be scheduled, such as `1h`; at any time by default.
     pub deadline: Option<String>,
-    /// All occurrences are later by the same part of this time, such as `10s`.
+    /// All occurrences are later by the same part of this time, which depends on the name; such as `10s`.
     pub jitter: Option<String>,
 }
 
@@ -175,7 +176,8 @@ impl Session {
     ///
     /// # Errors
     /// [`OpsError::NoSchedule`] if there is none with this name; `Codec` or `Incompatible` if it cannot
-    /// be read; otherwise as [`schedules`](Self::schedules).
+    /// be read; `InvalidInput` if no schedule can have the name; otherwise as
+    /// [`schedules`](Self::schedules).
     pub async fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail> {
         let view = self.recurring_view(name).await?;
         let local = |due: Timestamp| match &view.spec.recurrence {
@@ -320,8 +322,9 @@ impl Session {
         audit.end(result.await, |job| u64::from(job.is_stored()))
     }
 
-    /// Schedules the occurrences after `after` and until `until` now, at most 1,000; returns how many
-    /// jobs were stored. Those that are not due yet are left to the schedule.
+    /// Schedules the occurrences after `after`, up to and including `until`, at most 1,000, all due now and
+    /// whatever the overlap says; returns how many jobs were stored. Those that are not due yet are left
+    /// to the schedule.
     ///
     /// # Errors
     /// `InvalidInput` if there are more occurrences, or `until` is not after `after`; otherwise as
@@ -346,13 +349,14 @@ impl Session {
     /// when that program starts again.
     ///
     /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule).
+    /// `Incompatible` if a later version has written it; otherwise as
+    /// [`pause_schedule`](Self::pause_schedule).
     pub async fn remove_schedule(&self, name: &str) -> Result<()> {
         let (found, audit) = self.begin_change("remove_schedule", name).await;
         let result = async {
             self.require(Role::Operator)?;
             match found {
-                // What cannot be read can be removed.
+                // A damaged one can be removed. What a later version has written is left to that version.
                 Err(error) if error.store_kind() != Some(ErrorKind::Codec) => return Err(error),
                 _ => {}
             }
@@ -370,7 +374,7 @@ impl Session {
     }
 
     async fn recurring_view(&self, name: &str) -> Result<RecurringView> {
-        // A name that no schedule can have is no key of a job.
+        // So that the error speaks of the name of a schedule, not of the key of a job.
         dq_core::ScheduleSpec::check_name(name)?;
         self.handle(name).get().await?.ok_or_else(|| no_schedule(name))
     }

@@ -37,8 +37,9 @@ pub struct SqliteConfig {
     /// Page cache of the writer's connection, in MiB: 64 by default; from 1 to 1,048,576.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it `schedule` fails with
-    /// `Full`. No limit by default.
+    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it calls that need more
+    /// space fail with `Full`: `schedule`, and also a settlement that stores a new payload. It limits this
+    /// backend's own connection, not the application's, and so not `schedule_in`. No limit by default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }
@@ -56,7 +57,7 @@ pub enum Durability {
     Relaxed,
 }
 
-/// SQLite counts the time in milliseconds as an `i32`: 24 days. A caller does not wait that long.
+/// One day. SQLite counts milliseconds as an `i32`, up to 24 days; no caller waits that long.
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// SQLite counts the cache in KiB as an `i32`; this is half of that.

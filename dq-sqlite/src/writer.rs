@@ -52,7 +52,7 @@ struct Session {
 }
 
 impl Session {
-    /// Opens the store again after a failed commit; never creates it.
+    /// Opens the store again after a failed commit or rollback; never creates it.
     fn reopen(shared: &StoreShared) -> StoreResult<Self> {
         shared.verify_file()?;
         let session = Self::connect(&shared.config, OpenMode::Again)?;
@@ -84,7 +84,7 @@ fn open_store(
 pub(crate) struct Writer {
     shared: Arc<StoreShared>,
     messages: Receiver<WriterMessage>,
-    /// `None` after a failed commit, until the file is open again.
+    /// `None` after a failed commit or rollback, until the file is open again.
     session: Option<Session>,
     queue_ids: QueueIds,
     /// Tasks that were taken from the channel and have not run.
@@ -282,7 +282,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Opens the file again after a failed commit.
+    /// Opens the file again after a failed commit or rollback.
     fn reopen(&mut self) -> StoreResult<()> {
         if self.session.is_none() {
             self.session = Some(Session::reopen(&self.shared)?);

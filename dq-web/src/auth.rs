@@ -126,7 +126,14 @@ impl Auth {
     /// by a DNS name of its own. Show [`Self::generated_token`] to the person.
     #[must_use]
     pub fn loopback() -> Self {
-        Self(Kind::Loopback(URL_SAFE_NO_PAD.encode(Entropy::from_os().bits().to_be_bytes())))
+        let entropy = Entropy::from_os();
+        loop {
+            let token = URL_SAFE_NO_PAD.encode(entropy.bits().to_be_bytes());
+            // On a command line it would look like an option.
+            if !token.starts_with('-') {
+                return Self(Kind::Loopback(token));
+            }
+        }
     }
 
     /// The token of [`Self::loopback`]; `None` for other kinds.

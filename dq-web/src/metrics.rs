@@ -1,5 +1,5 @@
-//! Gauges of the store in the text format of Prometheus. Runners count their own jobs, so that
-//! replicas of this server count nothing twice.
+//! Gauges of the store in the text format of Prometheus; what happens to jobs is counted by runners.
+//! All replicas of this server report the same values: a query takes the maximum, not the sum.
 
 use std::fmt::Write;
 

@@ -78,7 +78,7 @@ pub async fn serve(
             ),
         ));
     }
-    // Streams of events have no end of their own.
+    // With this, streams of events last until the server stops, instead of 15 s each.
     let (stop, stopped) = watch::channel(false);
     let router = build(App::new(ops, auth, Some(stopped)));
     connections::serve(listener, router, Limits::default(), stop, shutdown).await;

@@ -50,7 +50,8 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 ///
 /// # Cancellation safety
 /// Dropping the future of any method leaves the store consistent; the call may or may not have
-/// taken effect. Leases granted by a dropped [`claim`](Self::claim) expire as usual.
+/// taken effect. Leases granted by a dropped [`claim`](Self::claim) are given back at once if the
+/// store can, and otherwise expire as usual.
 ///
 /// # Errors
 /// Any fallible method may return these kinds of [`Error`](crate::Error):
@@ -60,6 +61,9 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// - `Incompatible`: the store contains data of another program or of an unknown version;
 /// - `Unsupported`: the backend lacks the capability that the call requires; it never returns `Ok`
 ///   instead;
+/// - `Config`: the store does not permit its user the call, or its settings prevent it;
+/// - `InvalidInput`: an item is larger than the store can hold;
+/// - `Internal`: a bug;
 /// - `Closed`: [`close`](Self::close) has been called.
 #[async_trait]
 pub trait Backend: Any + Debug + Send + Sync {
@@ -200,7 +204,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// [`Announcement`](super::Announcement).
     ///
     /// Behaviour: replaces the earlier announcement of the same name. It is gone when its time is
-    /// over, or when the store is restarted.
+    /// over. A store that keeps announcements in memory may lose them earlier, when it is restarted.
     ///
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn announce(&self, announcement: Announcement) -> Result<()> {

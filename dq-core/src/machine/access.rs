@@ -13,8 +13,8 @@ use crate::model::{DeadReason, HistoryLimits, Job, JobId, NewJob, QueueName, Tim
 /// Access for backends that are built on a machine.
 impl Machine {
     /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease). By
-    /// default they also end by the time that is given to any call, which must then be the time of
-    /// one clock.
+    /// default they also end by the time that is given to [most calls](Self::expire_leases), which
+    /// must then be the time of one clock.
     #[must_use]
     pub fn with_explicit_lease_ends(mut self) -> Self {
         self.table.explicit_lease_ends = true;
@@ -40,9 +40,10 @@ impl Machine {
 
     /// Expires the leases that have ended by `now`.
     ///
-    /// Every call does this first, even one that only reads. Replicas of a log must therefore apply
-    /// an entry that expires leases before each read; otherwise the read would change only one of
-    /// them.
+    /// The calls of the contract do this first, even those that only read, except for `forecast`,
+    /// `announce` and `runners`. So a read may change the machine. Replicas of a log, which only
+    /// entries may change, are made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends), by
+    /// which this does nothing.
     pub fn expire_leases(&mut self, now: Timestamp) {
         self.table.expire_leases(now);
     }

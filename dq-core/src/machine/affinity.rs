@@ -28,11 +28,12 @@ pub struct Affinity<P> {
 impl<P: Fn(&Job) -> bool> Affinity<P> {
     /// Selects the oldest jobs of a queue that the claimer can lease, at most `max`.
     ///
-    /// Also returns the time from which the claimer can lease more, in Unix milliseconds; `None` if
-    /// no other job waits.
+    /// Also returns the time, in Unix milliseconds, at which the next job is due or its reservation
+    /// for others ends; `None` if no other job waits. A preferred job can be leased `claim_ahead`
+    /// before that.
     ///
-    /// Jobs that are not due yet are selected only if none is due, and only those with the earliest
-    /// due time, so that no job has to wait for another of its queue.
+    /// Jobs that are not due yet are selected only if the claimer can lease none that is due, and
+    /// only those with the earliest due time, so that no job has to wait for another of its queue.
     pub(super) fn select(
         &self,
         table: &mut JobTable,

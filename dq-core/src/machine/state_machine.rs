@@ -27,8 +27,8 @@ const PURGE_STEP: usize = 1_000;
 
 /// The jobs of a store and the rules of the contract.
 ///
-/// Each call takes the time at which it happens and first expires the leases that have ended by
-/// then, unless the machine was made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends).
+/// Calls take the time at which they happen and most first
+/// [expire the leases](Self::expire_leases) that have ended by then, unless the machine was made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends).
 /// That time may go backwards from call to call: an expired lease stays expired.
 #[derive(Debug, Default)]
 pub struct Machine {

@@ -38,6 +38,7 @@ async fn a_long_handler_keeps_its_lease() {
     let stats = fixture.stats().await;
     assert_eq!((stats.running, stats.ready), (1, 0), "no other runner can claim it");
     finish.notify_one();
+    assert_eq!(fixture.wait_finished().await, "Done");
     assert_eq!(fixture.wait_settled().await, Settled::Accepted);
     fixture.stop().await;
 }

@@ -3,8 +3,8 @@
 -- KEYS     the journal
 -- ARGV     maximum number of entries
 -- returns  id, entry, id, entry, ...; an entry is its stage ('T' taken from the source, 'S' stored
---          in the target, too), then the packed job
--- cost     O(n) of the journal, which holds one batch for each interrupted import
+--          in the target, too), then the packed job (`ImportJob::to_record`)
+-- cost     O(n) of the journal, which holds one batch for each import that runs or was interrupted
 
 local listed = {}
 for i, id in ipairs(redis.call('HKEYS', KEYS[1])) do

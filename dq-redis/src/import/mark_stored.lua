@@ -1,4 +1,4 @@
--- Marks journal entries as stored in the target.
+-- Marks journal entries as stored in the target: stage 'S' (see journal_entries.lua).
 --
 -- KEYS     the journal
 -- ARGV     ids of jobs
