@@ -7,11 +7,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{Running, client, schedule};
 use dq_core::{Dq, ErrorKind, Verdict};
 use dq_forward::{HttpForward, HttpSettings, Resolve};
-use receiver::{HANG, Receiver, UNFINISHED};
+use receiver::{HANG, Receiver, Request, UNFINISHED};
 
 const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
@@ -40,6 +41,32 @@ async fn a_job_is_done_when_the_receiver_has_taken_it() {
     assert_eq!(request.header("authorization"), Some("Bearer hunter2"));
     assert_eq!(request.header("host"), Some(receiver.address.to_string().as_str()));
     assert_eq!(request.header("webhook-signature"), None, "there is no key");
+}
+
+#[tokio::test]
+async fn a_request_says_which_job_it_is_for() {
+    let receiver = Receiver::start("127.0.0.1:0", &[OK]).await;
+    let dq = webhook(&receiver, "").await;
+    let key = "ключ 17%";
+    let job = dq.queue("HOOK").unwrap().schedule("1", "application/json").key(key);
+    let due = job.await.unwrap().due();
+    let _ = dq.recurring_in("HOOK", "tick").every(Duration::from_secs(1)).upsert().await.unwrap();
+    let mut running = Running::start(dq.runner());
+    let mut done = 0;
+    while done < 2 {
+        // Others are of the schedule itself.
+        done += usize::from(running.next().await.1 == Verdict::Done);
+    }
+    running.stop().await;
+    let requests = receiver.requests();
+    assert!(requests.iter().all(|request| request.header("dq-queue") == Some("HOOK")));
+    let of_key = |request: &&Request| request.header("dq-key").is_some_and(|it| it.contains('%'));
+    let request = requests.iter().find(of_key).unwrap();
+    assert_eq!(request.header("dq-key"), Some("%D0%BA%D0%BB%D1%8E%D1%87%2017%25"));
+    assert_eq!(request.header("dq-due"), Some(due.to_string().as_str()));
+    assert_eq!(request.header("dq-occurrence"), None);
+    let occurrence = requests.iter().find_map(|request| request.header("dq-occurrence")).unwrap();
+    assert!(occurrence.ends_with(".000Z"), "{occurrence}");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use dq_core::{BoxError, Error, HandlerResult, Headers, JobContext, RawHandler, R
 use http_body_util::Full;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub use address::{Resolve, SystemResolver};
 pub use settings::HttpSettings;
@@ -30,10 +31,14 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The headers that the handler sets itself.
-const OWN_HEADERS: [&str; 10] = [
+const OWN_HEADERS: [&str; 14] = [
     "connection",
     "content-length",
     "content-type",
+    "dq-due",
+    "dq-key",
+    "dq-occurrence",
+    "dq-queue",
     "host",
     "traceparent",
     "transfer-encoding",
@@ -46,8 +51,9 @@ const OWN_HEADERS: [&str; 10] = [
 /// A handler that sends each job as a webhook.
 ///
 /// The request is a `POST` with the payload as its body. Its headers are `content-type`,
-/// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, and the job's
-/// `traceparent`.
+/// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, the job's
+/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due` and, for a job of a schedule, `dq-occurrence`. Queue
+/// and key are percent-encoded, except for letters, digits and `-._~`.
 ///
 /// | Answer | Outcome |
 /// |---|---|
@@ -109,6 +115,14 @@ impl HttpForward {
         }
         headers.insert("webhook-id", HeaderValue::from_str(&id)?);
         headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
+        headers.insert("dq-queue", percent_encoded(job.queue().as_str())?);
+        if let Some(key) = job.key() {
+            headers.insert("dq-key", percent_encoded(key.as_str())?);
+        }
+        headers.insert("dq-due", HeaderValue::from_str(&job.due().to_string())?);
+        if let Some(occurrence) = job.occurrence() {
+            headers.insert("dq-occurrence", HeaderValue::from_str(&occurrence.to_string())?);
+        }
         headers.insert("host", self.client.host_header.clone());
         let mut request = Request::new(Full::new(job.raw_payload().clone()));
         *request.method_mut() = Method::POST;
@@ -131,6 +145,12 @@ impl RawHandler for HttpForward {
         let answer = self.client.send(self.request(&job)?).await?;
         answer::outcome(&answer, job.now())
     }
+}
+
+/// A text as the value of a header, which can hold only a part of ASCII.
+fn percent_encoded(text: &str) -> Result<HeaderValue, BoxError> {
+    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    Ok(HeaderValue::from_str(&utf8_percent_encode(text, &KEPT).to_string())?)
 }
 
 /// Checks and converts the headers of the settings.
