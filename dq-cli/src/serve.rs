@@ -61,6 +61,7 @@ struct Server {
     listener: TcpListener,
     address: SocketAddr,
     auth: Auth,
+    forward: bool,
 }
 
 impl Server {
@@ -81,7 +82,7 @@ impl Server {
                 "set DQ_TOKEN or [serve.tokens], or listen on 127.0.0.1",
             ));
         }
-        Ok(Self { listener, address, auth })
+        Ok(Self { listener, address, auth, forward: settings.forward })
     }
 
     /// Serves a store until the process is asked to stop.
@@ -95,7 +96,7 @@ impl Server {
             () = std::future::ready(()) => {}
         }
         let ingress = Ingress::new(dq)?;
-        let forwards = forwards(dq)?;
+        let forwards = if self.forward { forwards(dq)? } else { Forwards::default() };
         announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
         let stop = CancellationToken::new();
         let server = async {
@@ -124,12 +125,21 @@ impl Server {
                 () = stop.cancelled() => {}
             }
         };
-        let (served, forwarded, (), ()) = tokio::join!(server, forwarding, messages, signals);
-        served.and(forwarded)
+        // It need not wait for a webhook without an answer: its job is sent again.
+        let hurried = async {
+            stop.cancelled().await;
+            shutdown_signal().await;
+        };
+        tokio::select! {
+            (served, forwarded, (), ()) =
+                async { tokio::join!(server, forwarding, messages, signals) } => served.and(forwarded),
+            () = hurried => Ok(()),
+        }
     }
 }
 
 /// The queues that the configuration forwards to other systems, and what does it.
+#[derive(Default)]
 struct Forwards<'a> {
     queues: Vec<&'a QueueName>,
     /// `None` if there are no such queues.
@@ -143,7 +153,13 @@ fn forwards(dq: &Dq) -> Result<Forwards<'_>> {
     } else {
         // The server takes the messages itself, also for queues that it does not forward.
         let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
-        Some(runner.build()?)
+        let runner = runner.build().map_err(|error| {
+            let remedy = error.remedy_text().unwrap_or_default();
+            let remedy =
+                format!("{remedy}; or let another program forward: `forward = false` in [serve]");
+            Failure::new("config", error.to_string(), &remedy)
+        })?;
+        Some(runner)
     };
     Ok(Forwards { queues, runner })
 }

@@ -108,6 +108,48 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
     assert_eq!(status.code(), Some(0), "the server ends in order");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_server_does_not_wait_for_an_answer_after_a_second_signal() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = format!(
+        "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n[runner]\ngrace = \"1h\"\n\
+         [queues.BILLING.forward]\ntype = \"http\"\nurl = \"http://{}/\"\ntimeout = \"1h\"\n\
+         allow = [\"127.0.0.1/32\"]",
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(path.join("dq.toml"), config).unwrap();
+    let mut server = Server::start(path, &[]);
+    ok(path, &server.api(&["enqueue", "BILLING", "1"]));
+    let _request = silent.accept().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(180);
+    server.send_signal("TERM");
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the server waits for an answer");
+        std::thread::sleep(Duration::from_millis(200));
+        server.send_signal("TERM");
+    }
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn forwards_may_be_left_to_other_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n\
+                  [queues.BILLING.forward]\ntype = \"pigeon\"\n";
+    std::fs::write(path.join("dq.toml"), config).unwrap();
+    let (status, error) = code(path, &["serve", "--address", "127.0.0.1:0"]);
+    assert_eq!(status, 2, "{error}");
+    assert!(error.contains("\"pigeon\"") && error.contains("forward = false"), "{error}");
+    std::fs::write(path.join("dq.toml"), format!("{config}[serve]\nforward = false\n")).unwrap();
+    let server = Server::start(path, &[]);
+    ok(path, &server.api(&["enqueue", "BILLING", "1"]));
+    assert!(ok(path, &server.api(&["queues", "BILLING", "--json"])).contains("\"ready\":1"));
+}
+
 /// A receiver of webhooks: its address, and the head and the body of each request.
 fn webhook() -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -103,6 +103,11 @@ impl Ingress {
         Ok(Self { dq: dq.clone(), sources: sources.collect::<Result<_>>()? })
     }
 
+    /// No sources.
+    pub(crate) fn none(dq: &Dq) -> Self {
+        Self { dq: dq.clone(), sources: Vec::new() }
+    }
+
     /// Number of sources.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -87,7 +87,7 @@ impl Api {
         let mut config = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
-            // A redirect would carry the token to another address.
+            // A redirected change would be repeated as a GET: the redirect is shown instead.
             .max_redirects(0)
             .max_redirects_will_error(false);
         if is_loopback(host) {

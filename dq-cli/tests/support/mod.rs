@@ -85,9 +85,14 @@ impl Server {
 
     #[cfg(unix)]
     pub(crate) fn signal(mut self, name: &str) -> std::process::ExitStatus {
+        self.send_signal(name);
+        self.child.wait().unwrap()
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn send_signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-        self.child.wait().unwrap()
     }
 }
 

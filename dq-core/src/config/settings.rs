@@ -64,15 +64,23 @@ impl RunnerSettings {
 
 /// Settings of the server that `dq serve` starts. Applications ignore them, so that they can share
 /// the file with it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ServeSettings {
     /// The address to listen on, such as `127.0.0.1:7373`, which is the default.
     pub address: Option<String>,
+    /// Whether the server forwards the queues with a `[queues.NAME.forward]`; `true` by default.
+    pub forward: bool,
     /// The tokens that are accepted, by the name of their owner. Without any, a token is generated
     /// and only this machine may connect.
     pub tokens: BTreeMap<String, TokenSettings>,
+}
+
+impl Default for ServeSettings {
+    fn default() -> Self {
+        Self { address: None, forward: true, tokens: BTreeMap::new() }
+    }
 }
 
 /// A token that `dq serve` accepts.

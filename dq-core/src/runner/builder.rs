@@ -243,8 +243,11 @@ impl RunnerBuilder {
                 registry.insert(forward_handler(queue, forward)?)?;
             }
         }
-        let with_ingress = if self.takes_messages { only.as_deref() } else { Some(&[][..]) };
-        let ingress = Ingress::of(&self.dq, with_ingress)?;
+        let ingress = if self.takes_messages {
+            Ingress::of(&self.dq, only.as_deref())?
+        } else {
+            Ingress::none(&self.dq)
+        };
         let mut settings = Vec::new();
         for (queue, queue_settings) in self.settings {
             let queue = queue?;
@@ -341,6 +344,7 @@ impl RunnerBuilder {
         let index_of = queues.iter().enumerate().map(|(i, served)| (served.queue.clone(), i));
         let runner = RunnerShared {
             name: name.into(),
+            is_restricted,
             slots: Arc::new(Slots::new(
                 concurrency,
                 queue_slots,

@@ -31,7 +31,9 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
                 context.runner.observers.notify(&Event::Finding(&finding));
             }
         }
-        warn_of_unserved_queues(&context, &mut logged_queues).await;
+        if !context.runner.is_restricted {
+            warn_of_unserved_queues(&context, &mut logged_queues).await;
+        }
         context.runner.clock().sleep(INTERVAL).await;
     }
 }

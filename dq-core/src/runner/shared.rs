@@ -24,6 +24,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
+    /// Whether the runner serves only some queues by choice: [`only`](super::RunnerBuilder::only).
+    pub(super) is_restricted: bool,
     /// The queues of this runner. `index_of` and `slots` refer to them by their indexes.
     pub(super) queues: Vec<ServedQueue>,
     pub(super) index_of: HashMap<QueueName, usize>,
