@@ -117,6 +117,17 @@ async fn unknown_parameters_of_a_query_are_refused_by_name() {
         assert_eq!(refused.status, 400, "{path}");
         assert!(refused.json()["detail"].as_str().unwrap().contains("limt"), "{refused:?}");
     }
+    let jobs = "/v1/queues/ORDER/jobs";
+    for (method, path, body) in [
+        ("POST", format!("{jobs}:cancel?dry_run=true"), Some(r#"{"all":true}"#)),
+        ("POST", format!("{jobs}?due=1h"), Some(r#"{"payload":1}"#)),
+        ("DELETE", format!("{jobs}/key:a?dry_run=1"), None),
+    ] {
+        let refused = fixture.send(ADMIN, method, &path, body).await;
+        assert_eq!(refused.status, 400, "{path}: {refused:?}");
+    }
+    let queue = fixture.send(VIEWER, "GET", "/v1/queues/ORDER", None).await.json();
+    assert_eq!(queue["ready"], json!(1), "nothing has changed: {queue}");
 }
 
 #[tokio::test]

@@ -146,10 +146,10 @@ impl NewJobBody {
         request.on_running = self.on_running;
         request.headers = self.headers;
         if let Some(trace) = headers.get(Headers::TRACEPARENT).and_then(|value| value.to_str().ok())
-            && trace.parse::<TraceContext>().is_ok()
+            && let Ok(trace) = trace.parse::<TraceContext>()
         {
             let name = Headers::TRACEPARENT.to_owned();
-            request.headers.entry(name).or_insert_with(|| trace.to_owned());
+            request.headers.entry(name).or_insert_with(|| trace.to_string());
         }
         request.max_attempts = self.max_attempts;
         request.remember = self.remember;
@@ -169,7 +169,8 @@ impl NewJobBody {
 /// the request's `traceparent`, unless the job's own headers have one.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
     params(("queue" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "A name of the request, by which it can be repeated")),
+        ("Idempotency-Key" = Option<String>, Header, description = "A name of the request, by which it can be repeated"),
+        ("traceparent" = Option<String>, Header, description = "The trace that the job continues, as W3C Trace Context defines it")),
     request_body = NewJobBody,
     responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
         (status = 409, body = ScheduledJob), (status = "default", body = Problem)))]

@@ -8,9 +8,14 @@ mod queues;
 mod schedules;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::Method;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::app::App;
+use crate::problem::Problem;
 
 /// The routes of the API.
 pub(crate) fn routes() -> Router<App> {
@@ -39,4 +44,17 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/audit", get(queues::audit))
         .route("/v1/events", get(queues::events))
         .route("/openapi.json", get(openapi::document))
+        .route_layer(from_fn(refuse_queries_of_changes))
+}
+
+/// No change has parameters in its address: one that is there, such as `?dry_run=true`, would have no
+/// effect.
+async fn refuse_queries_of_changes(request: Request, next: Next) -> Response {
+    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    match request.uri().query().filter(|query| is_change && !query.is_empty()) {
+        Some(query) => Problem::bad_request(format!("the address has the parameters {query:?}"))
+            .remedy("put what a change needs into its body")
+            .into_response(),
+        None => next.run(request).await,
+    }
 }
