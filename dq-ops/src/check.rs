@@ -1,9 +1,14 @@
 //! What an operator should change in the store's settings.
 
-use dq_core::{Error, ErrorKind, Finding, LatenessStatus, Severity};
+use std::time::Duration;
+
+use dq_core::{Error, ErrorKind, Finding, LatenessStatus, RecurringView, Severity};
 use serde::{Deserialize, Serialize};
 
 use crate::ops::Session;
+
+/// How late a schedule is looked at if no runner is there; a runner looks within a second.
+const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 
 /// A problem of the store, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,19 +72,27 @@ impl Session {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             Err(error) => findings.extend(failed("schedules.unknown", "schedules", &error)),
         }
-        findings.extend(self.idle_schedules().await);
+        findings.extend(self.missed_schedules().await);
         findings
     }
 
-    /// The finding of schedules that no runner serves. An error of the store is a finding already.
-    async fn idle_schedules(&self) -> Option<FindingView> {
-        let runners = self.registered().await.ok().flatten()?;
-        let schedules = self.ops.dq().recurring_schedules().await.ok()?;
-        let waiting = schedules.iter().filter(|it| !it.paused && !it.stopped).count();
-        (runners.is_empty() && waiting > 0).then(|| FindingView {
+    /// The finding of schedules that no runner looks at. An error of the store is a finding already.
+    async fn missed_schedules(&self) -> Option<FindingView> {
+        let (now, schedules) =
+            (self.now().await.ok()?, self.ops.dq().recurring_schedules().await.ok()?);
+        let is_missed = |it: &&RecurringView| {
+            !it.paused && !it.stopped && now.since(it.next_due) > UNSERVED_AFTER
+        };
+        let missed: Vec<_> =
+            schedules.iter().filter(is_missed).map(|it| it.name.as_str()).collect();
+        let first = missed.first()?;
+        Some(FindingView {
             severity: "warning".to_owned(),
             code: "schedules.no-runner".to_owned(),
-            cause: format!("no runner uses the store, so its {waiting} schedules start no jobs"),
+            cause: format!(
+                "no runner starts the jobs of schedules that are due, {} in all, such as {first:?}",
+                missed.len()
+            ),
             remedy: "start a program with a runner, or `dq serve` with a forwarded queue; what is \
                      missed is caught up on as each schedule says"
                 .to_owned(),

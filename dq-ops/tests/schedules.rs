@@ -8,9 +8,8 @@ use dq_core::{
     QueueName, Timestamp, VirtualClock,
 };
 use dq_ops::{
-    Actor, AuditOutcome, FindingView, JobQuery, Ops, OpsError, RecurringDefinition, Role,
-    ScheduleRequest, ScheduleResult, Session, SimulationRequest, WaitReason, parse_target,
-    parse_timestamp,
+    Actor, AuditOutcome, JobQuery, Ops, OpsError, RecurringDefinition, Role, ScheduleRequest,
+    ScheduleResult, Session, SimulationRequest, WaitReason, parse_target, parse_timestamp,
 };
 use serde_json::json;
 
@@ -128,14 +127,27 @@ async fn a_schedule_that_cannot_be_read_is_a_finding_and_can_be_removed() {
         session.schedules().await.unwrap().into_iter().map(|schedule| schedule.name).collect();
     assert_eq!(names, ["report"]);
     let findings = session.check().await;
-    let [finding, idle] = &findings[..] else { panic!("{findings:?}") };
-    assert_eq!((&*idle.severity, &*idle.code), ("warning", "schedules.no-runner"));
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
     assert_eq!((&*finding.severity, &*finding.code), ("error", "schedules.unreadable"));
     assert!(finding.cause.contains("the schedule monthly cannot be read"), "{}", finding.cause);
     assert!(finding.remedy.contains("dq cron rm -- 'monthly'"), "{}", finding.remedy);
     session.remove_schedule("monthly").await.unwrap();
-    let codes = |findings: Vec<FindingView>| findings.into_iter().map(|it| it.code);
-    assert!(codes(session.check().await).eq(["schedules.no-runner"]));
+    assert_eq!(session.check().await, []);
+}
+
+#[tokio::test]
+async fn a_schedule_that_no_runner_starts_is_a_finding() {
+    let fixture = Fixture::new().await;
+    fixture.nightly("report", "REPORT").await;
+    let session = fixture.session(Role::Operator);
+    let due = session.schedules().await.unwrap()[0].next_due;
+    fixture.clock.set(due + 1.minutes());
+    assert_eq!(session.check().await, []);
+    fixture.clock.set(due + 3.minutes());
+    let findings = session.check().await;
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((&*finding.severity, &*finding.code), ("warning", "schedules.no-runner"));
+    assert!(finding.cause.contains("\"report\""), "{}", finding.cause);
     session.pause_schedule("report").await.unwrap();
     assert_eq!(session.check().await, []);
 }
