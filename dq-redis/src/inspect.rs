@@ -1,4 +1,5 @@
-//! Stats, browse and get: reading without changing jobs.
+//! Stats, browse, forecast and get. Like all scripts, they first return expired leases, and they repair what
+//! other programs have damaged, so they need the primary.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ struct Entries {
 /// A stored job, as scripts return it.
 struct StoredJob {
     handle: Bytes,
-    /// The due time, the end of the lease or the time of death.
+    /// The due time, the end of the lease, the time of death or the end of the job.
     at: i64,
     record: Bytes,
     state: Bytes,
@@ -358,6 +359,7 @@ impl Store {
         }
         // A shard keeps more than its share of the limit.
         let cursor = past_cursor(&handle::handle(view.job.id), at.as_millis());
+        // If the shards change meanwhile, the limit is not checked: the job was there a moment ago.
         let later = self.count_ends(GET, &partitions, Some(cursor)).await?.unwrap_or(0);
         let max = self.history.of(&job.queue).max as usize;
         Ok(Some(view).filter(|_| later < max))
@@ -406,7 +408,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
         let cursor = Cursor { at: Timestamp::from_millis(at), seq };
         let mut view = view(params.queue, params.state, stored);
         if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
-            // That of a job whose record cannot be decoded is the record.
+            // The script cannot cut the payload off a record that it cannot decode; the payload of such a
+            // job is the whole record.
             view.job.payload = Bytes::new();
         }
         entries.push((cursor, view));

@@ -101,6 +101,7 @@ impl ListWatcher {
         match self.server.client().await? {
             ServerClient::Single(client) => {
                 let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(self.server.connect_timeout()))
                     .set_response_timeout(Some(BLOCK_TIMEOUT + REPLY_GRACE));
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 self.watch(&mut connection.await?, BLOCK_TIMEOUT).await

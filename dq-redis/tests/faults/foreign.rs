@@ -68,7 +68,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
 async fn a_key_of_another_type_ends_no_job_half_way() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    for kind in ["due", "job", "state", "key", "note", "pin", "unpin"] {
+    for kind in ["due", "job", "state", "key", "note", "reason", "pin", "unpin"] {
         let waits = in_an_hour(keyed("q", "k"));
         backend.schedule(vec![waits.clone()]).await.unwrap();
         let (original, copy) = (key(kind), format!("copy:{kind}"));
@@ -83,6 +83,9 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
         assert_error(refused, ErrorKind::Incompatible, &["WRONGTYPE"]);
         let target = [by_id(&waits)];
         assert_error(backend.cancel(&target).await, ErrorKind::Incompatible, &["WRONGTYPE"]);
+        let name = queue("q");
+        let purge = backend.operate(Operation::Purge { queue: &name }).await;
+        assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
         redis.command(&["DEL", &original]);
         if exists {
             redis.command(&["RENAME", &copy, &original]);

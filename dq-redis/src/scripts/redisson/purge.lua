@@ -14,6 +14,8 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
+check_keys_of_jobs(partition)
+order_length(partition)
 local limit, removed = clear(partition, tonumber(ARGV[3]))
 if removed < limit then
   local max = math.min(limit - removed, max_per_call(partition))
