@@ -172,7 +172,9 @@ impl Shared {
             let acks = Arc::clone(&acks);
             async move { stop.run_until_cancelled(acks.run()).await }
         });
-        *current = Some(Arc::clone(&acks));
+        if let Some(closed) = current.replace(Arc::clone(&acks)) {
+            closed.wake();
+        }
         Ok(acks)
     }
 

@@ -11,7 +11,8 @@ use dq_core::Timestamp;
 
 /// An estimate begins anew after this long, and is forgotten after this long without an entry.
 const WINDOW: Duration = Duration::from_secs(300);
-/// The number of entries of a writer after which the estimate counts: one of them was hardly delayed.
+/// The number of entries of a writer after which the estimate counts: entries of one
+/// message are delayed together, and one of several messages was hardly delayed.
 const MIN_ENTRIES: u32 = 3;
 /// Maximum number of writers that are observed.
 const MAX_WRITERS: usize = 256;
@@ -38,7 +39,7 @@ impl Estimate {
 }
 
 impl ClockSkews {
-    /// Observes an entry of another process that was read as it was written.
+    /// Observes an entry of another process that was read just after it was written, not in a replay.
     pub(super) fn observe(
         &mut self,
         producer_id: u64,

@@ -117,7 +117,13 @@ impl AckTracker {
         AckHandle { delivery: Arc::new(PendingDelivery { tracker: Arc::clone(self), tag, shares }) }
     }
 
-    /// Sends acknowledgements until the channel closes.
+    /// Ends [`run`](Self::run) once the channel is closed.
+    pub(crate) fn wake(&self) {
+        self.processed.notify_one();
+    }
+
+    /// Sends acknowledgements until the channel closes; on an idle channel, until it is
+    /// [woken](Self::wake).
     pub(crate) async fn run(self: Arc<Self>) {
         while self.channel.is_open() {
             self.processed.notified().await;

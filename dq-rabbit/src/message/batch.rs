@@ -20,7 +20,7 @@ const MAX_JOBS: usize = 16;
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Difference of due times that is allowed within any message. The consumer keeps the later jobs in
-/// its prefetch buffer for this time.
+/// its prefetch buffer for this much longer than the first.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
 /// For long delays, due times may differ by more: by the remaining delay divided by this.
 const SPREAD_DIVISOR: i64 = 16;

@@ -50,15 +50,16 @@ async fn run_with_restart(options: RabbitOptions, stop: fn(&RabbitMq)) {
     for (id, count) in runner.wait_for_all(rest).await {
         *counts.entry(id).or_default() += count;
     }
+    crate::fixture::wait_until("all are done", async || {
+        stats(&*backend, "q").await.totals.unwrap().done == JOBS
+    })
+    .await;
+    // After the last settlement, so that every second start is counted.
     for id in runner.unexpected_starts() {
         *counts.entry(id).or_default() += 1;
     }
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {JOBS} jobs ran again");
-    crate::fixture::wait_until("all are done", async || {
-        stats(&*backend, "q").await.totals.unwrap().done == JOBS
-    })
-    .await;
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
     // Only jobs that were running or had ended and were not settled when the broker stopped.

@@ -68,7 +68,10 @@ async fn a_rolling_deployment_raises_the_level_when_the_last_old_process_has_lef
     assert_eq!(stats(&*rolled_back, queue.as_str()).await.ready, 1);
     // And rolled out again.
     let upgraded = start(&config, version(2)).await.unwrap();
-    rolled_back.close().await.unwrap();
+    // The level may be raised before it reads that it has left.
+    if let Err(error) = rolled_back.close().await {
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    }
     wait_until("the level is raised", async || upgraded.level() == 2).await;
     let words = ["level 2", "newer version"];
     let refused = start(&config, version(1)).await.unwrap_err();
