@@ -168,7 +168,7 @@ fn variables_alone_configure_a_program() {
         ),
         (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
         (&[("DQ_BACKEND__URL", "sqlite://x.db")], "backend: `type` is missing; known: `memory`"),
-        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "`Dq::connect(url)`"),
+        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "`Dq::connect`"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
         let output = read_env_in_process(variables);
@@ -334,7 +334,11 @@ fn errors_name_the_key_and_the_valid_values() {
     assert!(url.contains("backend: found text") && url.contains("Dq::connect"), "{url}");
     assert!(!url.contains("hunter2"), "{url}");
     let unknown = refusal("url = \"x\"\n[[drain]]\ntype = \"remoot\"");
-    for needle in ["`memory`, ", "`remote`, ", "`sqlite` (is the backend's crate linked?"] {
+    for needle in [
+        "`memory`, ",
+        "`remote`, ",
+        "`sqlite` (take one of these; in a program of your own, is the backend's crate linked?",
+    ] {
         assert!(unknown.contains(needle), "{needle} is missing in {unknown}");
     }
     let nothing = Config::from_toml("").unwrap_err().to_string();

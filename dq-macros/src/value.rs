@@ -105,7 +105,7 @@ pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
         let number = value.to_token_stream();
         return Err(syn::Error::new_spanned(
             value,
-            format!("{key} has no unit; write {key} = \"{number}s\" for seconds"),
+            format!("{key} has no unit; write \"{number}s\" for seconds"),
         ));
     }
     let text = string(value, &format!("{key} = \"30s\""))?;
@@ -202,7 +202,10 @@ mod tests {
     #[test]
     fn durations_need_a_unit() {
         assert_eq!(duration("lease", &parse_quote!("1m 30s")).unwrap(), Duration::from_secs(90));
-        assert!(message(duration("lease", &parse_quote!(30))).contains("lease = \"30s\""));
+        assert!(
+            message(duration("lease", &parse_quote!(30)))
+                .contains("lease has no unit; write \"30s\"")
+        );
         assert!(message(duration("lease", &parse_quote!("soon"))).contains("not a duration"));
         assert_eq!(limit("timeout", &parse_quote!("none")).unwrap(), Duration::MAX);
         assert!(message(limit("timeout", &parse_quote!("0s"))).contains("\"none\""));

@@ -155,9 +155,11 @@ pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
              features = [\"{feature}\"] }}"
         )
         .into(),
-        None => "is the backend's crate linked? a crate that is never named in code registers \
-                 nothing: `use its_crate as _;`"
-            .into(),
+        None => {
+            "take one of these; in a program of your own, is the backend's crate linked? (`use \
+                 its_crate as _;`)"
+                .into()
+        }
     }
 }
 

@@ -97,13 +97,22 @@ impl Config {
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         // Figment reads a missing file as an empty one.
+        if let Err(error) = std::fs::File::open(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            let message = format!("the file {} cannot be read: {error}", path.display());
+            return Err(Error::new(ErrorKind::Config, message)
+                .remedy("let the user of this process read it")
+                .operation("read the configuration"));
+        }
         if !path.is_file() {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!("there is no file {}", path.display()),
             )
             .remedy(
-                "give the path of dq.toml, or connect by URL: Dq::connect(\"sqlite://jobs.db\")",
+                "give the path of dq.toml, or a URL such as sqlite://jobs.db instead (`--url`; in code, \
+                 `Dq::connect`)",
             )
             .operation("read the configuration"));
         }
@@ -243,7 +252,7 @@ mod tests {
     #[test]
     fn a_backend_without_type_is_refused_with_the_known_types() {
         let error = refusal("[backend]\npath = \"hunter2\"");
-        for needle in ["backend: `type` is missing", "known: `memory`", "`Dq::connect(url)`"] {
+        for needle in ["backend: `type` is missing", "known: `memory`", "`Dq::connect`"] {
             assert!(error.contains(needle), "{needle}: {error}");
         }
         assert!(!error.contains("hunter2"), "{error}");

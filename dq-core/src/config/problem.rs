@@ -111,7 +111,7 @@ fn missing_tag() -> Problem {
     let known = quoted(&known.into_keys().collect::<Vec<_>>());
     Problem::new(format!("`{TAG}` is missing; known: {known}")).remedy(
         "give the type and its settings, such as `type = \"sqlite\"` and `path = \"jobs.db\"`, or \
-         connect by URL: `Dq::connect(url)`",
+         a URL instead (`--url`; in code, `Dq::connect`)",
     )
 }
 

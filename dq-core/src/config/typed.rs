@@ -85,8 +85,8 @@ pub(crate) fn registration<R>(
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Error::new(ErrorKind::Config, format!("no {what} is called {kind:?}; known: {names}"))
             .remedy(
-                "is its crate linked? a crate that is never named in code registers nothing: add \
-                 dq-forward to Cargo.toml, and `use dq_forward as _;`",
+                "take one of these; in a program of your own, is the crate linked? (dq-forward in \
+                 Cargo.toml, and `use dq_forward as _;`)",
             )
     })
 }

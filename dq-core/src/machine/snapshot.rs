@@ -6,7 +6,7 @@ use super::state_machine::Machine;
 use crate::backend::{Announced, Receipt, Totals};
 use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
-/// The complete state of a machine.
+/// The state of a machine: all but its history limits, how leases end, sizes, and hints that were not taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSnapshot {
     /// The sequence number of the last inserted job.
@@ -69,7 +69,8 @@ impl Machine {
         }
     }
 
-    /// Creates a machine with the state of a snapshot.
+    /// Creates a machine with the state of a snapshot, whose leases end by time
+    /// ([`with_explicit_lease_ends`](Self::with_explicit_lease_ends) changes that) and which measures no sizes.
     #[must_use]
     pub fn restore(snapshot: MachineSnapshot, history_limits: HistoryLimits) -> Self {
         let mut machine = Self::new(history_limits);
@@ -111,7 +112,7 @@ impl Machine {
         self.table.stored_bytes() + self.history.stored_bytes() + runners.sum::<u64>()
     }
 
-    /// The size of the live job with this key.
+    /// The size of the live job with this key; `None` if there is none, 0 if no sizes are measured.
     #[must_use]
     pub fn stored_bytes_of_key(&self, queue: &QueueName, key: &JobKey) -> Option<u64> {
         self.table.find_key(queue, key).map(|slot| self.table.size_of(slot))

@@ -51,8 +51,14 @@ fn without_values(error: &serde_json::Error) -> String {
     // The last one: the value before it may contain these words, too.
     match text.rsplit_once(", expected ").filter(|_| is_own) {
         Some((_, expected)) => format!("expected {expected}"),
-        None if text.starts_with("missing field ") => text,
-        None => format!("an invalid value at line {} column {}", error.line(), error.column()),
+        None => {
+            let name = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+            let what = match name {
+                Some((name, _)) => format!("missing field `{name}`"),
+                None => "an invalid value".to_owned(),
+            };
+            format!("{what} at line {} column {}", error.line(), error.column())
+        }
     }
 }
 
@@ -73,14 +79,18 @@ mod tests {
             (r#"{"user":"bob","pin":"hunter2"}"#, "expected u32 at line 1 column 29"),
             (r#"{"user":"bob"}"#, "missing field `pin` at line 1 column 14"),
             (r#"{"hunter2":1}"#, "expected `user` or `pin` at line 1 column 10"),
-            (r#"{"user":"b","pin":"x, expected hunter2"}"#, "expected u32 at line 1 column 40"),
+            (r#"{"user":"b","pin":"x, expected hunter2"}"#, "expected u32 at line 1 column 39"),
             (r#"{"x, expected hunter2":1}"#, "expected `user` or `pin` at line 1 column 22"),
             (r#"{"user":"#, "EOF while parsing a value at line 1 column 8"),
         ] {
             let error = decode::<Login>(&Headers::new(), payload.as_bytes()).unwrap_err();
             assert_eq!(error, expected);
         }
-        for text in ["hunter2 is no date", "bad date, expected ISO 8601, found hunter2"] {
+        for text in [
+            "hunter2 is no date",
+            "bad date, expected ISO 8601, found hunter2",
+            "missing field separator in hunter2",
+        ] {
             let custom = <serde_json::Error as serde::de::Error>::custom(text);
             assert!(!without_values(&custom).contains("hunter2"));
         }
