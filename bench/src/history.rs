@@ -20,7 +20,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     Ok(backend_from_url(url)?.connect(&environment).await?)
 }
 
-/// Growth of the store for each job that has ended. `used` returns its size in bytes.
+/// Growth of the store for each job that has ended. `used` returns its size in bytes; `jobs` is a multiple
+/// of [`BATCH`].
 pub(crate) async fn bytes_per_ended_job(
     name: &str,
     backend: &dyn Backend,
@@ -29,14 +30,15 @@ pub(crate) async fn bytes_per_ended_job(
 ) -> Result<Figure> {
     let mut workload = Workload::with_seed(16).payloads(PAYLOAD);
     let now = Timestamp::from(SystemTime::now());
-    let all_due = Timestamp::from_millis(now.as_millis() - WEEK);
+    // Random due times are within a week from then, so all jobs are due.
+    let week_ago = Timestamp::from_millis(now.as_millis() - WEEK);
     let mut before = 0.0;
     // The first batch loads scripts and takes the memory of pending jobs.
     for done in (0..jobs + BATCH).step_by(BATCH) {
         if done == BATCH {
             before = used()?;
         }
-        let _ = backend.schedule(workload.random(all_due, BATCH)).await?;
+        let _ = backend.schedule(workload.random(week_ago, BATCH)).await?;
         drain(backend, BATCH).await?;
     }
     let each = (used()? - before) / jobs as f64;

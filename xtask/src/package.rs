@@ -14,6 +14,8 @@ const UNPUBLISHED: [&str; 5] =
 /// package leaves out is missing. It is one workspace, so that the dependencies that `cargo xtask test` has
 /// compiled serve again; `cargo publish` then builds each crate on its own.
 pub(crate) fn package() -> Result {
+    // The check below is offline, so that it takes the versions that are locked.
+    step("dependencies", &mut cargo(["fetch", "--locked"]))?;
     let packages = built().join("package");
     for old in crates_in(&packages)? {
         fs::remove_file(&old).map_err(|error| format!("{old} cannot be deleted: {error}"))?;
@@ -59,9 +61,9 @@ fn workspace(dir: &Path) -> Result<String> {
     names.sort();
     let mut patches = String::new();
     for directory in &names {
-        let (name, _) = directory
-            .rsplit_once('-')
-            .ok_or_else(|| format!("{directory} is not the name of a crate with its version"))?;
+        let name = directory
+            .strip_suffix(concat!("-", env!("CARGO_PKG_VERSION")))
+            .ok_or_else(|| format!("{directory} has another version than xtask"))?;
         patches += &format!("{name} = {{ path = {directory:?} }}\n");
     }
     // The profile of the root, so that its dependencies serve.

@@ -7,7 +7,8 @@ use crate::layers::layers;
 use crate::run::{Result, cargo, step};
 use crate::servers::servers;
 
-/// Threads of each test program, for each processor: many tests mostly wait for servers.
+/// Threads of test programs, for each processor, unless `RUST_TEST_THREADS` is set: many tests mostly wait for
+/// servers. Programs with a harness of their own have their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
 
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
@@ -24,7 +25,11 @@ pub(crate) fn everything() -> Result {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = (processors * THREADS_PER_PROCESSOR).to_string();
     let mut tests = cargo(["test"]);
-    step("tests", tests.args(SCOPE).arg("--no-fail-fast").env("RUST_TEST_THREADS", threads))?;
+    tests.args(SCOPE).arg("--no-fail-fast");
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        tests.env("RUST_TEST_THREADS", threads);
+    }
+    step("tests", &mut tests)?;
     faults::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))

@@ -53,6 +53,7 @@ async fn a_new_version_catches_up_on_what_the_old_one_has_missed() {
     old.run_until(1.hours()).await;
     drop(old);
     world.clock.set(START + 5.hours() + 30.minutes());
+    // The jitter makes it another specification, and so a new generation.
     let changed = hourly().jitter(1.millis()).catch_up("all:2".parse().unwrap());
     let new = world.start(Some(changed)).await;
     new.run_until(6.hours() + 1.minutes()).await;
@@ -166,7 +167,7 @@ async fn jobs_run_although_a_declared_schedule_cannot_be_stored() {
     assert_eq!(world.take_runs(), [2.days()]);
 }
 
-/// The clock of the store is a year ahead for a moment.
+/// The clock, which store and programs share here, is a year ahead for a moment.
 #[tokio::test]
 async fn a_store_clock_that_was_far_ahead_does_not_silence_a_schedule() {
     for declares in [true, false] {

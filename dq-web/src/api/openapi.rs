@@ -15,7 +15,8 @@ use crate::problem::Problem;
     info(
         title = "dq",
         description = "Delayed jobs: schedule, inspect and operate. Errors are RFC 9457 problems. \
-            In a path, names are percent-encoded."
+            In a path, names are percent-encoded, or written as `base64:` (keys: `key-base64:`) and the \
+            name in URL-safe Base64, which no proxy changes."
     ),
     servers((url = "./", description = "Where this document is")),
     paths(
@@ -55,7 +56,8 @@ impl Modify for Schemes {
 }
 
 /// Completes each response: the specification demands a description, and the generator of the document
-/// leaves out an empty one; it takes errors, which are all of the `default`, for ordinary JSON.
+/// leaves out an empty one. All errors are the response `default`, to which the generator gives the type of
+/// ordinary JSON instead of that of problems.
 struct Responses;
 
 impl Modify for Responses {

@@ -19,7 +19,7 @@ use crate::run::{Result, built, cargo, root, step, wait};
 /// Processes that run at the same time.
 const PROCESSES: usize = 3;
 
-/// Faults of a run that has each once, of a store that has few.
+/// Minimum number of faults of a run that has each once: a store with fewer kinds has some of them twice.
 const MIN_FAULTS: usize = 8;
 
 /// Longer than the lease of the client (3 s).
@@ -31,8 +31,8 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 /// How long the judge may take, on a slow machine.
 const JUDGE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Builds the client as `cargo xtask test` does, for its own test, so that what that has built is used: a
-/// plain build has other features of the dependencies.
+/// Builds the client as `cargo xtask test` does, for its own test `usage`, so that what that has built is used:
+/// a plain build has other features of the dependencies.
 pub(crate) fn build() -> Result {
     let build = ["test", "--workspace", "--all-features", "--no-run", "--test", "usage"];
     step("faults client", &mut cargo(build))
@@ -100,7 +100,8 @@ impl Run {
     }
 
     /// Does the run with the client that was built. Fails if it cannot be judged. The journals stay in
-    /// `target/faults` unless the promises were kept.
+    /// `target/faults` if it does, or if a sound client has broken a promise; those of a defect, which is
+    /// meant to break one, are removed.
     pub(super) fn execute(&self) -> Result<Report> {
         let dir = self.directory()?;
         let report = self
