@@ -139,6 +139,7 @@ fn the_dashboard_asks_valid_questions_about_metrics_that_exist() {
         "dq_queue_jobs",
         "dq_oldest_ready_seconds",
         "dq_queue_lateness_missed",
+        "dq_queue_runners",
     ];
     for word in questions
         .join(" ")
