@@ -19,6 +19,7 @@ end
 read_history_limit(ARGV[4], ARGV[5])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+redis.call('HSTRLEN', partition.reason, '')
 local replay, due = ARGV[2] == 'replay', resolve_due(ARGV[3])
 -- `replayed` is due time, handle, due time, handle, …
 local changed, replayed = 0, {}

@@ -491,12 +491,11 @@ local function delete_job(partition, handle, key)
   end
 end
 
--- Fails if a key of another type would stop the end of a waiting or dead job half-way. Called before
--- anything is written.
+-- Fails if a key of another type would stop the end of a waiting job half-way. Called before anything is
+-- written.
 local function check_keys_of_jobs(partition)
   redis.call('ZCARD', partition.unpin)
-  local hashes = { partition.state, partition.note, partition.key, partition.reason, partition.pin }
-  for _, hash in ipairs(hashes) do
+  for _, hash in ipairs({ partition.state, partition.note, partition.key, partition.pin }) do
     redis.call('HSTRLEN', hash, '')
   end
 end

@@ -16,6 +16,7 @@ end
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+redis.call('HSTRLEN', partition.reason, '')
 local _, removed = clear(partition, tonumber(ARGV[3]))
 flush_ended(partition)
 add_total(partition, 'removed', removed)

@@ -68,7 +68,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
 async fn a_key_of_another_type_ends_no_job_half_way() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    for kind in ["due", "job", "state", "key", "note", "reason", "pin", "unpin"] {
+    for kind in ["due", "job", "state", "key", "note", "pin", "unpin"] {
         let waits = in_an_hour(keyed("q", "k"));
         backend.schedule(vec![waits.clone()]).await.unwrap();
         let (original, copy) = (key(kind), format!("copy:{kind}"));
@@ -94,6 +94,14 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
         assert_eq!((counts.scheduled, counts.ready), (1, 0), "{kind}");
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::Cancelled], "{kind}");
     }
+    backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
+    redis.command(&["SET", &key("reason"), "something else"]);
+    let name = queue("q");
+    let purge = backend.operate(Operation::Purge { queue: &name }).await;
+    assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+    redis.command(&["DEL", &key("reason")]);
+    assert_eq!(backend.operate(Operation::Purge { queue: &name }).await.unwrap().affected, 1);
 }
 
 #[tokio::test]

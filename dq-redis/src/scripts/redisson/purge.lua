@@ -15,6 +15,7 @@ end
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+redis.call('HSTRLEN', partition.reason, '')
 order_length(partition)
 local limit, removed = clear(partition, tonumber(ARGV[3]))
 if removed < limit then
