@@ -32,10 +32,12 @@ pub(crate) fn package() -> Result {
     }
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let crates = crates_in(&packages)?;
+    // With the current time: those in a package are always the same, so cargo would see no change since the last
+    // check.
     for file in &crates {
         step(
             &format!("unpack {file}"),
-            Command::new("tar").current_dir(&dir).args(["-xzf", file]),
+            Command::new("tar").current_dir(&dir).args(["-xzmf", file]),
         )?;
     }
     write(&dir.join("Cargo.toml"), &workspace(&dir)?)?;
