@@ -4,8 +4,8 @@
 -- KEYS     the keys of the queue
 -- ARGV     the limit of the history: jobs, milliseconds; then the jobs (at most 100): 'i' and handle
 --          and tail, or 'k' and a key
--- returns  nil: repeat the call; FORMAT: see requeue_expired; else a string with a letter for each job: 'C' cancelled, 'N' not
---          found, 'A' already running
+-- returns  nil: repeat the call; FORMAT: see requeue_expired; else a string with a letter for each
+--          job: 'C' cancelled, 'N' not found, 'A' already running
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
 local partition = redisson_partition_at(0)

@@ -2,8 +2,8 @@
 -- the destination list, which count as due now. (Words: see java.lua.)
 --
 -- KEYS     the keys of each queue
--- returns  nil: repeat the call; FORMAT: see requeue_expired; else for each queue {ready, ready and scheduled, running, dead,
---          earliest due time or nil, {fields and values of `meta`}}
+-- returns  nil: repeat the call; FORMAT: see requeue_expired; else for each queue {ready, ready and
+--          scheduled, running, dead, earliest due time or nil, {fields and values of `meta`}}
 -- cost     O(log n) a queue
 
 local replies = {}

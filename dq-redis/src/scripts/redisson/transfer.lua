@@ -3,8 +3,8 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     maximum number of members
--- returns  FORMAT: see requeue_expired; {now, how many left the sorted set, due time of the next member or nil}; in a paused
---          queue {now, 0, nil}
+-- returns  FORMAT: see requeue_expired; {now, how many left the sorted set, due time of the next member
+--          or nil}; in a paused queue {now, 0, nil}
 -- cost     O(log n) a member; with visibility `exact` O(length of the order list)
 
 -- At most `max` due members, oldest first, of about MAX_BYTES in all.
