@@ -11,7 +11,7 @@ use crate::record::{
     Note, StoredState, decode, decode_past, decode_reason, encode, encode_reason, undecodable,
 };
 use crate::redisson::codec::Codec;
-use crate::redisson::member::{LongSize, parse};
+use crate::redisson::member::{Format, LongSize, parse_as};
 
 fn queue() -> QueueName {
     QueueName::new("q").unwrap()
@@ -68,8 +68,10 @@ fn members_of_redisson() {
         b"ABCDEFGH\x05\0\0\0hello",
     ];
     fuzz::check("members of Redisson", &members, |bytes| {
-        for long in [LongSize::Four, LongSize::Eight] {
-            if let Some(member) = parse(long, bytes) {
+        let sizes = [LongSize::Four, LongSize::Eight];
+        let formats = [Format::Current, Format::Legacy];
+        for (format, long) in formats.iter().flat_map(|format| sizes.map(|long| (*format, long))) {
+            if let Some(member) = parse_as(format, long, bytes) {
                 assert!(member.payload.len() < bytes.len());
             }
         }

@@ -18,7 +18,7 @@ const NOTE: u8 = 8;
 /// The job detaches a running job with its key.
 const DETACH: u8 = 64;
 
-/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: a note has six bytes for it.
+/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: less than the six bytes that a note has for it.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
 /// The record of a job. `accepted` is the time in milliseconds since the epoch.
@@ -183,7 +183,7 @@ pub(crate) struct Note {
     /// The holder of the last lease.
     pub(crate) worker: Option<String>,
     pub(crate) last_error: Option<String>,
-    /// Of jobs that were leased, or that have ended.
+    /// This and the next two are copied from the record when a lease begins or the job ends.
     max_attempts: Option<u32>,
     created: i64,
     tail: [u8; 2],
@@ -203,10 +203,10 @@ impl Note {
         let tail = take(&mut raw)?;
         let [has_error, worker_length] = take(&mut raw)?;
         let worker = split(&mut raw, worker_length.into())?;
-        let is_leased = since > 0;
+        let was_leased = since > 0;
         Some(Self {
-            leased_since: is_leased.then_some(Timestamp::from_millis(since)),
-            worker: is_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
+            leased_since: was_leased.then_some(Timestamp::from_millis(since)),
+            worker: was_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
             last_error: (has_error == 1).then(|| String::from_utf8_lossy(raw).into_owned()),
             max_attempts: (limit > 0).then_some(limit),
             created,

@@ -24,7 +24,8 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
-    /// chunks may have been stored.
+    /// chunks may have been stored. `Config` if the number of shards has changed: the jobs of this call
+    /// may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
         let pinned = self.find_pinned(jobs).await?;
@@ -68,7 +69,8 @@ impl Store {
         };
         self.clock.observe(sent_at, now);
         if is_first {
-            // Rare, so boxed: the future of every call stays small.
+            // The partition is new, or the server was emptied: the name of the queue and its number of
+            // shards may be missing. Rare, so boxed: the future of every call stays small.
             Box::pin(self.restore_queue(SCHEDULE, &chunk.partition)).await?;
         }
         Ok(Some(results))

@@ -9,7 +9,8 @@ use crate::error::invalid_setting;
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
 /// The fields beside `url` in the settings of all backends: as options of the address they are
-/// errors that say where they belong.
+/// errors that say where they belong. (A URL in place of settings may have them: they are made fields
+/// before.)
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -27,7 +28,7 @@ const FIELDS: [&str; 11] = [
 /// Parses the field.
 ///
 /// # Errors
-/// `Config` if it is malformed or has an option other than `tls`.
+/// `Config` if it is malformed or has an option other than `tls`, or `tls` is neither true nor false.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {

@@ -49,7 +49,7 @@ impl Notifications {
                  started by timers alone"
                     .to_owned(),
                 "check that the server is reachable, and that this user may run SET, TOUCH and SUBSCRIBE, \
-                 write keys that match `<prefix>:*` with this backend's prefix, and receive the channel __keyevent@*__:expired",
+                 write keys that match `{<prefix>}:*` (the braces are part of the name) with this backend's prefix, and receive the channel __keyevent@*__:expired",
             ),
         };
         Some(Finding { severity, code, cause: what, remedy: remedy.to_owned() })

@@ -1,6 +1,8 @@
 //! A delayed queue of Redisson as an import source: its waiting entries, and the payloads that are
 //! due and not taken yet.
 
+use std::sync::OnceLock;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
@@ -11,7 +13,7 @@ use super::journal::{Journal, key_in_slot};
 use super::score::Unit;
 use super::zset::{take, token};
 use crate::redisson::codec::Codec;
-use crate::redisson::member::{LongSize, parse};
+use crate::redisson::member::{Format, LongSize, parse_as};
 use crate::reply;
 
 /// An import source: a Redisson `RDelayedQueue` with its destination queue.
@@ -46,6 +48,8 @@ pub struct RedissonSource {
     queue: QueueName,
     codec: Codec,
     long_size: OnceCell<LongSize>,
+    /// The format of the entries, which is the same for all, from the first one that shows it.
+    format: OnceLock<Format>,
 }
 
 // The parts of the source; the third one is the destination queue.
@@ -75,6 +79,7 @@ impl RedissonSource {
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
             long_size: OnceCell::new(),
+            format: OnceLock::new(),
             name,
             due,
             order,
@@ -124,10 +129,31 @@ impl RedissonSource {
             return Err("the entry does not wait any more".to_owned());
         }
         let due = Unit::Millis.parse(score)?;
-        match parse(long, member) {
-            Some(parsed) => self.job(&member.slice_ref(parsed.payload), due),
-            None => Err("the entry is not packed in a format of Redisson".to_owned()),
-        }
+        let read = |format| parse_as(format, long, member).map(|parsed| parsed.payload);
+        let payload = match (read(Format::Current), read(Format::Legacy), self.format.get()) {
+            (Some(payload), None, _) => {
+                let _ = self.format.set(Format::Current);
+                payload
+            }
+            (None, Some(payload), _) => {
+                // One that begins with a 7 counts as legacy, whatever it is.
+                if member.first() != Some(&7) {
+                    let _ = self.format.set(Format::Legacy);
+                }
+                payload
+            }
+            (Some(payload), Some(_), Some(Format::Current))
+            | (Some(_), Some(payload), Some(Format::Legacy)) => payload,
+            (Some(_), Some(_), None) => {
+                return Err("the entry can be read in both formats of Redisson, with different \
+                            payloads; import again after others, which show the format"
+                    .to_owned());
+            }
+            (None, None, _) => {
+                return Err("the entry is not packed in a format of Redisson".to_owned());
+            }
+        };
+        self.job(&member.slice_ref(payload), due)
     }
 }
 
@@ -207,5 +233,30 @@ impl ImportSource for RedissonSource {
 
     fn journal(&self) -> &dyn ImportJournal {
         &self.journal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_fits_both_formats_is_read_in_that_of_the_others() {
+        // An empty text in the current format, and one zero byte in the legacy one.
+        let empty = Bytes::from_static(b"\x08ABCDEFG\x01\0\0\0\0\0\0\0\0");
+        let others: [(&[u8], &[u8]); 2] = [
+            (b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", b""),
+            (b"ABCDEFGH\x05\0\0\0\0\0\0\0hello", b"\0"),
+        ];
+        let score = Bytes::from_static(b"1700000000000");
+        for (other, payload) in others {
+            let source = RedissonSource::new("redis://localhost", "orders").unwrap();
+            let waiting = |member: &[u8]| {
+                source.waiting(LongSize::Eight, &Bytes::copy_from_slice(member), &score)
+            };
+            assert!(waiting(&empty).unwrap_err().contains("in both formats"));
+            assert_eq!(waiting(other).unwrap().payload, &b"hello"[..]);
+            assert_eq!(waiting(&empty).unwrap().payload, payload);
+        }
     }
 }

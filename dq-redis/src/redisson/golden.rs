@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::codec::Codec;
-use super::member::{Format, LongSize, parse};
-use super::member_reference::{job_id, pack};
+use super::member::{Format, LongSize};
+use super::member_reference::{job_id, pack, parse};
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
@@ -68,7 +68,7 @@ impl Golden<'_> {
     }
 
     fn payload(&self) -> Bytes {
-        Bytes::copy_from_slice(parse(LongSize::Eight, &self.member).unwrap().payload)
+        Bytes::copy_from_slice(parse(self.format(), LongSize::Eight, &self.member).unwrap().payload)
     }
 
     /// Whether Kryo writes the value as an object of a Java class.
@@ -109,7 +109,7 @@ fn read(json: &[u8]) -> Value {
 #[test]
 fn members_are_packed_as_redisson_packs_them() {
     for line in Golden::all() {
-        let member = parse(LongSize::Eight, &line.member).unwrap();
+        let member = parse(Format::Current, LongSize::Eight, &line.member).unwrap();
         assert_eq!(member.format, line.format(), "{}", line.name());
         let id = job_id(&member).unwrap();
         let packed = pack(line.format(), LongSize::Eight, id, member.payload);

@@ -6,7 +6,7 @@ use dq_core::JobId;
 use dq_servers::shared_redis;
 
 use super::member::{
-    Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse, u48,
+    Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse_as, u48,
 };
 use crate::handle;
 use crate::script::PRELUDE;
@@ -23,6 +23,15 @@ pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) ->
     member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.size_bytes()]);
     member.extend_from_slice(payload);
     member.into()
+}
+
+/// Parses a member, in this format if it fits, else in the other one; `None` if it is packed in neither.
+pub(super) fn parse(expected: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
+    let other = match expected {
+        Format::Current => Format::Legacy,
+        Format::Legacy => Format::Current,
+    };
+    parse_as(expected, long, member).or_else(|| parse_as(other, long, member))
 }
 
 /// The job's id; `None` for an id of a length that neither Java nor this crate writes.
@@ -126,12 +135,30 @@ fn packed_members_are_parsed_back() {
             for len in [0, 1, 100, 300] {
                 let payload = vec![0xa5; len];
                 let packed = pack(format, long, *id, &payload);
-                let member = parse(long, &packed).unwrap();
+                let member = parse(format, long, &packed).unwrap();
                 assert_eq!((member.format, member.payload), (format, &payload[..]));
                 assert_eq!(job_id(&member), Some(id_after_round_trip(format, *id)));
             }
         }
     }
+}
+
+#[test]
+fn a_member_that_begins_with_a_seven_is_legacy() {
+    let packed = b"\x07BCDEFGH\x05\0\0\0hello";
+    for expected in [Format::Current, Format::Legacy] {
+        let member = parse(expected, LongSize::Four, packed).unwrap();
+        assert_eq!((member.format, member.id), (Format::Legacy, &b"\x07BCDEFGH"[..]));
+    }
+}
+
+#[test]
+fn a_member_that_can_be_read_in_both_formats_is_one_of_the_expected_format() {
+    let packed = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
+    let legacy = parse(Format::Legacy, LongSize::Eight, packed).unwrap();
+    assert_eq!(legacy.payload, b"\x05\0\0\0\0\0\0\0hello");
+    let current = parse(Format::Current, LongSize::Eight, packed).unwrap();
+    assert_eq!((current.format, current.payload), (Format::Current, &b"hello"[..]));
 }
 
 #[test]
@@ -152,15 +179,19 @@ fn strings_in_neither_format_are_not_parsed() {
     let mut longer = good.to_vec();
     longer.push(0);
     for bytes in [&b""[..], b"hello", b"\x08ABC", &good[..good.len() - 1], &longer, &[0xff; 40]] {
-        assert_eq!(parse(LongSize::Eight, bytes), None, "{bytes:x?}");
+        assert_eq!(parse(Format::Current, LongSize::Eight, bytes), None, "{bytes:x?}");
     }
-    assert_eq!(parse(LongSize::Four, &good), None, "the server's long has eight bytes");
+    assert_eq!(
+        parse(Format::Current, LongSize::Four, &good),
+        None,
+        "the server's long has eight bytes"
+    );
 }
 
 #[test]
 fn a_member_id_of_another_length_is_parsed_but_is_no_job_id() {
     // Redisson's scripts accept any length, so these members are harmless.
-    let member = parse(LongSize::Four, b"\x03abc\x02\0\0\0hi").unwrap();
+    let member = parse(Format::Current, LongSize::Four, b"\x03abc\x02\0\0\0hi").unwrap();
     assert_eq!((member.id, member.payload), (&b"abc"[..], &b"hi"[..]));
     assert_eq!(job_id(&member), None);
 }
@@ -170,6 +201,32 @@ fn java_ids_and_uuids_are_distinguished() {
     assert_eq!(java_id(from_java(*b"ABCDEFGH")), Some(*b"ABCDEFGH"));
     assert_eq!(java_id(JobId::from_bytes(UUID)), None);
     assert_eq!(from_java(*b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
+}
+
+/// A script with the functions of the backend.
+fn script(format: &str, body: &str) -> String {
+    let parts = [
+        "local FORMAT = '",
+        format,
+        "'\n",
+        PRELUDE,
+        include_str!("../scripts/rank.lua"),
+        include_str!("../scripts/redisson/java.lua"),
+        body,
+    ];
+    parts.concat()
+}
+
+#[test]
+fn the_script_reads_a_member_that_fits_both_formats_in_that_of_the_settings() {
+    let member = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
+    for (format, payload) in [("current", &b"hello"[..]), ("legacy", b"\x05\0\0\0\0\0\0\0hello")] {
+        let script = script(format, "return { parse(ARGV[1]) }");
+        let words: [&[u8]; 4] = [b"EVAL", script.as_bytes(), b"0", member];
+        let answer = shared_redis().command_bytes(&words);
+        assert_eq!(answer.list()[0].text(), format);
+        assert_eq!(answer.list()[2].bytes(), payload);
+    }
 }
 
 #[test]
@@ -184,19 +241,13 @@ fn the_script_packs_and_parses_like_the_reference() {
     }
     let mut redis = shared_redis().connect();
     for (format, name) in [(Format::Current, "current"), (Format::Legacy, "legacy")] {
-        let script = [
-            "local FORMAT = '",
+        let script = script(
             name,
-            "'\n",
-            PRELUDE,
-            include_str!("../scripts/rank.lua"),
-            include_str!("../scripts/redisson/java.lua"),
             "local member = pack_member(member_id_of(ARGV[1]), ARGV[2])
              local format, member_id, payload = parse(member)
              local handle, tail = handle_and_tail(member_id)
              return { member, format, job_id_of(member_id), payload, handle .. tail }",
-        ]
-        .concat();
+        );
         for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
             let bytes = id.to_bytes();
             let words: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes()];

@@ -8,8 +8,8 @@
 --          5 and 6  the limit of the history: jobs, milliseconds
 --          7  time and 8 position (16 bytes) of the last job of the previous page; none for the
 --             first
--- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED: the
---          partition is closed; else {'1' if there are more jobs, else '0'; then for each job:
+-- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED, FORMAT: see
+--          requeue_expired; else {'1' if there are more jobs, else '0'; then for each job:
 --          handle, position, time, record, packed state or '', reason or '', note or ''}. The time
 --          is the due time, the end of the lease, the time of death or of the end. The position
 --          breaks ties of equal times: two zero bytes and the handle. For a job that has ended, the
@@ -43,6 +43,7 @@ for i = 1, #entries / 2 do
     repaired = true
   elseif round_score(zset, handle, at) then
     repaired = true
+    break
   else
     if taken > 0 and #record > bytes_left then
       break

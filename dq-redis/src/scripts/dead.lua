@@ -6,7 +6,7 @@
 --          3  due time of replayed jobs, or '+' and a delay in milliseconds
 --          4 and 5  the limit of the history: jobs, milliseconds
 --          then: handle and tail of each job, in one string
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the number
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number
 --          of jobs changed
 -- cost     O(log n) a job
 
@@ -63,5 +63,5 @@ for i = 6, #ARGV do
   end
 end
 flush_ended(partition)
-publish_if_first(ARGV[1], partition.due, replayed)
+publish_if_first(ARGV[1], partition, partition.due, replayed)
 return changed

@@ -2,7 +2,7 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     times in ascending order (at most 1,001)
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else for each
 --          pair of neighbouring times, the number of jobs that are due from the first until before
 --          the second
 -- cost     O(log n) a time

@@ -3,7 +3,7 @@
 -- KEYS     the keys of the partition
 -- ARGV     1  the channel, for the wake-up when the partition is resumed
 --          2  '1' to pause, '0' to resume
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else 1 if the
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else 1 if the
 --          call changed anything, or 0
 -- cost     O(1)
 
@@ -18,6 +18,7 @@ if ARGV[2] == '1' then
 end
 local changed = redis.call('HDEL', partition.meta, 'paused')
 if changed == 1 then
-  redis.call('PUBLISH', ARGV[1], string.format('%.0f', earliest(partition.due) or now))
+  -- At once, whatever is due when: runners look.
+  redis.call('PUBLISH', ARGV[1], string.format('%.0f', now))
 end
 return changed

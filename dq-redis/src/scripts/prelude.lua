@@ -275,20 +275,28 @@ local function earliest(zset)
   return score and score_time(score)
 end
 
--- Publishes the score of the first entry of a sorted set if it is one of these entries (score,
--- member, score, member, …), which have just been added: runners that wait for a later time wake
--- up.
-local function publish_if_first(channel, zset, entries)
+-- The score of the first entry of a sorted set if it is one of these entries (score, member, score,
+-- member, …), which have just been added; else nil.
+local function first_of(zset, entries)
   if #entries == 0 then
-    return
+    return nil
   end
   local first = redis.call('ZRANGE', zset, '0', '0')[1]
   -- From the end: if a member was added twice, the last score counts.
   for i = #entries, 2, -2 do
     if entries[i] == first then
-      redis.call('PUBLISH', channel, entries[i - 1])
-      return
+      return entries[i - 1]
     end
+  end
+  return nil
+end
+
+-- Publishes the time of the first entry of a sorted set if it is one of these entries, which have just
+-- been added: runners that wait for a later time wake up.
+local function publish_if_first(channel, partition, zset, entries)
+  local first = first_of(zset, entries)
+  if first then
+    redis.call('PUBLISH', channel, first)
   end
 end
 
@@ -302,17 +310,26 @@ local function quarantine(partition, member, score)
   redis.call('ZADD', partition.quarantine, score, member)
 end
 
--- Rounds the score of an entry up to a whole number, since the cursors of listings are whole
--- numbers. Up, so that a listing that is under way does not skip the entry. Returns the new score,
--- or nil if the old one was a whole number.
+-- Rounds the score of an entry up to a whole number and limits it to MAX_TIME, since the cursors of
+-- listings are integers of 64 bits. Up, so that a listing that is under way does not skip the entry.
+-- Returns the new score, or nil if the old one was such a number.
 local function round_score(zset, member, score)
   local old = tonumber(score)
-  if old % 1 == 0 then
+  if old % 1 == 0 and old <= MAX_TIME and old >= -MAX_TIME then
     return nil
   end
   local rounded = -score_time(-old)
-  redis.call('ZREM', zset, member)
-  redis.call('ZADD', zset, string.format('%.0f', rounded), member)
+  local members = { member }
+  if old > MAX_TIME then
+    -- Those beyond get one score, and so the order of their names: up to 1000 together, so that a listing
+    -- that is under way skips none of them.
+    local beyond = string.format('(%.0f', MAX_TIME)
+    members = redis.call('ZRANGEBYSCORE', zset, beyond, '+inf', 'LIMIT', '0', '1000')
+  end
+  for _, entry in ipairs(members) do
+    redis.call('ZREM', zset, entry)
+    redis.call('ZADD', zset, string.format('%.0f', rounded), entry)
+  end
   return rounded
 end
 

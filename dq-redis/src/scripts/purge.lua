@@ -3,7 +3,7 @@
 -- KEYS     the keys of the partition
 -- ARGV     1 and 2  the limit of the history: jobs, milliseconds
 --          3  maximum number of jobs
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the number
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number
 --          of jobs removed, 0 if none is left
 -- cost     O(log n) a job
 

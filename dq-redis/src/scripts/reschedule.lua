@@ -4,7 +4,7 @@
 -- ARGV     1  the channel
 --          then for each job (at most 100): the job, as 'i' and handle and tail, or as 'k' and a
 --          key; its new due time, or '+' and a delay in milliseconds
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else for each
 --          job three items: 'M' moved, handle and tail, new due time | 'N' not found (or dead), '',
 --          0 | 'A' already running, '', 0
 -- cost     O(log n) a job
@@ -32,5 +32,5 @@ for i = 1, (#ARGV - 1) / 2 do
   local at = #answers
   answers[at + 1], answers[at + 2], answers[at + 3] = code, id, due
 end
-publish_if_first(ARGV[1], partition.due, moved)
+publish_if_first(ARGV[1], partition, partition.due, moved)
 return answers

@@ -240,5 +240,5 @@ if n > 0 and has('L') then
 end
 flush()
 flush_ended(partition)
-publish_if_first(args[1], partition.due, scores)
+publish_if_first(args[1], partition, partition.due, scores)
 return answers

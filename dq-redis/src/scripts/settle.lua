@@ -187,5 +187,5 @@ if #keys > 0 then
 end
 add_total(partition, 'done', done)
 add_total(partition, 'skipped', skipped)
-publish_if_first(args[1], partition.due, waiting)
+publish_if_first(args[1], partition, partition.due, waiting)
 return table.concat(answers)

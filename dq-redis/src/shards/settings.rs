@@ -57,7 +57,8 @@ enum Number {
     Other(#[allow(dead_code, reason = "only its kind matters")] IgnoredAny),
 }
 
-/// Refuses numbers of shards out of range.
+/// Refuses numbers of shards out of range in a configuration that was made in code, which was not read
+/// as text.
 ///
 /// # Errors
 /// `Config` naming the queue.

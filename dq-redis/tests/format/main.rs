@@ -198,16 +198,10 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
     let backend = open().await;
     let pinned = job(id());
     assert!(backend.schedule(vec![pinned.clone()]).await.unwrap()[0].is_stored());
-    let mut settled = Vec::new();
-    // A claim need not ask both shards.
-    for _ in 0..100 {
-        let wants = [Want::new(queue.clone(), 1, LEASE)];
-        let claimed = backend.claim(ClaimParams::new(&wants, 1, "w")).await.unwrap();
-        let done: Vec<_> =
-            claimed.jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
-        settled.extend(backend.settle(&done).await.unwrap());
-    }
-    assert_eq!(settled, [Settled::Accepted]);
+    let wants = [Want::new(queue.clone(), 1, LEASE)];
+    let claimed = backend.claim(ClaimParams::new(&wants, 1, "w")).await.unwrap().jobs.remove(0);
+    let done = [Settlement::new(claimed.lease(), Verdict::Done)];
+    assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Accepted]);
     let again = backend.schedule(vec![pinned.clone()]).await.unwrap();
     assert!(matches!(again[..], [Scheduled::Ended(_)]), "{again:?}");
 
@@ -222,6 +216,7 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
         assert_eq!(server.command(&["HDEL", meta, "format"]).int(), 1);
     }
     server.command(&["HSET", "{dq}:meta:q", "format", "9/9/2"]);
+    // A new backend, since the first one knows that the queue is marked as having pins, and does not ask.
     let error = open().await.schedule(vec![job(id())]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");
 }

@@ -362,3 +362,33 @@ async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert_eq!(fixture.len("EXISTS", TIMEOUT), 0);
 }
+
+#[tokio::test]
+async fn a_key_of_another_type_ends_no_job_half_way() {
+    let fixture = Fixture::with("").await;
+    for kind in ["key", "note", "pin", "unpin"] {
+        let waits = keyed(LATER, "x", "k");
+        fixture.backend.schedule(vec![waits.clone()]).await.unwrap();
+        let (original, copy) = (native_key(kind), format!("copy:{kind}:{{q}}"));
+        let exists = fixture.len("EXISTS", &original) == 1;
+        if exists {
+            fixture.redis.command(&["RENAME", &original, &copy]);
+        }
+        fixture.redis.command(&["SET", &original, "something else"]);
+        let target = [JobRef::new(queue(), waits.id)];
+        let cancelled = fixture.backend.cancel(&target).await;
+        assert_eq!(cancelled.unwrap_err().kind(), ErrorKind::Incompatible, "{kind}");
+        let purged = fixture.backend.operate(Operation::Purge { queue: &queue() }).await;
+        assert_eq!(purged.unwrap_err().kind(), ErrorKind::Incompatible, "{kind}");
+        fixture.redis.command(&["DEL", &original]);
+        if exists {
+            fixture.redis.command(&["RENAME", &copy, &original]);
+        }
+        assert_eq!(listed(&fixture, JobState::Scheduled, 9).await.len(), 1, "{kind}");
+        assert_eq!(
+            fixture.backend.cancel(&target).await.unwrap(),
+            [Cancelled::Cancelled],
+            "{kind}"
+        );
+    }
+}

@@ -8,4 +8,5 @@ mod fixture;
 mod foreign;
 mod full;
 mod ids;
+mod java_timer;
 mod visibility;

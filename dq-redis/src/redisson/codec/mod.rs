@@ -50,9 +50,10 @@ pub enum Codec {
     /// `"kryo5"`: `Kryo5Codec`, the default of Redisson 3.19 and newer, for strings, numbers,
     /// booleans and `byte[]`. Objects of Java classes cannot be read.
     Kryo5 {
-        /// The class of the numbers and arrays that are written: `java.lang.Integer`,
-        /// `java.lang.Long`, `java.lang.Double` or `byte[]`. By default integers are written as
-        /// `java.lang.Long` and other numbers as `java.lang.Double`.
+        /// The class as which each payload is written, and one that does not fit is refused:
+        /// `java.lang.Integer`, `Long`, `Double`, `Boolean`, `String` or `byte[]`. Without it strings
+        /// and booleans are written as such, integers as `java.lang.Long`, other numbers as
+        /// `java.lang.Double`, and lists are refused.
         class: Option<String>,
     },
 }

@@ -67,6 +67,7 @@ for i = 1, #entries / 2 do
     changed = true
   elseif round_score(zset, handle, at) then
     changed = true
+    break
   end
   found[i] = { at = at, handle = handle, number = i }
 end
@@ -81,6 +82,7 @@ if state == 's' or state == 'r' then
       changed = true
     elseif round_score(partition.timeout, member, at) then
       changed = true
+      break
     else
       -- Native jobs precede members with equal due times, or follow them.
       local number = is_descending and i - limit or i + limit

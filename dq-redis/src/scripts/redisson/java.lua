@@ -154,21 +154,32 @@ local function payload_at(member, from)
   return nil
 end
 
--- Format, member id and payload of a member; nil if it is packed in neither format. A member that
--- begins with a 7 counts as legacy: see `parse` in redisson/member.rs.
-local function parse(member)
-  local length = string.byte(member)
-  if length and length ~= 7 then
-    local payload = payload_at(member, 2 + length)
-    if payload then
-      return 'current', string.sub(member, 2, 1 + length), payload
+-- Format, member id and payload of a member that is packed in this format; nil if it is not. A member
+-- that begins with a 7 counts as legacy: see `parse_as` in redisson/member.rs.
+local function parse_as(format, member)
+  local first, last = 1, 8
+  if format == 'current' then
+    local length = string.byte(member)
+    if not length or length == 7 then
+      return nil
     end
+    first, last = 2, 1 + length
   end
-  local payload = payload_at(member, 9)
+  local payload = payload_at(member, last + 1)
   if payload then
-    return 'legacy', string.sub(member, 1, 8), payload
+    return format, string.sub(member, first, last), payload
   end
   return nil
+end
+
+-- The same, in the format of the settings if it fits, else in the other one: a payload can be such that
+-- both fit.
+local function parse(member)
+  local format, member_id, payload = parse_as(FORMAT, member)
+  if format then
+    return format, member_id, payload
+  end
+  return parse_as(FORMAT == 'current' and 'legacy' or 'current', member)
 end
 
 -- Whether a queue holds members of the other format, judged by its first and last member. Members
@@ -435,4 +446,23 @@ end
 local function key_is_live(partition, key)
   local handle, entry = find_job(redisson_partition_at(0), 'k' .. key)
   return handle or entry
+end
+
+-- Publishes the time of the first entry of a sorted set if it is one of these entries, but that of a
+-- native job only if no member is due before it: Java's clients, which know only members, replace their
+-- timer by the time of any message. Shadows the function of prelude.lua.
+local function publish_if_first(channel, partition, zset, entries)
+  local first = first_of(zset, entries)
+  if not first then
+    return
+  end
+  local timeout = KEYS[partition.first + NATIVE_KEYS + 1]
+  if zset ~= timeout then
+    -- The call has taken effect: a key of another type must not make it fail.
+    local succeeded, earliest_member = pcall(earliest, timeout)
+    if succeeded and earliest_member and earliest_member < tonumber(first) then
+      return
+    end
+  end
+  redis.call('PUBLISH', channel, first)
 end

@@ -38,6 +38,6 @@ for i = 1, (#ARGV - 1) / 2 do
   local at = #answers
   answers[at + 1], answers[at + 2], answers[at + 3] = code, id, due
 end
-publish_if_first(ARGV[1], partition.timeout, moved_members)
-publish_if_first(ARGV[1], partition.due, moved)
+publish_if_first(ARGV[1], partition, partition.timeout, moved_members)
+publish_if_first(ARGV[1], partition, partition.due, moved)
 return answers

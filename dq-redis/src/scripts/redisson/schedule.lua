@@ -280,5 +280,5 @@ end
 flush()
 flush_ended(partition)
 sweep_index(partition)
-publish_if_first(args[1], partition.timeout, scores)
+publish_if_first(args[1], partition, partition.timeout, scores)
 return answers

@@ -47,6 +47,8 @@ local function transfer(partition, max)
     end
   end
   if #moved > 0 then
+    -- First, since it takes no memory: a server out of memory then allows the RPUSH, which cannot fail
+    -- for another reason after LLEN.
     redis.call('ZREM', partition.timeout, unpack(moved))
     redis.call('RPUSH', partition.destination, unpack(payloads))
     remove_from_order(partition, moved, member_ids)

@@ -1,0 +1,61 @@
+//! Java's clients set their timer to the time of each message on the queue's channel, whatever it was
+//! before, and know only the jobs in Redisson's sorted set. So no message has a later time than that of the
+//! first of these, and each that becomes the first is told.
+
+use std::time::Duration;
+
+use dq_core::{Due, JobRef, Operation, Reschedule, Settlement, Verdict};
+
+use crate::fixture::{Fixture, LATER, job, queue};
+
+const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
+
+#[tokio::test]
+async fn no_message_has_a_later_time_than_that_of_the_first_member() {
+    let fixture = Fixture::with("").await;
+    let backend = &fixture.backend;
+    // One waits for its next attempt, another one for its first.
+    backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
+    let leased = fixture.claim(1).await.remove(0);
+    let first = job(Duration::from_secs(60), "first");
+    backend.schedule(vec![first.clone()]).await.unwrap();
+    let due = backend.get(&JobRef::new(queue(), first.id)).await.unwrap().unwrap().job.due;
+
+    let mut channel = fixture.redis.connect();
+    channel.command(&["SUBSCRIBE", CHANNEL]);
+    let retry = Verdict::retry(Due::After(LATER), "no");
+    backend.settle(&[Settlement::new(leased.lease(), retry)]).await.unwrap();
+    let moved = Reschedule { job: JobRef::new(queue(), leased.job.id), due: Due::After(LATER) };
+    backend.reschedule(&[moved]).await.unwrap();
+    backend.operate(Operation::Pause { queue: &queue() }).await.unwrap();
+    backend.operate(Operation::Resume { queue: &queue() }).await.unwrap();
+    fixture.redis.command(&["PUBLISH", CHANNEL, "end"]);
+    let mut messages = 0;
+    loop {
+        let message = channel.receive().list()[2].text();
+        if message == "end" {
+            break;
+        }
+        let time: i64 = message.parse().unwrap();
+        assert!(time <= due.as_millis(), "{time} is after {due}");
+        messages += 1;
+    }
+    assert_eq!(messages, 1, "that of the queue that was resumed");
+}
+
+#[tokio::test]
+async fn a_job_that_java_can_take_is_told_although_another_one_is_overdue() {
+    let fixture = Fixture::with("").await;
+    let backend = &fixture.backend;
+    backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
+    let leased = fixture.claim(1).await.remove(0);
+    let retry = Verdict::retry(Due::NOW, "no");
+    backend.settle(&[Settlement::new(leased.lease(), retry)]).await.unwrap();
+
+    let mut channel = fixture.redis.connect();
+    channel.command(&["SUBSCRIBE", CHANNEL]);
+    let next = job(LATER, "next");
+    backend.schedule(vec![next.clone()]).await.unwrap();
+    let due = backend.get(&JobRef::new(queue(), next.id)).await.unwrap().unwrap().job.due;
+    assert_eq!(channel.receive().list()[2].text(), due.as_millis().to_string());
+}
