@@ -49,7 +49,8 @@ impl Process {
         Ok(())
     }
 
-    /// Opens the log, unless another process serves this one by the time that it is its turn.
+    /// Opens the log, unless another process serves this one by the time that it is its turn. Callers
+    /// share one attempt, with the reason and the patience of the first.
     pub(crate) async fn open_in_turn(
         self: &Arc<Self>,
         reason: NotServed,

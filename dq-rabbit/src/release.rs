@@ -1,4 +1,5 @@
-//! Releases the leases of claims that nobody waits for any more.
+//! Releases leases in the background: of claims that nobody waits for any more, and of jobs whose
+//! payload cannot be read.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -20,7 +21,7 @@ const BATCH: usize = 500;
 pub(crate) async fn release_all(engine: Weak<Engine>, mut leases: UnboundedReceiver<Lease>) {
     let mut batch = Vec::new();
     while leases.recv_many(&mut batch, BATCH).await > 0 {
-        tracing::debug!(jobs = batch.len(), "releasing the jobs of claims that nobody waits for");
+        tracing::debug!(jobs = batch.len(), "releasing leases");
         let released = batch.drain(..).map(|lease| {
             let verdict = Verdict::Release { started: false };
             wire::Settlement::try_from(&Settlement::new(lease, verdict))

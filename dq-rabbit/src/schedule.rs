@@ -32,7 +32,8 @@ impl Engine {
         let with_options = |job| Ok((wire::JobOptions::of(&job)?, wire::NewJob::from(job)));
         let jobs: Result<Vec<_>> = jobs.into_iter().map(with_options).collect();
         let jobs = jobs?;
-        // All or none: the entries of a large call are decided one by one.
+        // Checked for the whole call, whose entries are decided one by one: a log that is nearly full
+        // would take a part. If others fill it meanwhile, it still may.
         self.log.expect_room("schedule", jobs.iter().map(|(_, job)| job))?;
         // Concurrently, since their order does not matter: a message whose job is not in the log is
         // dropped, and a job without a message runs from the log.

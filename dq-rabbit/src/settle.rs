@@ -32,7 +32,8 @@ impl Engine {
                 (Settled::Accepted, Some(job), Some(payload)) => {
                     messages.extend(self.prefetch_or_publish(job, payload, now));
                 }
-                // Another process has claimed the job.
+                // This process does not have the payload: another one has claimed the job, or a
+                // settlement of an earlier lease has taken it.
                 (Settled::Accepted, Some(job), None) => unread.push(job.clone()),
                 _ => {}
             }

@@ -6,31 +6,42 @@
 //! handle of the socket is kept, to shut it down.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
+
+#[derive(Debug, Default)]
+enum Socket {
+    #[default]
+    Unconnected,
+    Connected(TcpStream),
+    /// The owner was dropped.
+    Unwanted,
+}
 
 /// Shuts the socket down when dropped.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownOnDrop {
-    socket: Arc<Mutex<Option<TcpStream>>>,
+    socket: Arc<Mutex<Socket>>,
 }
 
-/// Receives the socket once it is connected.
+/// Receives the socket once it is connected, on a thread of the client library.
 #[derive(Debug)]
 pub(super) struct SocketSlot {
-    socket: Weak<Mutex<Option<TcpStream>>>,
+    socket: Arc<Mutex<Socket>>,
 }
 
 impl ShutdownOnDrop {
     pub(super) fn slot(&self) -> SocketSlot {
-        SocketSlot { socket: Arc::downgrade(&self.socket) }
+        SocketSlot { socket: Arc::clone(&self.socket) }
     }
 }
 
 impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
-        if let Some(socket) = lock(&self.socket).take() {
+        if let Socket::Connected(socket) =
+            std::mem::replace(&mut *lock(&self.socket), Socket::Unwanted)
+        {
             // Fails if an orderly close has shut it down already.
             socket.shutdown(Shutdown::Both).ok();
         }
@@ -43,10 +54,11 @@ impl SocketSlot {
     /// # Errors
     /// `Interrupted` if the owner was dropped meanwhile, and errors of duplicating the handle.
     pub(super) fn store(&self, socket: &tokio::net::TcpStream) -> std::io::Result<()> {
-        let Some(slot) = self.socket.upgrade() else {
+        let mut slot = lock(&self.socket);
+        if matches!(*slot, Socket::Unwanted) {
             return Err(std::io::ErrorKind::Interrupted.into());
-        };
-        *lock(&slot) = Some(duplicate(socket)?);
+        }
+        *slot = Socket::Connected(duplicate(socket)?);
         Ok(())
     }
 }

@@ -32,7 +32,8 @@ const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 120 });
 
 /// How far the numbers of the generations that are kept until the grace time is over are from the
-/// newest. If generations change quickly, these are four, which limits the disk space.
+/// newest. If generations change quickly, these are four, since only every second number is used: this
+/// limits the disk space.
 const KEPT: u32 = 8;
 
 /// How long a generation is declared before the one before it is closed. A node that is killed loses
@@ -53,7 +54,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             shared.record_error(error);
             shared.clock.sleep(PAUSE).await;
         }
-        // A signal from before the end of this snapshot is obsolete.
+        // Signals until here are dropped. If work is left, the next own entry that is read signals again.
         let _ = shared.compaction_due.notified().now_or_never();
         if let Err(error) = delete_old(&shared).await {
             tracing::warn!(%error, "old generations of the log could not be deleted yet");

@@ -38,8 +38,8 @@ pub(super) async fn withdraw(shared: &LogShared) {
     }
 }
 
-/// Renews the hello until it is dropped, until this process is refused, or until the log cannot be
-/// read any further.
+/// Renews the hello until this task is stopped, until this process is refused, or until the log cannot
+/// be read any further.
 pub(super) async fn run(shared: Arc<LogShared>) {
     let LevelSettings { levels, renew_every, ttl, .. } = shared.settings.levels;
     // The next level, and since when all live processes understand it.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    DeadKind, DeadReason, Due, Ended, Ending, Error, ErrorKind, Job, JobId, JobKey, JobRef,
-    JobState, JobView, NewJob, QueueName, QueueStats, Receipt, Timestamp, Totals,
+    Announced, DeadKind, DeadReason, Due, Ended, Ending, Error, ErrorKind, HistoryLimit,
+    HistoryLimits, Job, JobId, JobKey, JobRef, JobState, JobView, NewJob, QueueName, QueueStats,
+    Receipt, Timestamp, Totals,
 };
 
 use tokio::time::Instant;
@@ -14,8 +15,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::client::{Answer, NotServed, Timeouts, outcome};
 use super::view::{Stats, View};
 use super::wire::{
-    Cancellation, DecodeFailure, Failure, Outcome, Reply, Request, Scheduled, decode, encode, pages,
+    Cancellation, DecodeFailure, Failure, Outcome, Reply, Request, Rescheduled, Scheduled, decode,
+    encode, pages,
 };
+use crate::log::wire::QueueOperation;
 
 fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
@@ -62,10 +65,25 @@ fn view() -> JobView {
     view
 }
 
+fn stats() -> QueueStats {
+    let mut stats = QueueStats::empty(queue());
+    [stats.scheduled, stats.ready, stats.running, stats.dead] = [1, 2, 3, 4];
+    stats.paused = true;
+    stats.next_due = Some(at(5));
+    let mut totals = Totals::default();
+    [totals.created, totals.done, totals.skipped] = [6, 7, 8];
+    [totals.cancelled, totals.replaced, totals.removed] = [9, 10, 11];
+    stats.totals = Some(totals);
+    stats
+}
+
 #[test]
 fn the_bytes_of_requests_and_replies_stay_the_same() {
     let receipt = Receipt { id: id(2), due: at(-3) };
     let failure = Failure::from(&Error::new(ErrorKind::Full, "so").remedy("do"));
+    let after = Due::After(Duration::from_millis(200));
+    let job_ref = || JobRef::new(queue(), id(1));
+    let limits = HistoryLimits::all(HistoryLimit::new(3, Duration::from_secs(1)));
     let requests = [
         (
             Request::schedule(&[job(1, 1)]).unwrap(),
@@ -78,6 +96,23 @@ fn the_bytes_of_requests_and_replies_stay_the_same() {
         (Request::Stats(vec![queue()]), "0104010171"),
         (Request::Forecast(queue(), vec![at(1)]), "010601710102"),
         (Request::Runners, "0107"),
+        (
+            Request::Reschedule(vec![(&dq_core::Reschedule { job: job_ref(), due: after }).into()]),
+            "010201017100100101010101010101010101010101010101c801",
+        ),
+        (
+            Request::Operate(queue(), QueueOperation::Replay(vec![id(1)], after.into())),
+            "010301710001100101010101010101010101010101010101c801",
+        ),
+        (
+            Request::Operate(queue(), QueueOperation::Remove(vec![id(1)])),
+            "0103017101011001010101010101010101010101010101",
+        ),
+        (Request::Operate(queue(), QueueOperation::Pause), "0103017102"),
+        (Request::Operate(queue(), QueueOperation::Resume), "0103017103"),
+        (Request::Operate(queue(), QueueOperation::Purge), "0103017104"),
+        (Request::Get((&job_ref()).into()), "01050171001001010101010101010101010101010101"),
+        (Request::SetHistory((&limits).into()), "010803e80700"),
     ];
     let mut wrong = Vec::new();
     for (request, expected) in requests {
@@ -88,19 +123,65 @@ fn the_bytes_of_requests_and_replies_stay_the_same() {
         let decoded: Request = decode(&bytes).unwrap();
         assert_eq!(encode(&decoded), bytes);
     }
+    let all_scheduled =
+        [Scheduled::Created, Scheduled::Replaced, Scheduled::AlreadyRunning, Scheduled::Ended]
+            .map(|it| it(receipt.into()))
+            .into();
+    let runner = Announced::new("web".to_owned(), Bytes::from_static(b"{}"), at(1), at(2));
     let outcomes = [
         (
             Outcome::Executed(Reply::Scheduled(vec![Scheduled::Kept(receipt.into())])),
             "010000010210 02020202020202020202020202020202 05",
         ),
         (Outcome::Executed(Reply::Cancelled(vec![Cancellation::NotFound])), "0100010101"),
+        (
+            Outcome::Executed(Reply::Scheduled(all_scheduled)),
+            "0100000400100202020202020202020202020202020205011002020202020202020202020202020202050310020202020202020202020202020202020504100202020202020202020202020202020205",
+        ),
+        (
+            Outcome::Executed(Reply::Cancelled(vec![
+                Cancellation::Cancelled,
+                Cancellation::AlreadyRunning,
+            ])),
+            "010001020002",
+        ),
+        (
+            Outcome::Executed(Reply::Rescheduled(vec![
+                Rescheduled::Moved(receipt.into()),
+                Rescheduled::NotFound,
+                Rescheduled::AlreadyRunning,
+            ])),
+            "01000203001002020202020202020202020202020202050102",
+        ),
         (Outcome::Executed(Reply::Operated(300, true)), "010003ac0201"),
+        (
+            Outcome::Executed(Reply::Stats(vec![stats().into()])),
+            "0100040101710102030401010a01060708090a0b",
+        ),
+        (Outcome::Executed(Reply::Job(None)), "01000500"),
+        (
+            Outcome::Executed(Reply::Job(Some(Box::new(view().into())))),
+            "01000501 10010101010101010101010101010101010171 01016bd00f0901030770 61796c6f6164 0106636f6c6f7572 03726564 010203 03 0102 0104 0106776f726b6572 01056572726f72 010102736f06 0104010377687908",
+        ),
+        (Outcome::Executed(Reply::Forecast(vec![1, 300])), "0100060201ac02"),
+        (Outcome::Executed(Reply::Runners(vec![runner.into()])), "0100070103776562027b7d0204"),
+        (Outcome::Executed(Reply::Done), "010008"),
         (Outcome::Failed(failure), "01010466756c6c02736f0102646f"),
         (
             Outcome::Refused(Failure::from(&Error::new(ErrorKind::Incompatible, ""))),
             "01020c696e636f6d70617469626c650000",
         ),
     ];
+    // Each state of a job.
+    for (state, number) in [
+        (JobState::Scheduled, 0),
+        (JobState::Ready, 1),
+        (JobState::Running, 2),
+        (JobState::Dead, 3),
+        (JobState::Ended, 4),
+    ] {
+        assert_eq!(postcard::to_allocvec(&state).unwrap(), [number]);
+    }
     for (outcome, expected) in outcomes {
         let bytes = encode(&outcome);
         if hex(&bytes) != expected.replace(' ', "") {
@@ -117,16 +198,8 @@ fn a_job_and_counts_survive_the_way() {
     let bytes = encode(&View::from(view()));
     assert_eq!(JobView::from(decode::<View>(&bytes).unwrap()), view());
 
-    let mut stats = QueueStats::empty(queue());
-    [stats.scheduled, stats.ready, stats.running, stats.dead] = [1, 2, 3, 4];
-    stats.paused = true;
-    stats.next_due = Some(at(5));
-    let mut totals = Totals::default();
-    [totals.created, totals.done, totals.skipped] = [6, 7, 8];
-    [totals.cancelled, totals.replaced, totals.removed] = [9, 10, 11];
-    stats.totals = Some(totals);
-    let bytes = encode(&Stats::from(stats.clone()));
-    assert_eq!(QueueStats::from(decode::<Stats>(&bytes).unwrap()), stats);
+    let bytes = encode(&Stats::from(stats()));
+    assert_eq!(QueueStats::from(decode::<Stats>(&bytes).unwrap()), stats());
 }
 
 #[test]
@@ -145,7 +218,6 @@ fn an_error_keeps_kind_message_and_remedy() {
         ReadOnly,
         Incompatible,
         OutcomeUnknown,
-        StaleLease,
         Closed,
         Internal,
     ] {
@@ -157,7 +229,7 @@ fn an_error_keeps_kind_message_and_remedy() {
     }
 }
 
-/// A message of this version with its checksum.
+/// A message with this number as its version, and the checksum that belongs to it.
 fn framed(version: u8, body: &[u8]) -> Vec<u8> {
     let checksum = xxh3_64_with_seed(body, version.into()).to_le_bytes();
     [&[version][..], &checksum, body].concat()
@@ -200,7 +272,8 @@ fn a_call_that_may_have_been_executed_has_an_unknown_outcome() {
     assert_eq!(kind(true, &newer), Some(ErrorKind::OutcomeUnknown));
     assert_eq!(kind(true, &damaged), Some(ErrorKind::OutcomeUnknown));
     assert_eq!(kind(false, &damaged), Some(ErrorKind::Unavailable));
-    // These were not executed, or may be executed again: by the caller.
+    // The first two were not executed, and the third may be executed twice: the caller opens the log and
+    // makes the call itself.
     let refusal =
         encode(&Outcome::Refused(Failure::from(&Error::new(ErrorKind::Incompatible, ""))));
     for (must_run_once, reply) in [(true, framed(9, &[1, 2])), (true, refusal), (false, newer)] {

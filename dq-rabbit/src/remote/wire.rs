@@ -128,7 +128,7 @@ pub(super) struct Failure {
 }
 
 /// All kinds of errors.
-const KINDS: [ErrorKind; 15] = [
+const KINDS: [ErrorKind; 14] = [
     ErrorKind::InvalidInput,
     ErrorKind::Unsupported,
     ErrorKind::Config,
@@ -141,7 +141,6 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::ReadOnly,
     ErrorKind::Incompatible,
     ErrorKind::OutcomeUnknown,
-    ErrorKind::StaleLease,
     ErrorKind::Closed,
     ErrorKind::Internal,
 ];

@@ -185,7 +185,8 @@ async fn a_producer_with_a_skewed_clock_makes_no_job_with_an_absolute_due_time_e
     slow.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    // The fast producer takes the due times to have passed, so its messages skip the ladder.
+    // The fast producer takes the due times to have passed, so it publishes no messages, and the runner
+    // reads the payloads from the log.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     fast.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;

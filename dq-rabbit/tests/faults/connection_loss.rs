@@ -9,7 +9,7 @@ use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
     TIMEOUT, assert_helpful, blocking, by_id, claim_for, close_connections, config,
-    done_settlements, in_an_hour, job, open, retry, stats, wait_until,
+    done_settlements, in_an_hour, job, open, queue, retry, stats, wait_until,
 };
 use dq_testkit::faults::TcpProxy;
 
@@ -18,10 +18,51 @@ async fn open_by_proxy(vhost: &str) -> (TcpProxy, Arc<dyn Backend>) {
     let mut config = config(vhost);
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    // Calls whose reply was cut off wait for it.
+    // A call whose reply was cut off waits this long; short, for the test.
     config.response_timeout = Duration::from_secs(4);
     let backend = open(&config).await;
     (proxy, backend)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_of_a_lost_connection_remains() {
+    const VHOST: &str = "lost-tasks";
+    let backend = open(&config(VHOST)).await;
+    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    // The channel on which the queue is consumed.
+    let consumer = || {
+        let list = ["-q", "list_consumers", "-p", VHOST, "queue_name", "channel_pid"];
+        let listed = shared_rabbitmq().ctl(&list);
+        let of_queue = listed.lines().find_map(|line| line.strip_prefix("dq.v1.q.q\t"));
+        of_queue.map(str::to_owned)
+    };
+    let mut channel = None;
+    let mut next_channel = async || {
+        for _ in 0..600 {
+            let found = blocking(consumer).await;
+            if found.is_some() && found != channel {
+                channel = found;
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the queue is not consumed on another channel");
+    };
+    next_channel().await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    // Until all that is to run runs.
+    let (mut before, mut equal) = (tasks(), 0);
+    while equal < 10 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        equal = if tasks() == before { equal + 1 } else { 0 };
+        before = tasks();
+    }
+    for _ in 0..8 {
+        blocking(|| close_connections(VHOST)).await;
+        next_channel().await;
+    }
+    // One for each lost connection would be eight; some may be at work for a moment.
+    wait_until("as many tasks as before", async || tasks() <= before + 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ async fn remembered(backend: &dyn Backend) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_limits_of_the_last_process_hold_for_all_and_in_a_new_log() {
+async fn the_last_limits_hold_for_all_and_a_new_log_gets_those_of_who_notices_it() {
     let mut config = config("history");
     // A call whose entry is deleted with the log gets no reply.
     config.response_timeout = Duration::from_secs(10);

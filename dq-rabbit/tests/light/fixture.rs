@@ -20,8 +20,6 @@ pub(crate) const REQUESTS: &str = "dq.v1.requests";
 
 /// Settings for a separate virtual host on the shared server.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
-    // Each test declares about 300 queues, which need more memory than the default limit.
-    shared_rabbitmq().eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, \"2GB\"})");
     config_for(&shared_rabbitmq().vhost(vhost))
 }
 
@@ -70,7 +68,7 @@ pub(crate) async fn servers(config: &RabbitConfig) -> u32 {
     count
 }
 
-/// A process that takes one request and does not reply, until its connection is closed.
+/// A process that holds one request at a time, and replies and acknowledges only when the test says so.
 pub(crate) struct SilentServer {
     connection: Connection,
     channel: Channel,
@@ -107,7 +105,7 @@ impl SilentServer {
         publishing.await.unwrap();
     }
 
-    /// Takes the next request from now on.
+    /// Acknowledges a request, so that the broker delivers the next one.
     pub(crate) async fn ack(&self, request: &Delivery) {
         self.channel.basic_ack(request.delivery_tag, BasicAckOptions::default()).await.unwrap();
     }

@@ -19,7 +19,7 @@ use crate::fixture::{
 };
 use crate::kills::ServingProcess;
 
-/// Its caller has less patience than the process that serves.
+/// The caller waits for 4 s, the process that serves for 20 s: of the settings it takes only the URL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_was_suspended_executes_nothing_that_its_caller_has_given_up() {
     let mut config = config("light-suspended");
@@ -47,7 +47,8 @@ async fn a_long_list_takes_several_requests() {
         let caller = Arc::clone(&caller);
         tokio::spawn(async move { caller.cancel(&jobs).await })
     };
-    // As many bytes as the number of results has in a reply.
+    // A reply is `Executed(Cancelled([Cancelled; number]))`: a byte for each of the first two variants, the
+    // number as a varint, and a zero for each result.
     for (number, length) in [(1_000, [0xe8, 7]), (1_000, [0xe8, 7]), (500, [0xf4, 3])] {
         let request = silent.take().await;
         let found = vec![0; number];
@@ -74,7 +75,8 @@ async fn a_request_that_the_broker_refuses_may_have_been_executed() {
             break;
         }
     }
-    // The broker also refuses a request if the process of the queue ends, which may have delivered it.
+    // The broker also refuses a request if its own process for the queue ends, which may have delivered
+    // the request before.
     assert_unknown(caller.schedule(vec![in_an_hour(job("q"))]).await);
     let error = caller.stats(&[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -5,7 +5,9 @@
 
 use super::entry::Command;
 
-/// Kinds that a process may skip if it does not know them: they change no job.
+/// Kinds that a process may skip if it does not know them. Only a kind that changes nothing by which
+/// replicas decide about jobs can be added, and the used capacity is part of that. Announcements count
+/// towards it, and are safe because every version that reads this format knows them.
 const OPTIONAL: [u16; 1] = [ANNOUNCE];
 const ANNOUNCE: u16 = 12;
 
