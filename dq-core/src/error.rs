@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Any error, boxed. `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Result of a call to [`Dq`](crate::Dq).
+/// The result of a call of the framework.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kind of failure an [`Error`] is. New kinds may be added in any release.
@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The configuration or a URL is invalid.
     Config,
-    /// A name is used twice: two handlers have the same code, or two runners the same name.
+    /// A name is used twice: of handlers, schedules, runners, backends, forwards or ingresses.
     Duplicate,
     /// No linked handler handles a queue that is to be served or scheduled.
     Unhandled,
@@ -36,12 +36,11 @@ pub enum ErrorKind {
     Full,
     /// The store, or its file, is not writable.
     ReadOnly,
-    /// The store holds data of another program, or data of an unknown version.
+    /// The store holds data of another program or of an unknown version, or its server or this process is
+    /// too old for the other.
     Incompatible,
     /// The call may or may not have taken effect. Repeating it with the same job ids is safe.
     OutcomeUnknown,
-    /// The lease is no longer held; the call had no effect.
-    StaleLease,
     /// The backend, the client or the runner has been closed.
     Closed,
     /// A bug in the framework or in the store.
@@ -65,7 +64,6 @@ impl ErrorKind {
             Self::ReadOnly => "read-only",
             Self::Incompatible => "incompatible",
             Self::OutcomeUnknown => "outcome unknown",
-            Self::StaleLease => "stale lease",
             Self::Closed => "closed",
             Self::Internal => "internal",
         }
@@ -127,7 +125,7 @@ impl Error {
             ErrorKind::Unsupported,
             format!("the {backend} backend does not support {feature}"),
         )
-        .remedy("the capability table in the README lists the backends that do")
+        .remedy("docs/guide/backends.md compares what the backends can do")
     }
 
     /// Sets the name of the failed operation, such as `"schedule"`, unless one is set already.

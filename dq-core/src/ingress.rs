@@ -169,6 +169,11 @@ async fn repeat(dq: &Dq, source: &dyn IngressSource, stop: &CancellationToken) {
             Ok(Err(error)) => error,
             Err(panic) => format!("panicked: {panic}").into(),
         };
+        if stop.is_cancelled() {
+            tracing::warn!(from = source.name(), %error, "an ingress has failed while it stopped");
+            return;
+        }
+        // It has worked in between: a new failure, not a further one.
         if clock.elapsed().saturating_sub(started) > MAX_DELAY {
             delay = MIN_DELAY;
         }
@@ -183,6 +188,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::handler::{DelayHandler, HandlerResult, JobContext, Outcome};
+    use crate::model::QueueCode;
 
     /// Panics, then fails, then runs until it is stopped.
     struct Flaky {
@@ -235,5 +242,22 @@ mod tests {
         let of = |queue| Ingress::of(&dq, Some(&[QueueName::new(queue).unwrap()]));
         assert!(of("OTHER").unwrap().is_empty());
         assert!(of("Q").is_err());
+        let runner = || dq.runner().without_linked_handlers().handler(Done);
+        assert!(runner().build().is_err());
+        assert!(runner().without_ingress().build().is_ok());
+    }
+
+    struct Done;
+
+    impl DelayHandler for Done {
+        type Payload = ();
+
+        fn code(&self) -> impl QueueCode {
+            "Q"
+        }
+
+        async fn handle(&self, _: JobContext, (): ()) -> HandlerResult {
+            Ok(Outcome::Done)
+        }
     }
 }

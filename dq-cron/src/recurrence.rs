@@ -29,8 +29,9 @@ impl Recurrence {
     /// The last occurrence at or before `until`, if it is after `after`, in milliseconds since
     /// 1970-01-01T00:00Z.
     ///
-    /// Takes about forty times as long as [`next_after`](Self::next_after), however many
-    /// occurrences there are between the two times.
+    /// Of a cron expression, a binary search over the milliseconds between the two times: about forty
+    /// calls of [`next_after`](Self::next_after), however many occurrences there are. Of an interval, one
+    /// division.
     #[must_use]
     pub fn last_between(&self, after: i64, until: i64) -> Option<i64> {
         if let Self::Interval(interval) = self {

@@ -103,7 +103,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// `OnRunning::Detach`, and [`Capabilities::history`] for [`NewJob::remember`].
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>>;
 
-    /// Cancels jobs that have not started.
+    /// Cancels jobs that do not run.
     ///
     /// Behaviour:
     /// - after `Cancelled` the job never starts;

@@ -1,4 +1,4 @@
-//! Arguments and results of `stats` and `browse`.
+//! Arguments and results of `stats`, `browse`, `announce` and `runners`.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub struct Totals {
     pub done: u64,
     /// Settled as skipped.
     pub skipped: u64,
-    /// Cancelled before they started.
+    /// Cancelled while they waited, for the first run or for another one.
     pub cancelled: u64,
     /// Replaced by a new job with the same key.
     pub replaced: u64,

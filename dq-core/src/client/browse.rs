@@ -3,6 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::filter::Filter;
@@ -98,12 +99,15 @@ impl Browse {
             Some(_) => Page::new(find_by_id(store, &self.queue, self.state, filter).await?, None),
             None => compare(store, params, filter).await?,
         };
-        if self.payloads && filter.id.is_none() {
+        if !self.payloads {
+            page.jobs.iter_mut().for_each(|view| view.job.payload = Bytes::new());
+        } else if filter.id.is_none() {
             let listed = std::mem::take(&mut page.jobs);
             for view in listed {
                 let job = JobRef::new(self.queue.clone(), view.job.id);
-                // A job that has left the state since it was listed is left out.
-                page.jobs.extend(store.get(&job).await?.filter(|view| view.state == self.state));
+                // A job that does not match any more since it was listed is left out.
+                let matches = |view: &JobView| view.state == self.state && filter.matches(view);
+                page.jobs.extend(store.get(&job).await?.filter(matches));
             }
         }
         Ok(page)

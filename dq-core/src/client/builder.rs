@@ -110,7 +110,8 @@ impl DqBuilder {
         self
     }
 
-    /// Sets the main store to an open backend.
+    /// Sets the main store to an open backend. It keeps the clock, the randomness and the history limits
+    /// with which it was opened.
     #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.main = Some(MainStore::Backend(backend));

@@ -128,7 +128,8 @@ pub trait DelayHandler: Send + Sync + 'static {
     /// The code, which is the name of the queue.
     fn code(&self) -> impl QueueCode;
 
-    /// Settings that differ from the defaults. The configuration overrides them.
+    /// Settings that differ from the defaults. The configuration overrides them. `history` and `spread`
+    /// have no effect here: they are read from the configuration.
     fn settings(&self) -> QueueSettings {
         QueueSettings::default()
     }
@@ -139,8 +140,10 @@ pub trait DelayHandler: Send + Sync + 'static {
         None
     }
 
-    /// The delays of an escalation: the first before the first step, and so on; empty for none. A
-    /// handler goes on to the next step by [`Outcome::next_step`](crate::Outcome::next_step).
+    /// The delays of an escalation, one for each step; empty for none. The first is not applied here:
+    /// producers of an object's queue (`queue!`, the HTTP API) do not know it, and say themselves when the
+    /// first step is due. Each further delay begins when the step before it has ended. A handler goes on
+    /// to the next step by [`Outcome::next_step`](crate::Outcome::next_step).
     fn escalate(&self) -> Vec<Duration> {
         Vec::new()
     }
@@ -348,7 +351,9 @@ impl Handler {
             return Err(Error::invalid(format!(
                 "a step of the escalation of {queue} has no delay"
             ))
-            .remedy("a job that is scheduled without a due time starts the first step later"));
+            .remedy(
+                "give each step a delay; when the first is due, those say who schedule the job",
+            ));
         }
         let object = Arc::new(object);
         let run = move |ctx: JobContext| -> BoxFuture<'static, JobResult> {

@@ -14,8 +14,8 @@ use crate::model::{
 /// All jobs of a machine, with indexes by id, by key, and by time within each queue.
 ///
 /// Each queue has three time indexes: of its waiting, leased and dead jobs. A job is in exactly one
-/// of them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that has
-/// just been removed from its time index.
+/// of them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that is in
+/// no time index and not in the meter: a new one, or one after `unplace`.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
     pub(super) records: Arena<JobRecord>,
@@ -29,7 +29,7 @@ pub(super) struct JobTable {
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
     /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without
-    /// expired leases visits no queue; `None` if no job is leased.
+    /// expired leases visits no queue; `None` only if no job is leased.
     no_lease_ends_before: Option<i64>,
     /// The size of all jobs. A job is measured when it is placed, and taken out when it is
     /// unplaced.
@@ -153,7 +153,8 @@ impl JobTable {
 
 /// Changes; each leaves all indexes consistent.
 impl JobTable {
-    /// When the first lease of a queue ends by the time of a call, in Unix milliseconds.
+    /// When time ends the first lease of a queue, in Unix milliseconds; `None` also if only explicit
+    /// calls end leases.
     pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
         self.queues[queue].first_lease_end().filter(|_| !self.explicit_lease_ends)
     }
@@ -248,7 +249,7 @@ impl JobTable {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Leases a job that has been taken from the index of waiting jobs.
+    /// Leases a job that has been taken from the index of waiting jobs, and not from the meter.
     pub(super) fn lease(
         &mut self,
         slot: Slot,

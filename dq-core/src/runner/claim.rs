@@ -96,7 +96,8 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         if reservation.limit == 0 {
             // A freed slot causes the next claim, not a due time.
             schedule.saturated = true;
-            // A claim that failed is repeated when a slot is free, however long that takes.
+            // A claim that failed is repeated when a slot is free, however long that takes: the store
+            // does not take that time.
             context.claim_time.give_up();
             schedule.set_next_due(None);
             return Ok(());
@@ -118,7 +119,8 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         let is_empty = jobs.is_empty();
         schedule.last_claim_empty = is_empty;
         if scope != Scope::Application && !schedule.internal_full {
-            // If no job was returned, the one that is due is withheld, or one of the application.
+            // A job that is due and was not returned is withheld, or one of the application. As
+            // `internal_due` it would cause a claim at once, again and again.
             let next = next_due.filter(|due| *due > now || !is_empty);
             schedule.internal_queues_claimed(next, now);
         }
@@ -331,7 +333,7 @@ async fn wait(context: &StoreContext, schedule: &mut ClaimSchedule, hints: &mut 
             hint = hints.next() => {
                 // A hint for a later time only sets the timer; the store is not called.
                 schedule.apply_hint(hint.due);
-                if schedule.expects_jobs(runner.now()) {
+                if schedule.next_claim().is_some_and(|at| at <= runner.now()) {
                     return;
                 }
             }

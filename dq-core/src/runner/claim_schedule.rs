@@ -10,7 +10,8 @@ const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
 /// another runner claims the job at the same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
-/// Maximum time between two claims of the internal queues, as long as claims are made.
+/// Maximum time between two claims of the internal queues (see `slots`) while the loop claims and the total
+/// of slots is scarce.
 const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time from a claim of the internal queues to one that only a hint causes. Hints do not name
 /// their queue, so while the total of slots is scarce, each job of the application could cause one.
@@ -78,8 +79,10 @@ impl ClaimSchedule {
     /// Whether the internal queues have to be claimed, if one claim cannot be for all queues.
     pub(super) fn expects_internal_jobs(&self, now: Timestamp) -> bool {
         let is_due = self.internal_due.is_some_and(|due| self.claim_at(due) <= now);
+        // Either way: the store's clock may have been set back since.
+        let now = self.to_store(now);
         let is_long_ago =
-            |claimed: Timestamp| self.to_store(now).since(claimed) >= INTERNAL_INTERVAL;
+            |claimed: Timestamp| now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL;
         is_due || self.internal_claimed.is_none_or(is_long_ago)
     }
 
@@ -154,5 +157,19 @@ impl ClaimSchedule {
 
     fn to_local(&self, store: Timestamp) -> Timestamp {
         Timestamp::from_millis(store.as_millis().saturating_sub(self.skew))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_hold_up_the_internal_queues() {
+        let mut schedule = ClaimSchedule::new(Duration::ZERO);
+        let hour = Timestamp::from_millis(3_600_000);
+        schedule.internal_queues_claimed(None, hour);
+        assert!(!schedule.expects_internal_jobs(hour + Duration::from_millis(100)));
+        assert!(schedule.expects_internal_jobs(Timestamp::EPOCH));
     }
 }

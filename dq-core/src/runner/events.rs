@@ -21,7 +21,8 @@ pub enum Event<'a> {
         slots: usize,
     },
     /// Jobs were claimed; their handlers have not started. Each occupies a slot until
-    /// [`SlotFreed`](Self::SlotFreed).
+    /// [`SlotFreed`](Self::SlotFreed). Jobs of the framework itself, such as those of schedules, occupy no
+    /// slot and are not counted, and `run_due` has no slots; their other events are sent.
     Claimed {
         /// Number of jobs.
         jobs: usize,
@@ -34,7 +35,8 @@ pub enum Event<'a> {
     /// The grace period of the shutdown is over and a blocking handler still runs. The cancellation
     /// signal of the run has fired; its job is not released before the handler returns.
     GraceExceeded(&'a JobContext),
-    /// A handler has ended; its job is not settled yet.
+    /// A handler has ended; its job is not settled yet. Not sent for a run that the shutdown or a newer
+    /// lease of its job has ended.
     Finished {
         /// The run.
         job: &'a JobContext,
@@ -47,7 +49,9 @@ pub enum Event<'a> {
     },
     /// A claimed job has freed its slot: its run has ended, or does not start.
     SlotFreed,
-    /// A job is dead: its run has ended so, or it does not run because too many leases were lost.
+    /// A job is dead: its run has ended so, or it does not run because too many leases were lost, because
+    /// the late policy of its queue says so, or because it could not be moved to the queue that this
+    /// policy names.
     Dead {
         /// The job.
         job: &'a Job,
@@ -75,9 +79,9 @@ pub enum Event<'a> {
         /// The version of its payload.
         version: u32,
     },
-    /// The store has answered the settlement of a run.
+    /// The store has answered the settlement of a claimed job, which may not have run.
     Settled {
-        /// The lease of the run.
+        /// The lease of the job.
         lease: &'a Lease,
         /// The verdict that the runner reported.
         verdict: &'a Verdict,

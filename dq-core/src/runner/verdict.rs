@@ -1,4 +1,5 @@
-//! Decides what happens to a job after a run: done, skip, retry, snooze, again or dead.
+//! Decides what happens to a job before it runs, if it was lost too often or is too new, and after: done,
+//! skip, retry, snooze, again or dead.
 
 use std::time::Duration;
 
@@ -51,14 +52,15 @@ pub(super) fn newer_version(
     Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
 }
 
-/// The verdict on the result of a run. `error` is its error as text; `now` is by the store's clock.
+/// The verdict on the result of a run. `error` is its error as text; `started` is when it began, by the
+/// store's clock: exact enough for the horizon, and not the current time.
 pub(super) fn after_run(
     context: &StoreContext,
     served: &ServedQueue,
     job: &JobContext,
     result: &JobResult,
     error: &str,
-    now: Timestamp,
+    started: Timestamp,
 ) -> Verdict {
     let runner = &context.runner;
     let policy = &served.policy;
@@ -77,12 +79,12 @@ pub(super) fn after_run(
     match result {
         Ok(Outcome::Done) => Verdict::Done,
         Ok(Outcome::Skip(reason)) => Verdict::skip(reason.clone()),
-        Ok(Outcome::Snooze(due)) => match due.validate(now, runner.limits.horizon) {
+        Ok(Outcome::Snooze(due)) => match due.validate(started, runner.limits.horizon) {
             Ok(()) => Verdict::Snooze(*due),
             Err(error) => failed(format!("the handler snoozed: {error}")),
         },
         Ok(Outcome::Again(due, payload)) => {
-            match again(context, served, job, *due, Some(payload), job.step(), now) {
+            match again(context, served, job, *due, Some(payload), job.step(), started) {
                 Ok(verdict) => verdict,
                 Err(error) => failed(format!("the next step of the job: {error}")),
             }
@@ -97,7 +99,7 @@ pub(super) fn after_run(
                 let message = format!("step {} was the last of {}", job.step(), steps.len());
                 return dead(DeadKind::Exhausted, message, false);
             };
-            match again(context, served, job, Due::After(*delay), payload.as_ref(), next, now) {
+            match again(context, served, job, Due::After(*delay), payload.as_ref(), next, started) {
                 Ok(verdict) => verdict,
                 Err(error) => failed(format!("the next step of the escalation: {error}")),
             }
@@ -117,13 +119,13 @@ fn again(
     due: Due,
     payload: Option<&Bytes>,
     step: u32,
-    now: Timestamp,
+    started: Timestamp,
 ) -> Result<Verdict> {
     let limits = &context.runner.limits;
     if !context.store.capabilities().again {
         return Err(Error::unsupported(context.store.name(), "next steps of jobs"));
     }
-    due.validate(now, limits.horizon)?;
+    due.validate(started, limits.horizon)?;
     let mut headers = Headers::new();
     if step > 0 {
         headers.insert(Headers::STEP, step.to_string());

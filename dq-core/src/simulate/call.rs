@@ -1,6 +1,6 @@
 //! The call: copies what is pending in a store, and plays it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::IntoFuture;
 use std::time::Duration;
 
@@ -309,6 +309,7 @@ impl Copied {
         schedules: &HashMap<JobKey, usize>,
     ) -> Result<Vec<PendingJob>> {
         let mut pending = Vec::new();
+        let mut scheduled = HashSet::new();
         // In the order in which a job passes through them, so that none is missed.
         for state in [JobState::Scheduled, JobState::Ready] {
             let mut after = None;
@@ -317,8 +318,15 @@ impl Copied {
                 let page = listing.after(after).await?;
                 let is_past = page.jobs.last().is_some_and(|job| job.job.due >= self.window.end);
                 for JobView { job, .. } in page.jobs {
-                    // One that has become due since `now` may be in both listings.
-                    let is_again = state == JobState::Ready && job.due > self.now;
+                    let schedule = job.key.and_then(|key| schedules.get(&key).copied());
+                    // One that has become due since it was listed is in both listings. The job of an
+                    // occurrence after `now` was stored meanwhile: the schedule plays it.
+                    let is_again = match state {
+                        JobState::Scheduled => !scheduled.insert(job.id),
+                        _ => {
+                            scheduled.contains(&job.id) || job.due > self.now && schedule.is_some()
+                        }
+                    };
                     if is_again || job.due >= self.window.end {
                         continue;
                     }
@@ -330,7 +338,6 @@ impl Copied {
                     if self.pending.saturating_mul(self.window.load) > self.max_jobs {
                         return Err(too_many(self.max_jobs));
                     }
-                    let schedule = job.key.and_then(|key| schedules.get(&key).copied());
                     pending.push(PendingJob { due: job.due, schedule });
                 }
                 after = page.next;
@@ -345,5 +352,5 @@ impl Copied {
 
 fn too_many(max_jobs: u64) -> Error {
     Error::invalid(format!("the simulation has more than {max_jobs} jobs"))
-        .remedy("play a shorter window, or raise max_jobs")
+        .remedy("play a shorter window or a smaller load, or raise max_jobs in code")
 }

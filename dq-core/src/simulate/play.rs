@@ -44,7 +44,8 @@ pub(super) struct ScheduleModel {
     pub(super) offset: Duration,
     /// The last occurrence that is not played, or is among `missed`.
     pub(super) cursor: Timestamp,
-    /// Due times of the occurrences that are handled at the start, although they are earlier.
+    /// Due times of the occurrences that are handled at the start: earlier than it, or later if one has
+    /// waited while the jitter was raised.
     pub(super) missed: Vec<Timestamp>,
 }
 
@@ -270,8 +271,10 @@ impl<'a> Play<'a> {
             && let Some(Reverse((due, _, schedule))) = self.ready.pop()
         {
             let run_time = self.model.run_times.of(self.lateness.len() as u64);
-            // One of the two is zero, unless the job has arrived after its due time.
-            let late = now + self.window.start.since(due) - self.offset_of(due);
+            // Zero if it starts before it is due, as an occurrence does that has waited while the
+            // jitter of its schedule was raised.
+            let late = now + self.window.start.since(due);
+            let late = late.saturating_sub(self.offset_of(due));
             self.lateness.push(late);
             self.running.push(Reverse((now.saturating_add(run_time), schedule)));
         }

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::model::{QueueName, Timestamp};
 
-/// The result of [`Dq::simulate`](crate::Dq::simulate). `Display` writes a line for each queue.
+/// The result of [`Dq::simulate`](crate::Dq::simulate). `Display` writes the window, and a
+/// line for each queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SimulationReport {
@@ -39,8 +40,7 @@ pub struct QueueSimulation {
     pub lateness_p50: Option<Duration>,
     /// How long after their due times 99 of 100 jobs started at most; `None` if none started.
     pub lateness_p99: Option<Duration>,
-    /// How long after its due time the last job started that was late the most; `None` if none
-    /// started.
+    /// The longest time after its due time at which a job started; `None` if none started.
     pub lateness_max: Option<Duration>,
     /// The largest number of jobs that were due and waited for a slot at the same time.
     pub backlog: u64,

@@ -65,7 +65,8 @@ async fn jobs_that_match_are_cancelled_in_steps_with_progress() {
 async fn jobs_that_match_are_rescheduled_once_each() {
     let (queue, clock) = memory().await;
     schedule_many(&queue, 2_500).await;
-    // In the middle of the listing, which has jobs that were moved to it.
+    // In the middle of the listing: the jobs that its first pages move turn up again on a later one,
+    // and must not be moved twice.
     let due = clock.now() + 1_200.minutes();
     let moved = queue.reschedule_where(Filter::new(), 1_200.minutes()).await.unwrap();
     assert_eq!(moved, 2_499, "one has this due time already");

@@ -35,6 +35,18 @@ async fn a_filtered_listing_has_each_matching_job_once_whatever_the_limit() {
 }
 
 #[tokio::test]
+async fn a_listing_by_id_has_no_payload_either_if_none_is_wanted() {
+    let (queue, _) = memory().await;
+    schedule(&queue, "a", 1).await;
+    let id = queue.browse(JobState::Scheduled).await.unwrap().jobs[0].job.id;
+    for payloads in [false, true] {
+        let listing = queue.browse(JobState::Scheduled).payloads(payloads);
+        let page = listing.filter(Filter::new().id(id)).await.unwrap();
+        assert_eq!(page.jobs[0].job.payload.is_empty(), !payloads);
+    }
+}
+
+#[tokio::test]
 async fn a_page_without_a_match_has_a_cursor_if_there_is_more_to_compare() {
     let (queue, _) = memory().await;
     for number in 0..6_000 {

@@ -1,10 +1,12 @@
 //! Simulations of a memory store, on a virtual clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::{
-    Announcement, Backend, CatchUp, Dq, DurationExt, Entropy, ErrorKind, MemoryBackend, Overlap,
-    QueueSimulation, Simulation, Timestamp, VirtualClock,
+    Announcement, Backend, CatchUp, ClaimParams, DelayHandler, Dq, DurationExt, Entropy, ErrorKind,
+    HandlerResult, JobContext, Layer, MemoryBackend, Outcome, Overlap, QueueCode, QueueName,
+    QueueSimulation, Simulation, Timestamp, VirtualClock, Want,
 };
 
 dq_core::queue!(REPORT: u64);
@@ -161,6 +163,77 @@ async fn occurrences_overlap_as_their_schedule_says() {
         assert_eq!((queue.jobs, queue.skipped), (jobs, skipped), "{overlap:?}");
         assert_eq!(queue.lateness_max, Some(latest.seconds()), "{overlap:?}");
     }
+}
+
+/// A store that takes ten seconds for each page.
+#[derive(Debug)]
+struct Slow {
+    store: Arc<MemoryBackend>,
+    clock: Arc<VirtualClock>,
+}
+
+#[dq_core::async_trait]
+impl Layer for Slow {
+    fn inner(&self) -> &dyn Backend {
+        &*self.store
+    }
+
+    async fn before(&self, method: &'static str) -> dq_core::Result<()> {
+        if method == "browse" {
+            self.clock.advance(10.seconds());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_become_due_while_they_are_read_are_played_once() {
+    let fixture = fixture(0).await;
+    // Before the first page of those that are scheduled, and between it and that of the ready ones.
+    fixture.schedule([5, 15, 3_000]).await;
+    let slow = Slow { store: fixture.store.clone(), clock: fixture.clock.clone() };
+    let builder = Dq::builder().backend(Arc::new(slow)).clock(fixture.clock.clone());
+    let dq = builder.connect().await.unwrap();
+    let simulation = dq.simulate(1.hours()).default_concurrency(9);
+    assert_eq!(only(simulation.default_run_time(1.seconds())).await.jobs, 3);
+}
+
+/// The handler of another queue: its runner only starts the jobs of schedules.
+struct Idle;
+
+impl DelayHandler for Idle {
+    type Payload = ();
+
+    fn code(&self) -> impl QueueCode {
+        "IDLE"
+    }
+
+    async fn handle(&self, _: JobContext, (): ()) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn an_occurrence_that_waits_while_the_jitter_is_raised_is_not_late() {
+    let fixture = fixture(0).await;
+    let recurring = || {
+        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
+        recurring.every(1.hours()).overlap(Overlap::QueueOne)
+    };
+    recurring().upsert().await.unwrap();
+    let runner = || fixture.dq.runner().without_linked_handlers().handler(Idle).build().unwrap();
+    // The first job runs when the second occurrence comes, which waits for its end.
+    fixture.clock.advance(1.hours());
+    runner().run_due().await.unwrap();
+    let wants = [Want::new(QueueName::new("REPORT").unwrap(), 1, 6.hours())];
+    let running = fixture.store.claim(ClaimParams::new(&wants, 1, "worker")).await.unwrap().jobs;
+    assert_eq!(running.len(), 1);
+    fixture.clock.advance(1.hours());
+    runner().run_due().await.unwrap();
+    recurring().jitter(50.minutes()).upsert().await.unwrap();
+    let simulation = fixture.dq.simulate(30.minutes()).default_concurrency(1);
+    let queue = only(simulation.default_run_time(1.seconds())).await;
+    assert_eq!((queue.jobs, queue.lateness_max), (1, Some(Duration::ZERO)));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use dq_core::{
     MemoryBackend, Outcome, QueueCode, QueueStats, Result, RunnerBuilder, Settled, VirtualClock,
 };
 use futures_util::future::BoxFuture;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::log_lines;
@@ -51,6 +51,8 @@ pub(crate) struct Fixture {
     pub(crate) clock: Arc<VirtualClock>,
     observed: mpsc::UnboundedReceiver<Observed>,
     sender: mpsc::UnboundedSender<Observed>,
+    /// Notified after each claim.
+    claimed: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<Result<()>>>,
 }
@@ -70,15 +72,17 @@ impl Fixture {
     pub(crate) fn with_client(dq: Dq, clock: Arc<VirtualClock>) -> Self {
         log_lines::collect();
         let (sender, observed) = mpsc::unbounded_channel();
-        Self { dq, clock, observed, sender, stop: None, running: None }
+        let claimed = Arc::default();
+        Self { dq, clock, observed, sender, claimed, stop: None, running: None }
     }
 
     /// Starts a runner in the background; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
-        let sender = self.sender.clone();
+        let (sender, claimed) = (self.sender.clone(), Arc::clone(&self.claimed));
         let builder =
             self.dq.runner().without_linked_handlers().observer(move |event: &Event<'_>| {
                 let observed = match event {
+                    Event::StoreCalled { operation: "claim", .. } => return claimed.notify_one(),
                     Event::Claimed { jobs } => Observed::Claimed(*jobs),
                     Event::Started(job) => {
                         Observed::Started { attempt: job.attempt(), deliveries: job.deliveries() }
@@ -114,6 +118,12 @@ impl Fixture {
         };
         self.running = Some(tokio::spawn(runner.run_until(shutdown)));
         self.stop = Some(stop);
+    }
+
+    /// Waits until the runner has claimed, also if there was no job.
+    pub(crate) async fn wait_claimed(&self) {
+        let wait = tokio::time::timeout(Duration::from_secs(120), self.claimed.notified());
+        wait.await.expect("the runner claims");
     }
 
     /// The next event of the runner.

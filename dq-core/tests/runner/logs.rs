@@ -45,6 +45,20 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
 }
 
 #[tokio::test]
+async fn a_runner_for_some_queues_does_not_warn_of_others() {
+    let mut fixture = Fixture::new().await;
+    let unserved = fixture.dq.queue("UNSERVED").unwrap();
+    assert!(unserved.schedule("x", "text/plain").await.unwrap().is_stored());
+    fixture.start(|runner| runner.handler(TestHandler::done()).only([QUEUE]));
+    fixture.schedule("x").await;
+    fixture.wait_settled().await;
+    // A check of an hour makes more than enough of them.
+    fixture.pass(1.hours()).await;
+    fixture.stop().await;
+    assert!(!log_lines().contains("UNSERVED"), "{}", log_lines());
+}
+
+#[tokio::test]
 async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;

@@ -49,9 +49,10 @@ impl TestContext {
         self
     }
 
-    /// Sets the number of this attempt; the first is 1.
+    /// Sets the number of this attempt; the first is 1. The job was leased once for each.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.job.attempts = attempt.saturating_sub(1);
+        self.job.deliveries = attempt.max(1);
         self
     }
 

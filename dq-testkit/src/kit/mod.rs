@@ -110,8 +110,7 @@ impl HandlerRun {
     /// | `retry` | failed; the job runs again after its backoff |
     /// | `snoozed` | postponed the job |
     /// | `again` | gave the job its next step |
-    /// | `dead` | rejected the job or failed for the last time, or the payload did not decode |
-    /// | `released` | was interrupted; the job was handed back and is due at once |
+    /// | `dead` | rejected the job, failed for the last time or asked for a step after the last, or the payload did not decode |
     #[must_use]
     pub fn outcome(&self) -> &'static str {
         match self.verdict {
@@ -121,7 +120,8 @@ impl HandlerRun {
             Verdict::Snooze(_) => "snoozed",
             Verdict::Again { .. } => "again",
             Verdict::Dead { .. } => "dead",
-            _ => "released",
+            // Of a later version: a job that is handed back has no run that has finished.
+            _ => "unknown",
         }
     }
 }

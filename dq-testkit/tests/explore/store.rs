@@ -13,9 +13,9 @@ use dq_core::{
     QueueName, Renewal, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict,
 };
 
-/// The length of a lease.
+/// The length of a lease, in milliseconds.
 pub(crate) const LEASE: i64 = 2;
-/// The delay of a job, and of a retry.
+/// The delay of a job, and of a retry, in milliseconds.
 pub(crate) const DELAY: i64 = 1;
 
 /// What a store does differently from the contract.
@@ -24,7 +24,8 @@ pub(crate) enum Variant {
     Correct,
     /// A claim reads a due job, then leases it without looking again.
     ClaimsInTwoSteps,
-    /// A claim takes jobs that are due in the next millisecond.
+    /// A claim is made with a clock that is a millisecond ahead: it takes jobs that are due in the next
+    /// one.
     ClaimsEarly,
     /// A claim removes the job.
     AcknowledgesOnClaim,
@@ -199,6 +200,7 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
     match (variant, &mut answer) {
         (Variant::AcknowledgesOnClaim, Answer::Claimed(Some(leased))) => {
             store.jobs.retain(|it| it.job.id != leased.job.id);
+            // Counted as done, so that the counts add up and the search finds that the job is lost.
             store.queues[0].2.done += 1;
         }
         (Variant::ReusesTokens, Answer::Claimed(Some(leased))) => {
@@ -249,7 +251,8 @@ fn on_machine(machine: &mut Machine, call: Call, now: Timestamp) -> Answer {
     }
 }
 
-/// The first of two steps: what the call reads before it writes.
+/// The first of two steps: what the call reads before it writes; of a replacement, the removal of the
+/// old job.
 fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     let at = Timestamp::from_millis(now);
     let mut machine = Machine::restore(std::mem::take(store), Default::default());
