@@ -86,6 +86,11 @@ impl Failure {
         self.code() == NOT_FOUND
     }
 
+    /// Whether the request needs another role.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Error { kind, .. } if kind == "forbidden")
+    }
+
     /// Whether the store lacks what the request needs.
     pub(crate) fn is_unsupported(&self) -> bool {
         matches!(self, Self::Error { kind, .. } if kind == "unsupported")

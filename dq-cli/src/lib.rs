@@ -28,6 +28,7 @@ mod args;
 mod commands;
 mod demo;
 mod failure;
+mod forwards;
 mod logging;
 mod output;
 mod run;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
-use dq_core::{Backend as _, Dq, Ingress, QueueName, Runner, shutdown_signal};
+use dq_core::{Backend as _, Dq, Ingress, QueueName, shutdown_signal};
 // Links the crate, which registers the types of forwards and of ingresses.
 #[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
 use dq_forward as _;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{ServeArgs, TargetArgs};
 use crate::demo::Demo;
 use crate::failure::{Failure, Result};
+use crate::forwards::Forwards;
 use crate::output::Output;
 use crate::stores;
 
@@ -96,22 +97,25 @@ impl Server {
             () = std::future::ready(()) => {}
         }
         let ingress = Ingress::new(dq)?;
-        let forwards = if self.forward { forwards(dq)? } else { Forwards::default() };
+        let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
         announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
+        let metrics = forwards.metrics();
         let stop = CancellationToken::new();
         let server = async {
             // Whatever ends first ends the others.
             let _stop_others = stop.clone().drop_guard();
             let ops = Ops::new(dq.clone());
             let stopped = stop.clone().cancelled_owned();
-            dq_web::serve(self.listener, ops, self.auth, stopped).await.map_err(|error| {
+            let served =
+                dq_web::serve_with_metrics(self.listener, ops, self.auth, metrics, stopped).await;
+            served.map_err(|error| {
                 Failure::new("serve", format!("the server has failed: {error}"), "")
             })
         };
         let forwarding = async {
             let _stop_others = stop.clone().drop_guard();
             match forwards.runner {
-                Some(runner) => Ok(runner.run_until(stop.cancelled()).await?),
+                Some(runner) => runner.run_until(stop.cancelled()).await,
                 None => {
                     stop.cancelled().await;
                     Ok(())
@@ -136,32 +140,6 @@ impl Server {
             () = hurried => Ok(()),
         }
     }
-}
-
-/// The queues that the configuration forwards to other systems, and what does it.
-#[derive(Default)]
-struct Forwards<'a> {
-    queues: Vec<&'a QueueName>,
-    /// `None` if there are no such queues.
-    runner: Option<Runner>,
-}
-
-fn forwards(dq: &Dq) -> Result<Forwards<'_>> {
-    let queues: Vec<_> = dq.forwarded_queues().collect();
-    let runner = if queues.is_empty() {
-        None
-    } else {
-        // The server takes the messages itself, also for queues that it does not forward.
-        let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
-        let runner = runner.build().map_err(|error| {
-            let remedy = error.remedy_text().unwrap_or_default();
-            let remedy =
-                format!("{remedy}; or let another program forward: `forward = false` in [serve]");
-            Failure::new("config", error.to_string(), &remedy)
-        })?;
-        Some(runner)
-    };
-    Ok(Forwards { queues, runner })
 }
 
 /// Who may make requests: the holders of all tokens, or a person on this machine if there is none.

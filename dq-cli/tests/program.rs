@@ -104,6 +104,14 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
         let job = ok(path, &server.api(&["jobs", "get", "BILLING", id, "--json"]));
         serde_json::from_str::<Value>(&job).unwrap()["state"] == "ended"
     });
+    // The gauges of the store, and the counters of what the server has sent.
+    for metric in [
+        "dq_queue_jobs{queue=\"BILLING\",state=\"dead\"} 0",
+        "dq_jobs_total{queue=\"BILLING\",outcome=\"done\"}",
+        "dq_lateness_seconds_bucket{queue=\"BILLING\",le=\"0.001\"}",
+    ] {
+        wait_until(metric, || server.metrics().contains(metric));
+    }
     let status = server.signal("TERM");
     assert_eq!(status.code(), Some(0), "the server ends in order");
 }
@@ -260,6 +268,13 @@ fn a_server_that_others_can_reach_needs_a_token() {
     let (status, error) = code(path, &server.api(&["enqueue", "MAIL"]));
     assert_eq!(status, 1);
     assert!(error.contains("this needs the role operator, and yours is viewer"), "{error}");
+    // A search leaves the payloads out, which a viewer may not see.
+    ok(path, &["enqueue", "MAIL", "--key", "order-17", "--due", "1h"]);
+    let found = run(path, &server.api(&["jobs", "find", "order-17"]));
+    assert!(found.status.success() && text(&found.stdout).contains("order-17"), "{found:?}");
+    assert!(text(&found.stderr).contains("payloads were not searched"), "{found:?}");
+    let (status, error) = code(path, &server.api(&["jobs", "find", "elsewhere"]));
+    assert!(status == 1 && error.contains("needs the role reader"), "{status}: {error}");
 
     std::fs::write(path.join("token.txt"), "short\n").unwrap();
     let (status, error) = code(path, &["serve"]);

@@ -84,9 +84,11 @@ impl Redaction {
     /// A content as it is shown.
     pub(crate) fn redacted(&self, mut content: JobContent) -> JobContent {
         if let Some(redact) = &self.0 {
+            // A job of the framework contains payloads of other queues, such as that of a schedule. Asked
+            // before the function, which could change the queue.
+            let is_reserved = content.queue.is_reserved();
             redact(&mut content);
-            // A job of the framework contains payloads of other queues, such as that of a schedule.
-            if content.queue.is_reserved() {
+            if is_reserved {
                 content.payload = Bytes::new();
             }
         }

@@ -1,6 +1,8 @@
 //! What has happened to a job, and why it does not run now.
 
-use dq_core::{JobState, JobView, LatenessCause, LatenessFacts, QueueName, Target, Timestamp};
+use dq_core::{
+    DeadKind, Ending, JobState, JobView, LatenessCause, LatenessFacts, QueueName, Target, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -20,7 +22,8 @@ pub struct Timeline {
     /// The job.
     pub job: JobSummary,
     /// What the store knows of its past, in order. The store keeps the last claim and the last
-    /// error, not every one.
+    /// error, not every one; when leases were lost and runs failed it does not keep, so these may be out of
+    /// place for a job that was moved since.
     pub events: Vec<TimelineEvent>,
     /// What it waits for; `None` if it has ended.
     pub now: Option<WaitReason>,
@@ -104,7 +107,7 @@ pub enum WaitReason {
     NoFreeSlot,
     /// It is about to be claimed: it is due, and a runner has a free slot.
     Claimable,
-    /// It is due; the store does not say which runners there are.
+    /// It is due; it is not known whether a runner with a free slot serves its queue.
     Unknown,
     /// It runs.
     Running {
@@ -129,7 +132,8 @@ pub struct Presence {
     pub free_slots: Option<u64>,
     /// Number of jobs that they run at most at once.
     pub slots: Option<u64>,
-    /// Whether a runner could not announce all of its queues, so that it may serve this one, too.
+    /// Whether a runner could not announce all of its queues, or its announcement is of a newer version
+    /// and cannot be read, so that it may serve this one, too.
     pub incomplete: bool,
 }
 
@@ -178,24 +182,34 @@ impl Session {
 
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
     let event = |at, kind| TimelineEvent { at, kind };
+    let claimed =
+        |at, late_ms| event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms });
     let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
-    // A failed run has moved the due time, so it lies before it.
+    // A claim for an earlier due time: its run has moved the due time.
+    let earlier_claim = view.leased_since.filter(|at| *at < job.due);
+    let lost = (job.losses > 0).then(|| event(None, EventKind::Lost { times: job.losses }));
+    if let Some(at) = earlier_claim {
+        events.push(claimed(at, None));
+        events.extend(lost.clone());
+    }
     if let Some(error) = &job.last_error {
         let kind = EventKind::Failed { error: error.clone(), attempts: job.attempts };
         events.push(event(None, kind));
     }
-    if job.due <= now {
+    // A job that ended before its due time never became due.
+    let until = job.ended.as_ref().map_or(now, |ended| ended.at);
+    if job.due <= until {
         events.push(event(Some(job.due.max(job.created)), EventKind::Due));
     }
-    if let Some(claimed) = view.leased_since {
-        let due_of_claim = (claimed >= job.due).then_some(job.due);
-        let late_ms = due_of_claim
-            .map(|due| u64::try_from(claimed.since(due).as_millis()).unwrap_or(u64::MAX));
-        let kind = EventKind::Claimed { worker: job.worker.clone(), late_ms };
-        events.push(event(Some(claimed), kind));
-    }
-    if job.losses > 0 {
-        events.push(event(None, EventKind::Lost { times: job.losses }));
+    let last_claim = view.leased_since.filter(|at| *at >= job.due).map(|at| {
+        let late = at.since(job.due).as_millis();
+        claimed(at, Some(u64::try_from(late).unwrap_or(u64::MAX)))
+    });
+    let lost = lost.filter(|_| earlier_claim.is_none());
+    if last_claim_was_lost(view) {
+        events.extend(last_claim.into_iter().chain(lost));
+    } else {
+        events.extend(lost.into_iter().chain(last_claim));
     }
     if let Some(dead) = &job.dead {
         events.push(event(Some(dead.at), EventKind::Dead { reason: dead.message.clone() }));
@@ -210,14 +224,29 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     events
 }
 
+/// Whether the last claim of a job with losses is one of those that were lost.
+fn last_claim_was_lost(view: &JobView) -> bool {
+    let is_lost = match (&view.dead, &view.ended) {
+        (Some((reason, _)), _) => reason.kind == DeadKind::Lost,
+        (None, Some(ended)) => match ended.ending {
+            Ending::Done | Ending::Skipped => false,
+            // A dead job that was removed has its reason, which begins with the kind.
+            Ending::Removed => ended.reason.as_ref().is_none_or(|it| it.starts_with("lost:")),
+            _ => true,
+        },
+        (None, None) => true,
+    };
+    view.state != JobState::Running && is_lost
+}
+
 fn wait_reason(job: &JobSummary, presence: &Presence, now: Timestamp) -> Option<WaitReason> {
     // The same rule that names the cause of a missed lateness objective.
     let due = |presence: &Presence| match LatenessCause::of(&LatenessFacts::from(presence)) {
         Some(LatenessCause::Paused) => WaitReason::Paused,
         Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
         Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
-        _ if presence.runners.is_none_or(|runners| runners == 0) => WaitReason::Unknown,
-        _ => WaitReason::Claimable,
+        _ if presence.free_slots.is_some_and(|free| free > 0) => WaitReason::Claimable,
+        _ => WaitReason::Unknown,
     };
     match job.state {
         JobState::Scheduled if job.due > now => {

@@ -204,6 +204,56 @@ async fn the_timeline_tells_why_a_job_does_not_run() {
 }
 
 #[tokio::test]
+async fn the_events_of_a_timeline_are_in_order() {
+    let fixture = Fixture::new().await;
+    let events = async |id: JobId| {
+        let timeline = fixture.admin().timeline(&fixture.queue, &Target::Id(id)).await.unwrap();
+        timeline
+            .events
+            .into_iter()
+            .map(|event| {
+                let name = serde_json::to_value(event.kind).unwrap();
+                name["event"].as_str().unwrap().to_owned()
+            })
+            .collect::<Vec<_>>()
+    };
+    let order = fixture.schedule("order", "1", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    fixture.claim().await;
+    assert_eq!(events(order).await, ["scheduled", "due", "lost", "claimed"]);
+    fixture.clock.advance(2.minutes());
+    assert_eq!(events(order).await, ["scheduled", "due", "lost"]);
+    let job = fixture.claim().await.remove(0);
+    fixture.settle(&job, Verdict::Done).await;
+    assert_eq!(events(order).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+
+    // Lost once, then dead, then removed.
+    let removed = fixture.schedule("removed", "1", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    let job = fixture.claim().await.remove(0);
+    let reason = DeadReason::new(DeadKind::Rejected, "no");
+    fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+    fixture.admin().remove(&fixture.queue, &Target::Id(removed)).await.unwrap();
+    assert_eq!(events(removed).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+
+    // Cancelled an hour before its due time, and looked at later.
+    let early = fixture.schedule("early", "1", Due::After(2.hours())).await;
+    fixture.clock.advance(1.hours());
+    fixture.admin().cancel(&fixture.queue, &key("early")).await.unwrap();
+    fixture.clock.advance(3.hours());
+    assert_eq!(events(early).await, ["scheduled", "ended"]);
+
+    // Cancelled while it waits for another attempt.
+    let again = fixture.schedule("again", "1", Due::NOW).await;
+    let job = fixture.claim().await.remove(0);
+    fixture.settle(&job, Verdict::retry(Due::After(2.hours()), "no")).await;
+    fixture.admin().cancel(&fixture.queue, &key("again")).await.unwrap();
+    assert_eq!(events(again).await, ["scheduled", "claimed", "failed", "ended"]);
+}
+
+#[tokio::test]
 async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
     let fixture = Fixture::new().await;
     fixture.schedule("order", "1", Due::NOW).await;
@@ -224,6 +274,8 @@ async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
         (presence.runners, presence.free_slots, presence.slots),
         (Some(1), Some(0), Some(2))
     );
+    // One that serves queues which it could not announce may have one.
+    assert_eq!(announce(2, 1).await.0, WaitReason::Unknown);
     assert_eq!(announce(1, 0).await.0, WaitReason::Claimable);
     let queue = fixture.admin().queue(&fixture.queue).await.unwrap();
     assert_eq!(queue.lateness.unwrap().p99_ms, 2);

@@ -35,6 +35,8 @@ impl Fixture {
             if content.queue.as_str() == "SECRET" {
                 content.payload = "\"hidden\"".into();
             }
+            // Has no effect.
+            content.queue = QueueName::new("OTHER").unwrap();
         });
         Self { clock, ops: ops.build() }
     }

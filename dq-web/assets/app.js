@@ -21,7 +21,8 @@
       request.send(body);
     });
 
-  // Replaces the parts that have changed, except the one in which somebody types.
+  // Replaces the parts that have changed, except the one in which somebody types. A part must be on
+  // every rendering of its page, if only empty: one that is new is not added.
   const update = (page, all) => {
     for (const part of [...main.querySelectorAll("[data-live]")]) {
       const next = page.getElementById(part.id);

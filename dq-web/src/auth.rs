@@ -45,21 +45,22 @@ impl Auth {
     /// Accepts one token, as this actor. [`Self::and_token`] adds others.
     ///
     /// # Errors
-    /// `InvalidInput` if the token is shorter than 16 bytes.
+    /// `InvalidInput` if the token is shorter than 16 bytes, or not readable ASCII without white space
+    /// around it.
     pub fn token(actor: Actor, token: impl Into<String>) -> Result<Self> {
-        Ok(Self(Kind::Tokens(vec![(checked("token", token.into(), MIN_TOKEN)?, actor)])))
+        Ok(Self(Kind::Tokens(vec![(checked_token(token.into())?, actor)])))
     }
 
     /// Accepts another token, as this actor.
     ///
     /// # Errors
-    /// `InvalidInput` if the token is shorter than 16 bytes, or this does not accept tokens.
+    /// As [`Self::token`]; also if this does not accept tokens.
     pub fn and_token(mut self, actor: Actor, token: impl Into<String>) -> Result<Self> {
         let Kind::Tokens(tokens) = &mut self.0 else {
             return Err(Error::invalid("a token is added to another kind of authentication")
                 .remedy("begin with `Auth::token`"));
         };
-        tokens.push((checked("token", token.into(), MIN_TOKEN)?, actor));
+        tokens.push((checked_token(token.into())?, actor));
         Ok(self)
     }
 
@@ -198,6 +199,18 @@ impl fmt::Debug for Auth {
     }
 }
 
+/// A token that `Bearer` can carry: readable ASCII without white space around it.
+fn checked_token(token: String) -> Result<String> {
+    let is_readable = |byte: u8| (b' '..=b'~').contains(&byte);
+    if token.trim() != token || !token.bytes().all(is_readable) {
+        return Err(Error::invalid(
+            "a token has characters that the header of a request cannot carry",
+        )
+        .remedy("use ASCII without white space around it; does a file end with a line break?"));
+    }
+    checked("token", token, MIN_TOKEN)
+}
+
 fn checked(what: &str, secret: String, min: usize) -> Result<String> {
     if secret.len() >= min {
         return Ok(secret);
@@ -274,7 +287,9 @@ mod tests {
             assert_eq!(of(wrong).await, None, "{wrong:?}");
         }
         assert_eq!(auth.authenticate(&HeaderMap::new()).await, None);
-        assert!(Auth::token(Actor::new("ann", Role::Viewer), "").is_err());
+        for wrong in ["", "0123456789abcdef\n", " 0123456789abcdef", "0123456789abcdeü"] {
+            assert!(Auth::token(Actor::new("ann", Role::Viewer), wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[tokio::test]

@@ -46,4 +46,4 @@ mod problem;
 mod serve;
 
 pub use auth::Auth;
-pub use serve::{router, serve};
+pub use serve::{router, serve, serve_with_metrics};

@@ -1,7 +1,9 @@
-//! Gauges of the store in the text format of Prometheus; what happens to jobs is counted by runners.
-//! All replicas of this server report the same values: a query takes the maximum, not the sum.
+//! Gauges of the store in the text format of Prometheus, and behind them the metrics of the runners of
+//! this process, which count what happens to jobs. All replicas of this server report the same gauges: a
+//! query takes their maximum, not the sum.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::http::header::CONTENT_TYPE;
@@ -33,9 +35,18 @@ const GAUGES: [Gauge; 5] = [
     ),
 ];
 
+/// Returns the metrics of the runners of this process.
+pub(crate) type ProcessMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// `GET /metrics`
-pub(crate) async fn metrics(Extension(session): Extension<Session>) -> Result<Response> {
-    let text = render(&session.overview().await?);
+pub(crate) async fn metrics(
+    Extension(session): Extension<Session>,
+    Extension(of_process): Extension<Option<ProcessMetrics>>,
+) -> Result<Response> {
+    let mut text = render(&session.overview().await?);
+    if let Some(of_process) = of_process {
+        text += &of_process();
+    }
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

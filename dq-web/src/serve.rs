@@ -1,11 +1,12 @@
 //! The router, and a server of its own for it.
 
 use std::io;
+use std::sync::Arc;
 
-use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use axum::{Extension, Router};
 use dq_ops::Ops;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use crate::app::App;
 use crate::auth::Auth;
 use crate::connections::{self, Limits};
 use crate::guard::guard;
+use crate::metrics::ProcessMetrics;
 use crate::problem::Problem;
 use crate::{api, metrics, pages};
 
@@ -31,14 +33,14 @@ use crate::{api, metrics, pages};
 /// # }
 /// ```
 pub fn router(ops: Ops, auth: Auth) -> Router {
-    build(App::new(ops, auth, None))
+    build(App::new(ops, auth, None), None)
 }
 
-fn build(app: App) -> Router {
+fn build(app: App, process_metrics: Option<ProcessMetrics>) -> Router {
     Router::new()
         .merge(pages::routes())
         .merge(api::routes())
-        .route("/metrics", get(metrics::metrics))
+        .route("/metrics", get(metrics::metrics).layer(Extension(process_metrics)))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(app.clone(), guard))
@@ -69,6 +71,31 @@ pub async fn serve(
     auth: Auth,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    serve_alone(listener, ops, auth, None, shutdown).await
+}
+
+/// Like [`serve`]; `/metrics` ends with what `metrics` returns, in the text format of Prometheus: those of
+/// the runners of this process.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with_metrics(
+    listener: TcpListener,
+    ops: Ops,
+    auth: Auth,
+    metrics: impl Fn() -> String + Send + Sync + 'static,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    serve_alone(listener, ops, auth, Some(Arc::new(metrics)), shutdown).await
+}
+
+async fn serve_alone(
+    listener: TcpListener,
+    ops: Ops,
+    auth: Auth,
+    process_metrics: Option<ProcessMetrics>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     if auth.is_local() && !address.ip().is_loopback() {
         return Err(io::Error::new(
@@ -80,7 +107,7 @@ pub async fn serve(
     }
     // With this, streams of events last until the server stops, instead of 15 s each.
     let (stop, stopped) = watch::channel(false);
-    let router = build(App::new(ops, auth, Some(stopped)));
+    let router = build(App::new(ops, auth, Some(stopped)), process_metrics);
     connections::serve(listener, router, Limits::default(), stop, shutdown).await;
     Ok(())
 }

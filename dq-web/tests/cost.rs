@@ -215,6 +215,18 @@ async fn measure_redis(plan: &Plan) -> String {
     measure("redis", &redis.url(), tempfile::tempdir().unwrap(), plan).await
 }
 
+async fn measure_memory(plan: &Plan) -> String {
+    measure("memory", "memory:", tempfile::tempdir().unwrap(), plan).await
+}
+
+async fn measure_rabbitmq(plan: &Plan) -> String {
+    let broker = tokio::task::spawn_blocking(dq_servers::RabbitMq::start).await.unwrap();
+    let virtual_host = tokio::task::block_in_place(|| broker.vhost("cost"));
+    // A fifth of it is for jobs.
+    let url = format!("{virtual_host}?log_size_mib=4096&response_timeout=60s");
+    measure("rabbitmq", &url, tempfile::tempdir().unwrap(), plan).await
+}
+
 fn full() -> Plan {
     let pending = std::env::var("DQ_COST_PENDING").ok();
     let pending = pending.map_or(1_000_000, |number| number.parse().expect("a number of jobs"));
@@ -233,11 +245,28 @@ async fn a_million_jobs_in_redis() {
     println!("{}", measure_redis(&full()).await);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, for a release build on an idle machine"]
+async fn a_million_jobs_in_memory() {
+    println!("{}", measure_memory(&full()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, for a release build on an idle machine"]
+async fn a_million_jobs_in_rabbitmq() {
+    println!("{}", measure_rabbitmq(&full()).await);
+}
+
 /// The measurements themselves run; their figures mean nothing with so few jobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_jobs_are_measured() {
     let plan = Plan { pending: 1_000, requests: 2, claimed: 300, rounds: 1 };
-    for table in [measure_sqlite(&plan).await, measure_redis(&plan).await] {
+    for table in [
+        measure_memory(&plan).await,
+        measure_sqlite(&plan).await,
+        measure_redis(&plan).await,
+        measure_rabbitmq(&plan).await,
+    ] {
         assert_eq!(table.lines().filter(|line| line.starts_with("| `/")).count(), 11, "{table}");
         assert!(table.contains("| yes | "), "{table}");
     }

@@ -128,13 +128,19 @@ async fn a_viewer_sees_no_byte_of_a_payload_or_a_header() {
         let reply = fixture.send(VIEWER, "GET", path, None).await;
         assert!(reply.status == 200 || reply.status == 403, "{path}: {reply:?}");
         assert!(!reply.body.contains(SECRET), "{path}");
-        assert!(!reply.body.contains("header&#60;"), "{path}");
+        assert!(!has_header(&reply.body), "{path}");
     }
     let search = "/v1/queues/MAIL/jobs?contains=S3CRET";
     assert_eq!(fixture.send(VIEWER, "GET", search, None).await.status, 403);
     for path in ["/job?queue=MAIL&key=waiting", "/v1/queues/MAIL/jobs/key:waiting"] {
-        assert!(fixture.send(READER, "GET", path, None).await.body.contains(SECRET), "{path}");
+        let body = fixture.send(READER, "GET", path, None).await.body;
+        assert!(body.contains(SECRET) && has_header(&body), "{path}");
     }
+}
+
+/// Whether a body has the header of the jobs: escaped on pages, as it is in JSON.
+fn has_header(body: &str) -> bool {
+    body.contains("header&#60;") || body.contains("header</b>")
 }
 
 #[tokio::test]
@@ -297,18 +303,18 @@ async fn markup_stays_text_on_every_page() {
     for id in [retried, running] {
         pages.push(format!("/job?queue={encoded}&id={id}"));
     }
-    let mut escaped = 0;
     for page in &pages {
         let reply = fixture.send(ADMIN, "GET", page, None).await;
         let is_page =
             reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         assert!(!is_page || !reply.body.contains("<img"), "{page}: {}", reply.body);
         assert!(!is_page || !reply.body.contains("\"'>"), "{page}: {}", reply.body);
-        escaped += usize::from(reply.body.contains("&#60;img"));
+        // On these nothing of it is shown, or in the encoding of addresses only.
+        let silent = ["/v1/", "/?lang=", "/%3Cimg", "/audit"];
+        let is_silent = silent.iter().any(|it| page.starts_with(it)) || page.contains("&do=%3C");
+        assert!(is_silent || reply.body.contains("&#60;img"), "{page}: {}", reply.body);
         assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
     }
-    // The texts are there, as texts.
-    assert!(escaped >= 13, "{escaped} of {}", pages.len());
 }
 
 #[tokio::test]
@@ -319,7 +325,8 @@ async fn the_address_without_the_slash_leads_to_the_one_with_it() {
     let reply = fixture.send(VIEWER, "GET", "/ops/dq/?lang=zh", None).await;
     assert_eq!(reply.status, 200);
     assert!(reply.body.contains("概览"));
-    // Nothing on the page leads outside of it.
+    // Nothing on the page leads outside of it, and nothing is inline, which the content security policy
+    // forbids.
     for attribute in ["href=\"/", "src=\"/", "action=\"/", "href=\"http", "style=\"", "onclick"] {
         assert!(!reply.body.contains(attribute), "{attribute}");
     }

@@ -12,7 +12,7 @@ use crate::source::Source;
 use crate::text::{self, Table};
 
 /// The states of a listing, if none is given: what is under way first.
-const LIVE: [JobState; 4] =
+const NOT_ENDED: [JobState; 4] =
     [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead];
 
 /// The states of a search.
@@ -40,7 +40,8 @@ impl<'a, 'b> Listing<'a, 'b> {
         Self { output, table, rows: Vec::new(), listed: 0, limit }
     }
 
-    /// Prints jobs up to the limit, and hands them on: the reader may have seen enough.
+    /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes what it prints, so that
+    /// the command ends if its reader, such as `head`, has gone.
     fn print(&mut self, jobs: &[JobSummary]) -> Result<()> {
         let jobs = &jobs[..jobs.len().min(self.rest())];
         self.listed += jobs.len();
@@ -108,16 +109,19 @@ fn queues_of(queue: Option<&QueueName>, source: &dyn Source) -> Result<Vec<Queue
 /// Lists jobs.
 pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let limit = if args.all { usize::MAX } else { args.limit };
-    let states = if args.state.is_empty() { LIVE.as_slice() } else { &args.state };
+    let states = if args.state.is_empty() { NOT_ENDED.as_slice() } else { &args.state };
     let mut listing = Listing::new(output, limit);
     let mut has_more = false;
-    for queue in queues_of(args.queue.as_ref(), source)? {
+    'listing: for queue in queues_of(args.queue.as_ref(), source)? {
         for state in states {
             let mut query = JobQuery::new(*state);
             query.filter = args.filter.filter();
             query.contains.clone_from(&args.contains);
             query.descending = args.desc;
-            has_more |= pages(&queue, query, source, &mut listing)?;
+            has_more = pages(&queue, query, source, &mut listing)?;
+            if has_more {
+                break 'listing;
+            }
         }
     }
     listing.print_rows()?;
@@ -152,8 +156,33 @@ fn pages(
 
 /// Finds jobs by id, by the beginning of their key, or by a text in their payload.
 pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
-    let queues = queues_of(args.queue.as_ref(), source)?;
     let mut listing = Listing::new(output, args.limit);
+    let found = find_all(args, source, &mut listing);
+    // Also what was found before an error.
+    listing.print_rows()?;
+    let refused = found?;
+    let (listed, output) = (listing.listed, listing.output);
+    if refused.is_some() {
+        output.note("payloads were not searched: that needs the role reader");
+    }
+    match (listed, refused) {
+        (0, Some(refused)) => Err(refused),
+        (0, None) => Err(Failure::new(
+            "not found",
+            format!("{:?} is no id, no beginning of a key and in no payload", args.text),
+            "check the spelling; a job that has ended is forgotten after a while",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints what [`find`] finds; returns why payloads may not be searched, if so.
+fn find_all(
+    args: &FindArgs,
+    source: &dyn Source,
+    listing: &mut Listing<'_, '_>,
+) -> Result<Option<Failure>> {
+    let queues = queues_of(args.queue.as_ref(), source)?;
     let mut printed = BTreeSet::new();
     if let Ok(id) = args.text.parse::<JobId>() {
         for queue in &queues {
@@ -167,28 +196,25 @@ pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>
             }
         }
     }
+    let mut refused = None;
     for queue in &queues {
         for state in ALL {
             let mut by_key = JobQuery::new(state);
             by_key.filter.key_prefix = Some(args.text.clone());
+            search(queue, by_key, source, listing, &mut printed)?;
+            // An ended job has no payload.
+            if state == JobState::Ended || refused.is_some() {
+                continue;
+            }
             let mut by_payload = JobQuery::new(state);
             by_payload.contains = Some(args.text.clone());
-            // An ended job has no payload.
-            let by_payload = (state != JobState::Ended).then_some(by_payload);
-            for query in [Some(by_key), by_payload].into_iter().flatten() {
-                search(queue, query, source, &mut listing, &mut printed)?;
+            match search(queue, by_payload, source, listing, &mut printed) {
+                Err(failure) if failure.is_forbidden() => refused = Some(failure),
+                searched => searched?,
             }
         }
     }
-    listing.print_rows()?;
-    match listing.listed {
-        0 => Err(Failure::new(
-            "not found",
-            format!("{:?} is no id, no beginning of a key and in no payload", args.text),
-            "check the spelling; a job that has ended is forgotten after a while",
-        )),
-        _ => Ok(()),
-    }
+    Ok(refused)
 }
 
 /// Prints the jobs of a query that are not printed yet.

@@ -1,6 +1,7 @@
 //! Where commands read and write: a store, or a server in front of one.
 
 mod api;
+mod http;
 mod open;
 mod recurring;
 mod store;
@@ -17,7 +18,7 @@ use dq_ops::{
 use crate::failure::Result;
 
 #[cfg(test)]
-pub(crate) use api::Api;
+pub(crate) use http::Api;
 #[cfg(feature = "redis")]
 pub(crate) use open::open_store;
 pub(crate) use open::{open, runtime};

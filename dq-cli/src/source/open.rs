@@ -5,7 +5,7 @@ use std::env;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Source;
-use super::api::Api;
+use super::http::Api;
 use super::store::StoreSource;
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};

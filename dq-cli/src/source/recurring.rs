@@ -13,7 +13,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::Recurring;
-use super::api::{Api, Changed, Takes, is_plain};
+use super::api::{Changed, is_plain};
+use super::http::{Api, Request};
 use super::store::StoreSource;
 use crate::failure::{Failure, Result};
 
@@ -75,40 +76,39 @@ impl Recurring for Api {
     fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool> {
         let body = json!(definition);
         let path = path_of(name)?;
-        let stored: Changed = self.send("PUT", &path, Some(&body), &[], &[], Takes::Short)?;
+        let stored: Changed = self.send(Request::put(path, body))?;
         Ok(stored.changed)
     }
 
     fn pause_schedule(&self, name: &str) -> Result<bool> {
         let path = format!("{}:pause", path_of(name)?);
-        Ok(self.post::<Changed>(&path, &json!({}), Takes::Short)?.changed)
+        Ok(self.send::<Changed>(Request::post(path, json!({})))?.changed)
     }
 
     fn resume_schedule(&self, name: &str) -> Result<bool> {
         let path = format!("{}:resume", path_of(name)?);
-        Ok(self.post::<Changed>(&path, &json!({}), Takes::Short)?.changed)
+        Ok(self.send::<Changed>(Request::post(path, json!({})))?.changed)
     }
 
     fn skip_next(&self, name: &str) -> Result<()> {
         let path = format!("{}:skip-next", path_of(name)?);
-        self.post::<Value>(&path, &json!({}), Takes::Short).map(drop)
+        self.send::<Value>(Request::post(path, json!({}))).map(drop)
     }
 
     fn run_schedule(&self, name: &str) -> Result<ScheduledJob> {
         let path = format!("{}:run", path_of(name)?);
-        // 409 says that a job of the schedule runs, and has the same body.
-        self.send("POST", &path, Some(&json!({})), &[], &[409], Takes::Short)
+        // If a job of the schedule runs, status 409 has that job in its body: an answer, no error.
+        self.send(Request::post(path, json!({})).has_body_if_running())
     }
 
     fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64> {
         let body = json!({ "after": after.to_string(), "until": until.to_string() });
         let path = format!("{}:backfill", path_of(name)?);
-        Ok(self.post::<BulkReport>(&path, &body, Takes::Short)?.changed)
+        Ok(self.send::<BulkReport>(Request::post(path, body))?.changed)
     }
 
     fn remove_schedule(&self, name: &str) -> Result<()> {
-        let path = path_of(name)?;
-        self.send::<Value>("DELETE", &path, None, &[], &[], Takes::Short).map(drop)
+        self.send::<Value>(Request::delete(path_of(name)?)).map(drop)
     }
 
     fn forecasts(&self, window: Duration) -> Result<Forecasts> {
@@ -117,7 +117,7 @@ impl Recurring for Api {
     }
 
     fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView> {
-        self.post("simulate", &json!(request), Takes::Long)
+        self.send(Request::query("simulate", json!(request)).takes_long())
     }
 }
 

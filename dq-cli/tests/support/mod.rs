@@ -83,6 +83,15 @@ impl Server {
         [args, &["--api", &self.address, "--token", token]].concat()
     }
 
+    /// What Prometheus reads.
+    #[cfg(unix)]
+    pub(crate) fn metrics(&self) -> String {
+        let request = ureq::get(format!("{}metrics", self.address));
+        let token = self.token.as_deref().unwrap();
+        let response = request.header("authorization", format!("Bearer {token}")).call();
+        response.unwrap().body_mut().read_to_string().unwrap()
+    }
+
     #[cfg(unix)]
     pub(crate) fn signal(mut self, name: &str) -> std::process::ExitStatus {
         self.send_signal(name);

@@ -55,12 +55,17 @@ pub(super) async fn act(
     request: PageRequest,
     form: Result<Form<Fields>, axum::extract::rejection::FormRejection>,
 ) -> Response {
-    let chrome = request.chrome("");
     let fields = match form {
         Ok(Form(fields)) => fields,
-        Err(error) => return problem(chrome, Problem::bad_request(error.body_text()), None),
+        Err(error) => {
+            let chrome = request.at("").chrome("");
+            return problem(chrome, Problem::bad_request(error.body_text()), None);
+        }
     };
     let back = is_page(&fields.back).then(|| fields.back.clone());
+    // `act` is no page that can be opened again: language and links are those of the page of the form.
+    let request = request.at(back.as_deref().unwrap_or_default());
+    let chrome = request.chrome("");
     match change(&request, &fields).await {
         Ok(done) => {
             let back = back.unwrap_or_else(|| chrome.page(""));
@@ -81,7 +86,8 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     }
     let queue = QueueName::new(&fields.queue)?;
     if let Some(name) = fields.r#do.strip_prefix("bulk:") {
-        let action = action_of(name, fields.due.as_deref())?;
+        // Without a due time, jobs would be moved to now.
+        let action = action_of(name, Some(fields.due.as_deref().unwrap_or_default()))?;
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let mut filter = JobFilter::default();
         filter.key_prefix = text(&fields.find);

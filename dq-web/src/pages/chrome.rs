@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use askama::Template;
 use axum::extract::{FromRequestParts, Query};
-use axum::http::StatusCode;
 use axum::http::header::ACCEPT_LANGUAGE;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Response};
 use dq_core::{Backend, Timestamp};
 use dq_ops::{Role, Session};
@@ -18,8 +18,8 @@ use super::format::When;
 use super::text::{Lang, Texts};
 use crate::problem::Problem;
 
-/// What is written as it is in the query of an address.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// What is percent-encoded in the query of an address: all but letters, digits and `-_.~`.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 pub(super) static STYLE: &str = include_str!("../../assets/style.css");
 pub(super) static SCRIPT: &str = include_str!("../../assets/app.js");
@@ -45,7 +45,7 @@ pub(super) struct Chrome {
     pub(super) version: &'static str,
     /// What the action before this page has done.
     pub(super) notice: Option<&'static str>,
-    /// The same page in the other language.
+    /// The same page in the other language; of an error of a form, the page of the form.
     pub(super) other_lang: String,
     /// The address of this page, for forms that lead back to it.
     pub(super) here: String,
@@ -81,6 +81,15 @@ impl<S: Send + Sync> FromRequestParts<S> for PageRequest {
 }
 
 impl PageRequest {
+    /// The same request for another page of the dashboard.
+    pub(super) fn at(self, address: &str) -> Self {
+        let uri: Option<Uri> = format!("/{}", address.trim_start_matches("./")).parse().ok();
+        let params = uri.as_ref().and_then(|uri| Query::try_from_uri(uri).ok());
+        let page = uri.map(|uri| uri.path().trim_start_matches('/').to_owned());
+        let Query(params) = params.unwrap_or_default();
+        Self { params, page: page.unwrap_or_default(), ..self }
+    }
+
     /// A parameter that is not empty.
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name).map(String::as_str).filter(|value| !value.is_empty())
@@ -151,9 +160,9 @@ fn address(page: &str, params: &[(&str, &str)]) -> String {
     let mut text = if page.is_empty() { "./".to_owned() } else { page.to_owned() };
     for (position, (name, value)) in params.iter().enumerate() {
         text.push(if position == 0 { '?' } else { '&' });
-        text += name;
+        text.extend(utf8_percent_encode(name, ENCODED));
         text.push('=');
-        text.extend(utf8_percent_encode(value, PLAIN));
+        text.extend(utf8_percent_encode(value, ENCODED));
     }
     text
 }

@@ -153,7 +153,7 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
             worst.map_or_else(|| "–".to_owned(), |(p99, _)| duration(p99, c.lang)),
             worst.map(|(_, queue)| queue.to_owned()).unwrap_or_default(),
         ),
-        tile("rate", t.per_minute, rate(per_minute), t.lateness_note.to_owned()),
+        tile("rate", t.per_minute, rate(per_minute), t.last_minutes.to_owned()),
     ]
 }
 

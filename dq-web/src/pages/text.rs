@@ -62,7 +62,7 @@ texts! {
     all_done: "Nothing is dead. All is well.", "没有死信任务，一切正常。";
     ago_after: " ago", "前";
     ago_before: "", "";
-    attempts: "Attempts", "失败次数";
+    attempts: "Failed attempts", "失败次数";
     audit: "Audit", "审计";
     audit_note: "The last 100 writes of this process since it started. The log keeps all of them.", "本进程启动以来最近 100 次写操作；完整记录见日志。";
     back: "Back", "返回";
@@ -88,7 +88,7 @@ texts! {
     done_paused: "The queue is paused.", "队列已暂停。";
     done_resumed: "The queue runs again.", "队列已恢复。";
     done_purged: "The queue is empty, except for running jobs.", "队列已清空（运行中的任务除外）。";
-    done_bulk: "All jobs that matched have changed.", "所有匹配的任务均已更改。";
+    done_bulk: "Done. Jobs that could not change stay as they were, such as a dead job whose key a live job has.", "已完成。无法更改的任务保持原样，例如其键已被其他任务占用的死信。";
     due: "Due", "到期";
     due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
     duration: "Run time", "运行时间";
@@ -120,7 +120,7 @@ texts! {
     key: "Key", "键";
     late: "Lateness", "延迟";
     lateness: "Lateness p99", "延迟 p99";
-    lateness_note: "last five minutes", "最近五分钟";
+    last_minutes: "last five minutes", "最近五分钟";
     listen: "runners listen", "个执行器在监听";
     listens: "runner listens", "个执行器在监听";
     live: "live", "实时";
@@ -185,7 +185,7 @@ texts! {
     wait_not_due: "It is not due yet:", "尚未到期：";
     wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
     wait_running: "It runs", "正在运行";
-    wait_unknown: "It is due. Whether a runner listens is not known.", "已到期；是否有执行器监听未知。";
+    wait_unknown: "It is due. Whether a runner with a free slot listens is not known.", "已到期；是否有空闲槽位的执行器监听未知。";
     worker: "Runner", "执行器";
     you_are: "You are", "当前用户";
     objective: "Lateness objective", "延迟目标";

@@ -17,6 +17,7 @@ use dq_core::{
     LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict, VirtualClock, Want,
 };
 use dq_ops::{Actor, Ops, Role, ScheduleRequest};
+use dq_rabbit as _;
 use dq_redis as _;
 use dq_sqlite as _;
 use dq_web::Auth;

@@ -1,0 +1,74 @@
+//! The runner of `dq serve`: it forwards the queues of the configuration to other systems, and starts
+//! the jobs of schedules.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use dq_core::{Dq, QueueName, Runner};
+use dq_metrics::{BUCKETS, RunnerMetrics};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::failure::{Failure, Result};
+
+/// How often the recorder adds the latest values to its histograms, which otherwise keep each value
+/// until somebody reads the metrics.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// The queues that the configuration forwards to other systems, and what does it.
+#[derive(Default)]
+pub(crate) struct Forwards<'a> {
+    pub(crate) queues: Vec<&'a QueueName>,
+    /// `None` if there are no such queues.
+    pub(crate) runner: Option<ForwardRunner>,
+}
+
+pub(crate) struct ForwardRunner {
+    runner: Runner,
+    metrics: PrometheusHandle,
+}
+
+impl<'a> Forwards<'a> {
+    /// Installs the recorder of metrics of this process if there is something to forward.
+    pub(crate) fn new(dq: &'a Dq) -> Result<Self> {
+        let queues: Vec<_> = dq.forwarded_queues().collect();
+        if queues.is_empty() {
+            return Ok(Self::default());
+        }
+        let internal = |error| Failure::new("internal", format!("metrics: {error}"), "");
+        let recorder = PrometheusBuilder::new().set_buckets(BUCKETS).map_err(internal)?;
+        let metrics = recorder.install_recorder().map_err(internal)?;
+        // The server takes the messages itself, also for queues that it does not forward.
+        let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
+        let runner = runner.observer(RunnerMetrics::new()).build().map_err(|error| {
+            let remedy = error.remedy_text().unwrap_or_default();
+            let remedy =
+                format!("{remedy}; or let another program forward: `forward = false` in [serve]");
+            Failure::new("config", error.to_string(), &remedy)
+        })?;
+        Ok(Self { queues, runner: Some(ForwardRunner { runner, metrics }) })
+    }
+
+    /// The metrics of the runner in the format of Prometheus; empty if there is none.
+    pub(crate) fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let metrics = self.runner.as_ref().map(|runner| runner.metrics.clone());
+        move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default()
+    }
+}
+
+impl ForwardRunner {
+    /// Runs jobs until `stop` completes.
+    pub(crate) async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        tokio::select! {
+            ran = self.runner.run_until(stop) => Ok(ran?),
+            never = keep_up(&self.metrics) => match never {},
+        }
+    }
+}
+
+async fn keep_up(metrics: &PrometheusHandle) -> Infallible {
+    let mut interval = tokio::time::interval(UPKEEP);
+    loop {
+        interval.tick().await;
+        metrics.run_upkeep();
+    }
+}

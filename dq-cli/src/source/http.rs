@@ -1,0 +1,348 @@
+//! Requests to the HTTP API of a server, and what is known when it does not answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use ureq::http::{self, Response};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+use crate::failure::{Failure, Result};
+
+/// Maximum time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time for a response, except to requests that concern many jobs, which may take long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum length of a response: a page of jobs with long errors.
+const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
+
+/// A server.
+pub(crate) struct Api {
+    agent: Agent,
+    /// The address, without the slash at its end.
+    base: String,
+    token: Option<String>,
+}
+
+/// A request to `/v1`.
+pub(super) struct Request<'a> {
+    method: &'static str,
+    /// Behind `/v1/`.
+    path: String,
+    body: Option<Value>,
+    idempotency_key: Option<&'a str>,
+    effect: Effect,
+    timeout: Option<Duration>,
+    /// Whether status 409 has the body of a success, as it has when the job runs.
+    has_body_if_running: bool,
+}
+
+/// What a request does in the store. If no response comes, a change may have been made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Reads,
+    Changes,
+}
+
+impl<'a> Request<'a> {
+    fn new(method: &'static str, path: String, effect: Effect) -> Self {
+        Self {
+            method,
+            path,
+            body: None,
+            idempotency_key: None,
+            effect,
+            timeout: Some(TIMEOUT),
+            has_body_if_running: false,
+        }
+    }
+
+    pub(super) fn get(path: impl Into<String>) -> Self {
+        Self::new("GET", path.into(), Effect::Reads)
+    }
+
+    /// A POST that only counts or calculates.
+    pub(super) fn query(path: impl Into<String>, body: Value) -> Self {
+        Self::new("POST", path.into(), Effect::Reads).body(body)
+    }
+
+    /// A POST that changes something.
+    pub(super) fn post(path: impl Into<String>, body: Value) -> Self {
+        Self::new("POST", path.into(), Effect::Changes).body(body)
+    }
+
+    pub(super) fn put(path: impl Into<String>, body: Value) -> Self {
+        Self::new("PUT", path.into(), Effect::Changes).body(body)
+    }
+
+    pub(super) fn patch(path: impl Into<String>, body: Value) -> Self {
+        Self::new("PATCH", path.into(), Effect::Changes).body(body)
+    }
+
+    pub(super) fn delete(path: impl Into<String>) -> Self {
+        Self::new("DELETE", path.into(), Effect::Changes)
+    }
+
+    fn body(self, body: Value) -> Self {
+        Self { body: Some(body), ..self }
+    }
+
+    pub(super) fn idempotency_key(self, name: Option<&'a str>) -> Self {
+        Self { idempotency_key: name, ..self }
+    }
+
+    /// The server may take as long as it needs.
+    pub(super) fn takes_long(self) -> Self {
+        Self { timeout: None, ..self }
+    }
+
+    pub(super) fn has_body_if_running(self) -> Self {
+        Self { has_body_if_running: true, ..self }
+    }
+}
+
+/// An error of the server.
+#[derive(Deserialize)]
+struct Problem {
+    title: String,
+    detail: String,
+    #[serde(default)]
+    remedy: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self> {
+        let base = address.trim_end_matches('/').to_owned();
+        let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
+        let Some(host) = rest.filter(|rest| !rest.is_empty()) else {
+            return Err(Failure::usage(
+                "the address of the server begins with neither http:// nor https://",
+                "write it like http://127.0.0.1:7373",
+            ));
+        };
+        let authority = host.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            // Errors print the address, so it holds no secret. This one does not print it either.
+            return Err(Failure::usage(
+                "the address of the server has a login",
+                "give the token in DQ_TOKEN, and the address without it",
+            ));
+        }
+        let mut config = Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .http_status_as_error(false)
+            // A redirected change would be repeated as a GET: the redirect is shown instead.
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        if is_loopback(host) {
+            config = config.proxy(None);
+        }
+        if base.starts_with("https://") {
+            config = config.tls_config(tls());
+        }
+        let agent = config.build().into();
+        Ok(Self { agent, base, token: token.map(str::to_owned) })
+    }
+    /// Sends a request, and returns the parsed body of a response that is not a problem.
+    pub(super) fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
+        let Request { method, path, body, idempotency_key, effect, timeout, has_body_if_running } =
+            request;
+        let mut head = http::Request::builder().method(method);
+        head = head.uri(format!("{}/v1/{path}", self.base));
+        if let Some(token) = &self.token {
+            head = head.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(name) = idempotency_key {
+            head = head.header("idempotency-key", name);
+        }
+        let invalid = |_| {
+            Failure::usage(
+                format!("a request to {} cannot be written", self.base),
+                "check the address, the token and the names for characters that HTTP forbids",
+            )
+        };
+        let response = match body {
+            Some(body) => {
+                let head = head.header("content-type", "application/json");
+                let request = head.body(body.to_string()).map_err(invalid)?;
+                let request = self.agent.configure_request(request);
+                self.agent.run(request.timeout_global(timeout).build())
+            }
+            None => {
+                let request = self.agent.configure_request(head.body(()).map_err(invalid)?);
+                self.agent.run(request.timeout_global(timeout).build())
+            }
+        };
+        let mut response = response.map_err(|error| self.unreachable(&error, effect))?;
+        let text = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec();
+        let text = text.map_err(|error| self.unreachable(&error, effect))?;
+        let status = response.status();
+        if status.is_success() || has_body_if_running && status == http::StatusCode::CONFLICT {
+            let parsed = serde_json::from_slice(&text);
+            return parsed.map_err(|error| {
+                Failure::new(
+                    "internal",
+                    format!("the response of {} cannot be read: {error}", self.base),
+                    "is it a dq server of the same version?",
+                )
+            });
+        }
+        Err(self.problem(&response, &text, effect))
+    }
+
+    /// The error in a response.
+    fn problem(&self, response: &Response<Body>, text: &[u8], effect: Effect) -> Failure {
+        if let Ok(Problem { title, detail, remedy }) = serde_json::from_slice(text) {
+            return Failure::Error { kind: title, message: detail, remedy };
+        }
+        let status = response.status();
+        let message = format!("{} responds with status {status}", self.base);
+        let kind = match status.as_u16() {
+            // A proxy that has passed the request on.
+            502 | 504 if effect == Effect::Changes => return outcome_unknown(message),
+            502..=504 => "unavailable",
+            _ => "response",
+        };
+        Failure::new(kind, message, "is it the address of a dq server?")
+    }
+
+    fn unreachable(&self, error: &ureq::Error, effect: Effect) -> Failure {
+        if effect == Effect::Changes && !is_before_request(error) {
+            return outcome_unknown(format!(
+                "the server at {} has not answered: {error}",
+                self.base
+            ));
+        }
+        let kind = if matches!(error, ureq::Error::BadUri(_)) { "config" } else { "unavailable" };
+        let message = format!("the server at {} cannot be reached: {error}", self.base);
+        Failure::new(kind, message, "is it running? `dq serve` starts one")
+    }
+}
+
+/// A change that the server may have made.
+fn outcome_unknown(message: String) -> Failure {
+    Failure::new(
+        "outcome unknown",
+        message,
+        "the change may have taken effect: look before you repeat it",
+    )
+}
+
+/// Whether an error says that there was no connection, so that the server has not seen the request.
+fn is_before_request(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind as Io;
+    match error {
+        ureq::Error::BadUri(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::InvalidProxyUrl
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            Io::ConnectionRefused
+                | Io::HostUnreachable
+                | Io::NetworkUnreachable
+                | Io::AddrNotAvailable
+        ),
+        _ => false,
+    }
+}
+
+/// Trusts the certificates of the system.
+fn tls() -> TlsConfig {
+    let trusted = rustls_native_certs::load_native_certs().certs;
+    let trusted: Vec<_> = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(provider)
+        .root_certs(RootCerts::Specific(Arc::new(trusted)))
+        .build()
+}
+
+/// Whether an address without its scheme leads to this machine, where no proxy is needed.
+fn is_loopback(host: &str) -> bool {
+    let authority = host.split('/').next().unwrap_or_default();
+    let name = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use dq_core::QueueName;
+    use dq_ops::{BulkAction, JobFilter, SimulationRequest};
+
+    use super::*;
+    use crate::source::{Recurring as _, Source as _};
+
+    #[test]
+    fn only_addresses_of_http_are_taken() {
+        for address in ["", "127.0.0.1:7373", "ftp://x", "http://", "https:///"] {
+            assert!(Api::new(address, None).is_err(), "{address:?}");
+        }
+        assert_eq!(
+            Api::new("http://[::1]:80/ops/dq/", None).unwrap().base,
+            "http://[::1]:80/ops/dq"
+        );
+        for (host, local) in
+            [("127.0.0.1:80/x", true), ("[::1]:80", true), ("localhost", true), ("10.0.0.1", false)]
+        {
+            assert_eq!(is_loopback(host), local, "{host}");
+        }
+    }
+
+    fn refusal<T>(result: Result<T>) -> (String, String) {
+        match result {
+            Err(Failure::Error { kind, message, .. }) => (kind, message),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("it is taken"),
+        }
+    }
+
+    #[test]
+    fn an_address_with_a_login_is_refused_and_not_printed() {
+        for address in ["http://dq:hunter2@127.0.0.1:1", "https://hunter2@h/x", "http://a@hunter2?"]
+        {
+            let (kind, message) = refusal(Api::new(address, None));
+            assert_eq!(kind, "invalid input");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+        assert!(Api::new("http://127.0.0.1:1/a@b", None).is_ok());
+    }
+
+    #[test]
+    fn a_change_without_an_answer_may_have_taken_effect() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = Api::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let server = thread::spawn(move || {
+            for answer in ["", "", "", "", "HTTP/1.1 504 T\r\ncontent-length: 0\r\n\r\n"] {
+                let mut stream = listener.accept().unwrap().0;
+                let mut head = [0; 16];
+                stream.read_exact(&mut head).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let queue = QueueName::new("MAIL").unwrap();
+        // These change nothing, two of them by POST.
+        assert_eq!(refusal(api.queues()).0, "unavailable");
+        let all = JobFilter::default();
+        assert_eq!(refusal(api.count(&queue, BulkAction::Cancel, &all)).0, "unavailable");
+        assert_eq!(refusal(api.simulate(&SimulationRequest::default())).0, "unavailable");
+        assert_eq!(refusal(api.pause(&queue)).0, "outcome unknown");
+        assert_eq!(refusal(api.pause(&queue)).0, "outcome unknown");
+        server.join().unwrap();
+        // Nobody listens any more.
+        assert_eq!(refusal(api.pause(&queue)).0, "unavailable");
+    }
+}
