@@ -1,4 +1,5 @@
-//! The harness behind every published figure: `cargo xtask bench`, or
+//! The harness behind the tables of docs/benchmarks.md down to RabbitMQ, and of docs/scale.md:
+//! `cargo xtask bench` and `cargo xtask scale`, or
 //! `cargo run --release -p dq-bench`.
 //!
 //! Each group runs in its own process, so that heap and CPU clock are its own.

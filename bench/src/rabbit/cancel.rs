@@ -27,6 +27,8 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
             let job = store::after(&mut workload, HOUR, 1).remove(0);
             let job_ref = JobRef::new(QueueName::new(QUEUE)?, job.id);
             let _ = here.schedule(vec![job]).await?;
+            // The first time, this also opens the log there: a process that has claimed nothing has no
+            // replica.
             while next_due(&*there).await?.is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

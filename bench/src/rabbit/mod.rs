@@ -18,6 +18,8 @@
 //!   levels. Raw cannot batch jobs that are due at different times.
 //! - **schedule, one caller**: the caller waits for each job. A job that is due in an hour is
 //!   written to the log and published; one that is due in half a second is only written to the log.
+//! - **claim and settle by 100**: jobs that are due at once, which have no messages: the path through
+//!   the log only.
 //! - **fire side**: CPU time of the broker for a delayed job, from publish to acknowledgement, on
 //!   the backend's ladder and on the 28 binary levels of NServiceBus and Celery, both built with
 //!   raw `lapin`, with the same kind of queues and the same arguments. A job passes the true number

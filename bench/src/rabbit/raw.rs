@@ -62,7 +62,7 @@ impl Raw {
         Ok(())
     }
 
-    pub(super) async fn close(self) -> Result<()> {
+    pub(super) async fn close(&self) -> Result<()> {
         Ok(self.connection.close(200, "done".into()).await?)
     }
 }

@@ -1,6 +1,7 @@
 //! Rate of one caller that schedules jobs one by one and waits for each reply, compared to one that
 //! publishes raw messages one by one and waits for each confirm.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::raw::Raw;
@@ -23,31 +24,33 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     let vhost = server.vhost();
     let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
-    let raw = runtime.block_on(Raw::connect(vhost.url()))?;
+    let raw = Arc::new(runtime.block_on(Raw::connect(vhost.url()))?);
     let mut workload = store::keyless_with_seed(22);
-    let mut run = |delay: Option<Duration>| match delay {
-        None => runtime.block_on(raw.publish(TURN, 1)),
-        Some(delay) => {
-            let jobs = store::after(&mut workload, delay, TURN);
-            let backend = backend.clone();
-            let schedule = async move {
-                let start = Instant::now();
-                for job in jobs {
-                    let _ = backend.schedule(vec![job]).await?;
-                }
-                Result::Ok(start.elapsed())
-            };
-            // In a spawned task, as in an application, and not on the thread of `block_on`.
-            runtime.block_on(async { tokio::spawn(schedule).await? })
-        }
+    // Both in a spawned task, as in an application: on the thread of `block_on`, each reply would also
+    // have to wake that thread.
+    let run_raw = || {
+        let raw = Arc::clone(&raw);
+        runtime.block_on(async { tokio::spawn(async move { raw.publish(TURN, 1).await }).await? })
+    };
+    let mut run = |delay: Duration| {
+        let jobs = store::after(&mut workload, delay, TURN);
+        let backend = backend.clone();
+        let schedule = async move {
+            let start = Instant::now();
+            for job in jobs {
+                let _ = backend.schedule(vec![job]).await?;
+            }
+            Result::Ok(start.elapsed())
+        };
+        runtime.block_on(async { tokio::spawn(schedule).await? })
     };
     let mut shares = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
     // The first turn is not measured.
     for turn in 0..=plan.full_or_quick(21, 3) {
         for (row, delay) in [HOUR, SHORT].into_iter().enumerate() {
-            let bare = run(None)?;
-            let own = run(Some(delay))?;
+            let bare = run_raw()?;
+            let own = run(delay)?;
             if turn > 0 {
                 rates[row].push(rate(TURN, own));
                 shares[row].push(bare.as_secs_f64() / own.as_secs_f64());

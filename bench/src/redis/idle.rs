@@ -29,6 +29,7 @@ pub(super) fn measure(
     let before = server.cpu();
     std::thread::sleep(window);
     let cpu = millis(server.cpu() - before) / window.as_secs_f64();
+    // In a window of its own: MONITOR costs the server CPU time.
     let sent = count_commands(server, window);
     runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
@@ -36,9 +37,10 @@ pub(super) fn measure(
     let name = format!("{}, {QUEUES} queues, idle", store.name);
     progress(format_args!("{name}: {sent} commands in {} s", window.as_secs()));
     Ok(vec![
-        // One more command may fall on the edges of the window.
+        // Besides the sweeps, there are the announcements of the runner and the pings of the subscriber,
+        // each every 15 s.
         Figure::new(format!("{name}: commands"), per_second, "/s")
-            .target("≤ 1 /s", per_second <= 1.0 + 1.0 / window.as_secs_f64()),
+            .target("≤ 1 /s", per_second <= 1.0 + 2.0 / window.as_secs_f64()),
         Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),
     ])
 }

@@ -20,7 +20,7 @@ pub(super) fn measure(
         [(100, jobs, false), (100, jobs, true), (1_024, plan.full_or_quick(300_000, 5_000), false)]
     {
         let bytes = bytes_per_job(server, store, payload, jobs, keys)?;
-        let keys_note = if keys { ", every second with a key" } else { "" };
+        let keys_note = if keys { ", every second job with a key" } else { "" };
         let name = format!("{}: a pending job, payload {payload} B{keys_note}", store.name);
         progress(format_args!("{name}: {bytes:.0} B"));
         let figure = Figure::new(name, bytes, "B");

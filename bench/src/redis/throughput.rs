@@ -11,6 +11,9 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK, PAYLOAD, Workload};
 
+/// Share of the limit that stores with a target for bulks are to reach in claim and settle.
+const DRAIN_TARGET: f64 = 0.5;
+
 /// Results of one turn.
 struct Turn {
     limit: Limit,
@@ -47,13 +50,15 @@ pub(super) fn measure(
     let what = format!("{name}: claim and settle by {BATCH}");
     let [drain, drain_cpu] = paces(&what, &keyless, |turn| turn.drain);
     figures.extend(match store.bulk_target {
-        Some(bound) => [bulk.ratio_at_least(bound), bulk_cpu, drain.ratio_at_least(0.5), drain_cpu],
+        Some(bound) => {
+            [bulk.ratio_at_least(bound), bulk_cpu, drain.ratio_at_least(DRAIN_TARGET), drain_cpu]
+        }
         None => [bulk, bulk_cpu, drain, drain_cpu],
     });
     let keyed = turns(plan, server, store, || Workload::with_seed(11).payloads(PAYLOAD))?;
-    let what = format!("{name}: schedule by {BULK}, every second with a key");
+    let what = format!("{name}: schedule by {BULK}, every second job with a key");
     figures.extend(paces(&what, &keyed, |turn| turn.bulk));
-    let what = format!("{name}: claim and settle by {BATCH}, every second with a key");
+    let what = format!("{name}: claim and settle by {BATCH}, every second job with a key");
     figures.extend(paces(&what, &keyed, |turn| turn.drain));
     Ok(figures)
 }

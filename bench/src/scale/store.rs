@@ -62,7 +62,8 @@ impl Store {
             Self::Sqlite(dir) => format!("sqlite://{}/jobs.db", dir.display()),
             Self::Redis(redis) => redis.url(),
             // The process is measured, so it has a replica from the start.
-            Self::RabbitMq(rabbit) => format!("{}?replica=eager", rabbit.url()),
+            // A fifth of the log is for jobs, some 300 bytes each.
+            Self::RabbitMq(rabbit) => format!("{}?replica=eager&log_size_mib=8192", rabbit.url()),
         }
     }
 
