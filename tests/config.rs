@@ -183,6 +183,15 @@ fn a_missing_file_is_named() {
     assert!(error.to_string().contains("/nowhere/dq.toml"), "{error}");
 }
 
+#[test]
+fn a_file_that_cannot_be_opened_is_not_called_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Config::from_path(file.join("dq.toml")).unwrap_err();
+    assert!(error.to_string().contains("file/dq.toml cannot be read: "), "{error}");
+}
+
 #[tokio::test]
 async fn invalid_urls_are_refused_with_valid_alternatives() {
     for (url, needles) in [

@@ -18,7 +18,8 @@ use crate::writer_handle::WriterHandle;
 /// Maximum number of jobs per transaction: so few that it takes some milliseconds.
 const STEP_JOBS: usize = 500;
 
-/// Maximum number of transactions of one call that purges a queue.
+/// Maximum number of transactions of one call that purges a queue, so that the call ends soon; it is
+/// repeated while there are more jobs.
 const PURGE_STEPS: usize = 2;
 
 /// Minimum pause between two transactions.
@@ -198,7 +199,7 @@ fn change_by_id(
     Ok(affected)
 }
 
-/// Moves a dead job back to its queue; `false` if another job with its key is live.
+/// Moves a dead job back to its queue; `false` if another job with its id or key is live.
 fn replay(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64, due: Timestamp) -> StoreResult<bool> {
     if tx.prepare(&tx.statements.replay_job)?.execute([seq, due.as_millis()])? == 0 {
         return Ok(false);

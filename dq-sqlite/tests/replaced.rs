@@ -177,7 +177,7 @@ async fn a_transaction_in_a_file_that_was_replaced_before_the_store_was_opened_i
     before.close().await.unwrap();
     let restored = copy(&fixture);
     let mut conn = Connection::open(fixture.path()).unwrap();
-    // Opens the file.
+    // Opens `-wal` and `-shm`, too, which SQLite does at the first read.
     conn.execute_batch("SELECT * FROM dq_meta").unwrap();
     for extension in ["db", "db-wal", "db-shm"] {
         fs::remove_file(fixture.path().with_extension(extension)).unwrap();

@@ -27,7 +27,8 @@ pub(crate) fn free_with_bus() -> u16 {
 /// A random port of the range that is usable and was not returned recently.
 fn pick(is_usable: impl Fn(u16) -> bool) -> u16 {
     // Ports that were returned recently: a slow server binds its port seconds later, and must not
-    // share it with the next one.
+    // share it with the next one. Bus ports are not among them: for these, the caller's next attempt
+    // must do.
     static RECENT: Mutex<Vec<u16>> = Mutex::new(Vec::new());
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     let excess = recent.len().saturating_sub(1000);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::program::Program;
 use crate::watchdog::Watchdog;
 
-/// Maximum time for a server to start or to stop.
+/// Maximum time for a server to start, to stop, or to reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Shell script that waits for a line on its input before it executes the server, so that the

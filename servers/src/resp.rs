@@ -95,7 +95,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command and waits up to 30 s for its reply.
+    /// Sends a command and waits for its reply, for 120 s at most.
     #[track_caller]
     pub fn command(&mut self, arguments: &[&str]) -> Reply {
         let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
@@ -108,7 +108,7 @@ impl Connection {
         self.request(arguments).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits up to 30 s for the next reply, for instance a message of a subscription.
+    /// Waits for the next reply, for 120 s at most, for instance a message of a subscription.
     #[track_caller]
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| panic!("no message from Redis: {error}"))

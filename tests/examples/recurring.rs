@@ -6,7 +6,7 @@ use crate::program::{Program, output};
 
 const NAME: &str = "recurring";
 
-/// The occurrence in a line such as `report of 2026-03-01T00:00:02Z, 3 ms late`.
+/// The occurrence in a line such as `report of 2026-03-01T00:00:02.000Z, 3 ms late`.
 fn occurrence(line: &str) -> String {
     let report = line.strip_prefix("report of ").unwrap_or_else(|| panic!("no report: {line}"));
     report.split_once(", ").unwrap_or_else(|| panic!("no report: {line}")).0.to_owned()

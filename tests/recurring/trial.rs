@@ -17,10 +17,11 @@ const PROCESSES: usize = 4;
 /// How long processes are killed in one round, before they may catch up.
 const ROUND: Duration = Duration::from_secs(4);
 
-/// Maximum time to catch up. On RabbitMQ a new process waits for the length of a lease first.
+/// Maximum time to catch up. On RabbitMQ a new process waits first for as long as the leases of the killed
+/// one last, some seconds; the rest is for a busy machine.
 const CATCH_UP: Duration = Duration::from_secs(90);
 
-/// A store, which ends when it is dropped.
+/// A store, which ends when it is dropped; one on a shared server stays.
 pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) _guard: Box<dyn Any>,

@@ -15,7 +15,8 @@ use crate::error::invalid_setting;
 /// Resolves host names.
 #[async_trait]
 pub trait Resolve: fmt::Debug + Send + Sync + 'static {
-    /// The addresses of a host. Called once for each request.
+    /// The addresses of a host, which may be an address itself: its own answer. Called once for each
+    /// request.
     ///
     /// # Errors
     /// Any error; the request fails and is retried.
@@ -74,11 +75,17 @@ impl Network {
         };
         let address: IpAddr = address.parse().ok()?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
+        let prefix: u32 = match prefix {
             Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits)?,
             None => bits,
         };
-        Some(Self { address, prefix })
+        // Addresses are compared in this form; the prefix of ::ffff:0:0/96 is left out.
+        match address.to_canonical() {
+            IpAddr::V4(address) if bits == 128 => {
+                Some(Self { address: address.into(), prefix: prefix.checked_sub(96)? })
+            }
+            _ => Some(Self { address, prefix }),
+        }
     }
 
     fn contains(&self, other: IpAddr) -> bool {
@@ -224,6 +231,8 @@ mod tests {
         assert!(permits(&["10.1.0.0/16"], "10.1.255.1"));
         assert!(!permits(&["10.1.0.0/16"], "10.2.0.1"));
         assert!(permits(&["10.1.0.0/16"], "::ffff:10.1.0.1"));
+        assert!(permits(&["::ffff:10.1.0.0/112"], "10.1.255.1"));
+        assert!(!permits(&["::ffff:10.1.0.0/112"], "10.2.0.1"));
         assert!(permits(&["127.0.0.1"], "127.0.0.1"));
         assert!(!permits(&["127.0.0.1"], "127.0.0.2"));
         assert!(permits(&["fd00::/8"], "fd12::1") && !permits(&["fd00::/8"], "fe80::1"));

@@ -149,8 +149,8 @@ impl RawHandler for HttpForward {
 
 /// A text as the value of a header, which can hold only a part of ASCII.
 fn percent_encoded(text: &str) -> Result<HeaderValue, BoxError> {
-    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    Ok(HeaderValue::from_str(&utf8_percent_encode(text, &KEPT).to_string())?)
+    const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    Ok(HeaderValue::from_str(&utf8_percent_encode(text, &ENCODED).to_string())?)
 }
 
 /// Checks and converts the headers of the settings.

@@ -24,9 +24,10 @@ use crate::redis::Server;
 
 /// Maximum number of elements that are taken at once.
 const BATCH: usize = 100;
-/// How long to wait for an element.
+/// How long to wait for an element: less than the time limit of a response, which is also that of a
+/// command that waits.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often elements are taken over that another process has left.
+/// How often elements are taken over that another process, or a failed run of this source, has left.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Moves elements from list 1 to list 2, each behind one of the ids: at least one, and no more than
@@ -121,9 +122,9 @@ impl ListSource {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Takes the elements that another process has left in the second list, or still takes: then the
-    /// jobs of both have the same ids. Only as many as there are now, since other processes add to them
-    /// as long as they live.
+    /// Takes the elements that another process, or an earlier run of this source that failed, has left in
+    /// the second list, or that another process still takes: then the jobs of both have the same ids. Only
+    /// as many as there are now, since other processes add to them as long as they live.
     async fn recover(
         &self,
         connection: &mut MultiplexedConnection,

@@ -47,7 +47,7 @@ impl RedisCluster {
     }
 
     /// Waits until each node reports `cluster_state:ok` and knows all others, for instance after a
-    /// restart. Panics after 30 s.
+    /// restart. Panics after 120 s.
     pub fn wait_until_healthy(&self) {
         let deadline = Instant::now() + TIMEOUT;
         let all = format!("cluster_known_nodes:{}\r\n", self.nodes.len());

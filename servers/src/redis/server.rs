@@ -61,7 +61,7 @@ impl Redis {
     }
 
     /// Sends a command on a new connection and returns the reply, which may be an error. Panics if
-    /// there is none within 30 s.
+    /// there is none within 120 s.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         self.connect().command(arguments)

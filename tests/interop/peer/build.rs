@@ -16,8 +16,7 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
     let describe = |error: io::Error| format!("the Java peer cannot be built: {error}");
     let root = root();
     let sources = root.join("tests/interop/java");
-    let output = std::env::var_os("DQ_INTEROP_DIR")
-        .map_or_else(|| root.join("target/interop"), PathBuf::from);
+    let output = root.join("target/interop");
     fs::create_dir_all(&output).map_err(describe)?;
     // One lock for all versions: two concurrent Mavens could corrupt their common repository.
     let lock = File::create(output.join("lock")).map_err(describe)?;

@@ -52,7 +52,7 @@ impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Java(text) => f.write_str(text),
-            Self::Gone => f.write_str("the Java process is gone"),
+            Self::Gone => f.write_str("the Java process is gone or does not answer"),
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Version {
     V3_20_1,
     /// The current member format, which came with 3.21.1.
     V3_23_4,
-    /// The newest version that this backend supports.
+    /// The newest version that this backend supports, which leaves the Jackson library to its user.
     V4_7_0,
 }
 

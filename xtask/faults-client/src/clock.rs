@@ -5,7 +5,7 @@ use std::time::Duration;
 use dq::{Clock, SystemClock, Timestamp};
 use futures_util::future::BoxFuture;
 
-/// How long the clock stays at one error.
+/// How long the clock stays at one error. `CLOCK_ERROR` in `xtask/src/faults/scene.rs` must be the same.
 const PERIOD: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -26,6 +26,11 @@ impl Clock for JumpingClock {
 
     fn elapsed(&self) -> Duration {
         SystemClock.elapsed()
+    }
+
+    /// By the time that passes: a jump between two readings of the clock would make it last two hours.
+    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(delay)
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {

@@ -118,7 +118,8 @@ impl Replicated {
 
     fn fail_over(&self) -> Result {
         let (owner, other) = (self.cluster.owner(KEY), &*self.replica);
-        let (primary, replica) = if is_replica(owner) { (other, owner) } else { (owner, other) };
+        let (primary, replica) =
+            if role(owner).contains("role:slave") { (other, owner) } else { (owner, other) };
         let mut asked: Option<Instant> = None;
         let done = || {
             if is_replica(primary) && role(replica).contains("role:master") {
@@ -138,7 +139,7 @@ impl Replicated {
     }
 }
 
-/// Whether a node follows a primary.
+/// Whether a node follows a primary, and its link is up.
 fn is_replica(node: &Redis) -> bool {
     let role = role(node);
     role.contains("role:slave") && role.contains("master_link_status:up")

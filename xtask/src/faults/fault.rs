@@ -24,11 +24,13 @@ pub(super) enum Fault {
     PauseConnections,
     /// Replies pass, requests do not.
     PauseRequests,
+    /// The connection that is the first to send so many bytes is cut.
     CutRequests,
+    /// The same for what it receives: the server has the request, and its reply is lost.
     CutReplies,
 }
 
-/// Faults of the processes alone.
+/// Faults of the processes that every store must stand. Not `WrongClock`: see `Server::faults`.
 pub(super) const OF_PROCESSES: [Fault; 3] =
     [Fault::KillProcess, Fault::FreezeProcess, Fault::InterruptProcess];
 /// Faults of a server and of the connections to it.

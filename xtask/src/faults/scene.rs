@@ -12,7 +12,7 @@ use crate::run::Result;
 
 /// How long a fault lasts at most, in milliseconds; longer than the lease of the client (3 s).
 const MAX_MILLIS: u64 = 5_000;
-/// How long a wrong clock has the same error.
+/// How long a wrong clock has the same error: `PERIOD` in `xtask/faults-client/src/clock.rs`.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
 /// Connections are cut within so many bytes.
 const MAX_BYTES: u64 = 2_000;
