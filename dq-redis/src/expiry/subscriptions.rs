@@ -41,7 +41,7 @@ struct Subscription {
 }
 
 impl Subscriptions {
-    /// Starts to subscribe, without waiting for the connections.
+    /// Prepares a subscriber for each node. Nothing is connected before [`connect`](Self::connect).
     pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
         let channel = format!("__keyevent@{}__:expired", link.server().address.database);
         let subscriptions = Self { link, listener, channel, by_node: Mutex::default() };
@@ -49,7 +49,8 @@ impl Subscriptions {
         subscriptions
     }
 
-    /// Waits until each connection is established or has failed, up to [`CONNECT_TIMEOUT`].
+    /// Subscribes at each node that is not connected, and waits until that is done or has failed, up to
+    /// [`CONNECT_TIMEOUT`]. The subscribers go on after that.
     pub(super) async fn connect(&self) {
         let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
         waiting.retain(|subscription| !subscription.listener.is_connected());
@@ -81,15 +82,15 @@ impl Subscriptions {
         lock(&self.by_node).clear();
     }
 
-    /// Subscribes to new primaries and ends the subscriptions to former ones. Without a cluster, to
-    /// the server.
+    /// Adds subscribers for new primaries and drops those of former ones; the next `connect` subscribes.
+    /// Without a cluster, one for the server.
     async fn refresh(&self) {
         let server = self.link.server();
         if !server.is_cluster() {
             let only = (server.address.shown(), 0);
-            self.subscribe_to(&[only], |_| Some(Source::Any(Arc::clone(server))));
+            self.keep_subscribers(&[only], |_| Some(Source::Any(Arc::clone(server))));
         } else if let Some(primaries) = primaries(&self.link).await {
-            self.subscribe_to(&primaries, |(host, port)| {
+            self.keep_subscribers(&primaries, |(host, port)| {
                 let node = server.node(host, *port);
                 let failed = |error| tracing::warn!(%error, host, port, "Redis: a node of the cluster has an unusable address");
                 node.map(|client| Source::Node(Box::new(client))).map_err(failed).ok()
@@ -97,8 +98,8 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes to these nodes and ends the subscriptions to others.
-    fn subscribe_to(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
+    /// Keeps one subscriber for each of these nodes, and drops those of others.
+    fn keep_subscribers(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
         let mut by_node = lock(&self.by_node);
         by_node.retain(|node, _| nodes.contains(node));
         for node in nodes {

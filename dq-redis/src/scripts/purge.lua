@@ -16,6 +16,8 @@ end
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+-- `clear` uses these only after it has removed waiting jobs.
+redis.call('ZCARD', partition.dead)
 redis.call('HSTRLEN', partition.reason, '')
 local _, removed = clear(partition, tonumber(ARGV[3]))
 flush_ended(partition)

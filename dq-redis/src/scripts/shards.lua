@@ -42,7 +42,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-i
 end
 local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
 local jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead)
-local is_in_use = jobs > 0 or redis.call('HEXISTS', partition.meta, 'paused') == 1
+local is_in_use = jobs > 0 or redis.call('HGET', partition.meta, 'paused') ~= false
   or redis.call('ZCOUNT', partition.unpin, '(' .. now_text, '+inf') > 0
 local closed_by = marker and tonumber(string.sub(marker, #CLOSED_PREFIX + 1))
 

@@ -95,12 +95,14 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::Cancelled], "{kind}");
     }
     backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
-    redis.command(&["SET", &key("reason"), "something else"]);
     let name = queue("q");
-    let purge = backend.operate(Operation::Purge { queue: &name }).await;
-    assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
-    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
-    redis.command(&["DEL", &key("reason")]);
+    for kind in ["dead", "reason"] {
+        redis.command(&["SET", &key(kind), "something else"]);
+        let purge = backend.operate(Operation::Purge { queue: &name }).await;
+        assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
+        redis.command(&["DEL", &key(kind)]);
+        assert_eq!(stats(&*backend, "q").await.scheduled, 1, "{kind}");
+    }
     assert_eq!(backend.operate(Operation::Purge { queue: &name }).await.unwrap().affected, 1);
 }
 

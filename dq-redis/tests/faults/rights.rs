@@ -1,12 +1,15 @@
-//! The rights that the documentation of the crate lists are sufficient and necessary.
+//! The rights that the documentation of the crate lists are sufficient and necessary, for the calls that
+//! are made here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Dq, DurationExt, ErrorKind};
+use dq_core::config::Environment;
+use dq_core::{Announcement, Backend, Dq, DurationExt, ErrorKind, Timestamp};
+use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster};
 
-use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open};
+use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open, queue};
 use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
 /// The schemes of the backends, in the order of the documentation in lib.rs.
@@ -43,7 +46,8 @@ fn prepare(scheme: &str) -> (Redis, String) {
     (redis, url)
 }
 
-/// Backends with all the options of this scheme that change which rights are needed.
+/// A backend for each `java_visibility` that needs other rights. `configure` and `shards`, which need
+/// further ones, are not set.
 struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
@@ -59,7 +63,8 @@ impl Backends {
         Self(backends)
     }
 
-    /// Makes every call of this scheme's backend.
+    /// Makes the calls of `whole_flow`, and those that only this scheme has. Not made: `forecast`, `announce`,
+    /// `runners`, the removal of dead jobs, and verdicts other than done and dead.
     async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) -> Result<(), String> {
         whole_flow(&self.0[0], max_wait).await?;
         match scheme {
@@ -90,6 +95,23 @@ async fn the_documented_rights_are_sufficient() {
             assert!(user.command(words).error().starts_with("NOPERM"), "{scheme}: {words:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_sufficient_for_shards_schedules_and_announcements() {
+    let (redis, url) = prepare("redis");
+    let user = &documented("redis")[2];
+    set_user(&redis, &["ACL", "SETUSER", user, "~{dq#*}:*"].map(str::to_owned));
+    let mut config = RedisConfig::new(url);
+    config.shards.insert(queue("q"), 4);
+    let backend = RedisBackend::connect(&config, &Environment::default()).await.unwrap();
+    backend.schedule((0..8).map(|_| job("q")).collect()).await.unwrap();
+    assert_eq!(claim(&backend, &["q"], 9).await.unwrap().jobs.len(), 8);
+    let times = [Timestamp::EPOCH, Timestamp::from_millis(1)];
+    backend.forecast(&queue("q"), &times).await.unwrap();
+    let announcement = Announcement::new("web", "{}", Duration::from_secs(60));
+    backend.announce(announcement).await.unwrap();
+    assert_eq!(backend.runners().await.unwrap().len(), 1);
 }
 
 /// Revokes each command in turn: some call must fail, and connecting must name the command.

@@ -15,6 +15,8 @@ end
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+-- `clear` uses these only after it has removed waiting jobs.
+redis.call('ZCARD', partition.dead)
 redis.call('HSTRLEN', partition.reason, '')
 order_length(partition)
 local limit, removed = clear(partition, tonumber(ARGV[3]))
