@@ -59,8 +59,9 @@ impl Schedule {
         self.with(|job| job.due = Due::After(delay))
     }
 
-    /// Sets the due time to a [`Timestamp`] or a `SystemTime`. A time in the past means now, except
-    /// one in the year 1970, which is refused: it is probably in seconds instead of milliseconds.
+    /// Sets the due time to a [`Timestamp`] or a `SystemTime`, to which values of chrono, time and jiff
+    /// convert. A job whose time is in the past starts at once, and is late by that much. A time in the year
+    /// 1970 is refused: it is probably in seconds instead of milliseconds.
     pub fn at(self, due: impl IntoTimestamp) -> Self {
         self.with(|job| job.due = Due::At(due.into_timestamp()))
     }

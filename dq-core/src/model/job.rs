@@ -13,9 +13,10 @@ use super::codec;
 use super::{DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The id of a job: a UUID that the producer generates, of version 7, ordered by time of generation. Ids
-/// that are made from what a job stands for, such as an occurrence of a schedule, a message or an
-/// idempotency key, are of version 5, and in no order.
+/// The id of a job: 16 bytes, written as a UUID. Ids that are generated are of version 7, ordered by time of
+/// generation; those that are made from what a job stands for, such as an occurrence of a schedule, a
+/// message or an idempotency key, of version 5, in no order; a late job that is moved gets one of version 8,
+/// and a job of a Java client has bytes of its own.
 ///
 /// Scheduling a job whose id is already in the store changes nothing, so a call whose result was
 /// lost can be repeated.
@@ -360,7 +361,7 @@ pub enum Ending {
     Done,
     /// A handler found that there was nothing to do.
     Skipped,
-    /// It was cancelled before it started.
+    /// It was cancelled while it waited, for its first run or for another one.
     Cancelled,
     /// A new job with its key replaced it.
     Replaced,

@@ -23,4 +23,4 @@ mod ticker;
 
 pub use client::{Recurring, RecurringView};
 pub(crate) use declare::Declarations;
-pub(crate) use ticker::{handler, is_supported, occurrence_key, policy, queue};
+pub(crate) use ticker::{handler, is_supported, job_of_schedule, occurrence_key, policy, queue};

@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, HandlerResult, JobContext, JobError, Outcome};
 use crate::model::schedule::{occurrence_id, successor_id};
 use crate::model::{
-    Backoff, CatchUp, Due, DurationExt, Headers, JobId, JobKey, JobRef, JobState, NewJob, Overlap,
-    QueueName, ScheduleSpec, Timestamp,
+    Backoff, CatchUp, Due, DurationExt, Headers, Job, JobId, JobKey, JobRef, JobState, NewJob,
+    Overlap, QueueName, ScheduleSpec, Timestamp,
 };
 
 /// The queue of the tickers.
@@ -325,6 +325,20 @@ impl Ticker {
 /// The key of the jobs of a schedule that may not overlap.
 pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
     JobKey::new(format!("dq.schedule/{name}"))
+}
+
+/// A job of the schedule whose ticker this is, as it will be stored; `None` if the schedule is being
+/// removed.
+///
+/// # Errors
+/// As [`Ticker::decode`].
+pub(crate) fn job_of_schedule(ticker: &Job) -> Result<Option<NewJob>> {
+    if ticker.payload == REMOVED {
+        return Ok(None);
+    }
+    let name = ticker.key.as_ref().map_or("", JobKey::as_str);
+    let decoded = Ticker::decode(name, &ticker.payload)?;
+    decoded.occurrence_job(name, ticker.due, Due::At(ticker.due)).map(Some)
 }
 
 /// The job of a ticker with this payload.

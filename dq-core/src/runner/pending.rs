@@ -1,5 +1,6 @@
 //! Checks whether the handlers of this build can read the jobs that wait, without running them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use crate::backend::{Backend, BrowseParams, Checked};
 use crate::client::Dq;
 use crate::error::Result;
 use crate::handler::{Handler, Registry, panics};
-use crate::model::{Headers, Job, JobId, JobState, QueueName};
+use crate::model::{Headers, Job, JobId, JobState, JobView, QueueName};
+use crate::recurring;
 
 /// The states of jobs that are still to run.
 const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
@@ -86,7 +88,8 @@ impl Dq {
     /// all stores, without running them: before a deployment, or as a readiness check.
     ///
     /// It decodes each payload, with the upgrades of its version, and reads all jobs of the store for
-    /// that. Dead jobs are not read. [`Runner::check_pending`] does the same with the handlers of a
+    /// that. A schedule counts as one job of its queue, with the payload that its jobs get. Dead jobs are not
+    /// read. [`Runner::check_pending`] does the same with the handlers of a
     /// runner.
     ///
     /// # Errors
@@ -122,16 +125,26 @@ async fn check<'a>(
     let mut queues: BTreeMap<QueueName, BTreeMap<String, PendingVersion>> = BTreeMap::new();
     for store in stores {
         for stats in store.stats(&[]).await? {
-            if stats.live() == 0 || stats.queue.is_reserved() {
+            if stats.live() == 0 {
                 continue;
             }
-            let handler = handler_of(&stats.queue);
-            let versions = queues.entry(stats.queue.clone()).or_default();
             for state in STATES {
                 let mut params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
                 loop {
                     let page = store.browse(params).await?;
-                    page.jobs.iter().for_each(|view| count(versions, handler, &view.job));
+                    for JobView { job, .. } in &page.jobs {
+                        match job_to_read(job) {
+                            Ok(None) => {}
+                            Ok(Some(job)) => {
+                                let versions = queues.entry(job.queue.clone()).or_default();
+                                count(versions, &job, |job| read(handler_of(&job.queue), job));
+                            }
+                            Err(error) => {
+                                let versions = queues.entry(job.queue.clone()).or_default();
+                                count(versions, job, |_| Err(error.to_string()));
+                            }
+                        }
+                    }
                     if page.next.is_none() {
                         break;
                     }
@@ -142,25 +155,52 @@ async fn check<'a>(
     }
     let queues = queues.into_iter().filter(|(_, versions)| !versions.is_empty());
     let queues = queues.map(|(queue, versions)| PendingQueue {
-        has_handler: handler_of(&queue).is_some(),
+        has_handler: handler_of(&queue).is_some() || queue.is_reserved(),
         versions: versions.into_values().collect(),
         queue,
     });
     Ok(PendingReport { queues: queues.collect() })
 }
 
-/// Reads a job and counts it.
-fn count(versions: &mut BTreeMap<String, PendingVersion>, handler: Option<&Handler>, job: &Job) {
+/// The job whose payload a handler of the application reads: that of a schedule in place of its ticker.
+/// `None` if there is none.
+fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
+    if !job.queue.is_reserved() {
+        return Ok(Some(Cow::Borrowed(job)));
+    }
+    if job.queue != recurring::queue() {
+        return Ok(None);
+    }
+    let next = recurring::job_of_schedule(job)?.map(|next| {
+        let mut of_schedule = Job::new(next.id, next.queue, job.due, job.created, next.payload);
+        of_schedule.headers = next.headers;
+        Cow::Owned(of_schedule)
+    });
+    Ok(next)
+}
+
+/// Counts a job, and whether it can be read.
+fn count(
+    versions: &mut BTreeMap<String, PendingVersion>,
+    job: &Job,
+    read: impl FnOnce(&Job) -> Result<(), String>,
+) {
     let name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
     let version = versions.entry(name.to_owned()).or_default();
     name.clone_into(&mut version.version);
     version.jobs += 1;
+    if let Err(why) = read(job) {
+        version.unreadable += 1;
+        version.example.get_or_insert((job.id, why));
+    }
+}
+
+/// Reads a job; without a handler, it is only counted.
+fn read(handler: Option<&Handler>, job: &Job) -> Result<(), String> {
     // The application's code decodes, and may panic.
-    let why = match handler.map(|handler| panics::catch(|| handler.read(job))) {
-        None | Some(Ok(Ok(()))) => return,
-        Some(Ok(Err(error))) => error.to_string(),
-        Some(Err(panic)) => format!("panicked: {panic}"),
-    };
-    version.unreadable += 1;
-    version.example.get_or_insert((job.id, why));
+    match handler.map(|handler| panics::catch(|| handler.read(job))) {
+        None | Some(Ok(Ok(()))) => Ok(()),
+        Some(Ok(Err(error))) => Err(error.to_string()),
+        Some(Err(panic)) => Err(format!("panicked: {panic}")),
+    }
 }

@@ -59,8 +59,12 @@ pub(crate) struct Program {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let clock = Arc::new(VirtualClock::default());
-        clock.set(START);
+        Self::at(START)
+    }
+
+    /// A world in which it is this time.
+    pub(crate) fn at(start: Timestamp) -> Self {
+        let clock = Arc::new(VirtualClock::new(start));
         let store = Arc::new(MemoryBackend::new(clock.clone()));
         Self { clock, store, runs: Runs::default() }
     }
@@ -121,7 +125,11 @@ impl Program {
 
     /// As [`run_until`](Self::run_until), until a call fails.
     pub(crate) async fn try_run_until(&self, end: Duration) -> Result<()> {
-        let end = START + end;
+        self.run_to(START + end).await
+    }
+
+    /// Runs everything until this time, each job at its due time.
+    pub(crate) async fn run_to(&self, end: Timestamp) -> Result<()> {
         loop {
             let report = self.runner.run_due().await?;
             match report.next_due.filter(|due| *due <= end) {

@@ -1,6 +1,7 @@
 //! Recurring schedules on the virtual clock: what runs and when, after outages, changes and crashes.
 #![cfg(feature = "suite")]
 
+mod clock_changes;
 mod crashes;
 mod declared;
 mod fixture;
