@@ -112,6 +112,12 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
     ] {
         wait_until(metric, || server.metrics().contains(metric));
     }
+    let mut promtool = dq_servers::promtool();
+    let promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut promtool = promtool.stderr(Stdio::piped()).spawn().unwrap();
+    promtool.stdin.take().unwrap().write_all(server.metrics().as_bytes()).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
     let status = server.signal("TERM");
     assert_eq!(status.code(), Some(0), "the server ends in order");
 }

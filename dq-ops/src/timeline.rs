@@ -21,6 +21,9 @@ pub struct Timeline {
     pub at: Timestamp,
     /// The job.
     pub job: JobSummary,
+    /// The step of an escalation that the job is at, from 0; 0 without one.
+    #[serde(default)]
+    pub step: u32,
     /// What the store knows of its past, in order. The store keeps the last claim and the last
     /// error, not every one; when leases were lost and runs failed it does not keep, so these may be out of
     /// place for a job that was moved since.
@@ -163,7 +166,7 @@ impl Session {
         let job = self.summary(&view);
         let events = events(&view, &job, at);
         let now = wait_reason(&job, &presence, at);
-        Ok(Timeline { at, job, events, now, presence })
+        Ok(Timeline { at, job, step: view.job.step(), events, now, presence })
     }
 
     async fn presence(&self, queue: &QueueName) -> Result<Presence> {

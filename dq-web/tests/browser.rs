@@ -18,7 +18,7 @@ const QUEUE: &str = "a/../b?c#d";
 const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
 
 /// The pages, with the path and the name of its file.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 14] = [
     ("overview", ""),
     ("queue", "queue?name=WEBHOOK_RETRY"),
     ("jobs", "jobs?queue=ORDER_TIMEOUT"),
@@ -30,6 +30,7 @@ const PAGES: [(&str, &str); 13] = [
     ("schedule", "schedule?name=nightly-report"),
     ("forecast", "forecast"),
     ("runners", "runners"),
+    ("check", "check"),
     ("audit", "audit"),
     ("history", "jobs?queue=ORDER_TIMEOUT&state=ended"),
 ];

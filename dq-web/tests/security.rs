@@ -11,7 +11,7 @@ use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 const SECRET: &str = "S3CRET-4111";
 
 /// Addresses that only read.
-const READS: [&str; 26] = [
+const READS: [&str; 30] = [
     "/",
     "/queue?name=MAIL",
     "/jobs?queue=MAIL",
@@ -38,6 +38,10 @@ const READS: [&str; 26] = [
     "/v1/runners",
     "/v1/check",
     "/v1/audit",
+    "/schedules",
+    "/forecast",
+    "/v1/schedules",
+    "/v1/forecast",
 ];
 
 /// Requests that change something if they are allowed.
@@ -309,6 +313,7 @@ async fn markup_stays_text_on_every_page() {
             reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         assert!(!is_page || !reply.body.contains("<img"), "{page}: {}", reply.body);
         assert!(!is_page || !reply.body.contains("\"'>"), "{page}: {}", reply.body);
+        assert!(!is_page || !reply.body.contains("<b>header"), "{page}: {}", reply.body);
         // On these nothing of it is shown, or in the encoding of addresses only.
         let silent = ["/v1/", "/?lang=", "/%3Cimg", "/audit"];
         let is_silent = silent.iter().any(|it| page.starts_with(it)) || page.contains("&do=%3C");

@@ -19,7 +19,7 @@ fn describe(timeline: &Timeline) -> String {
     let (job, now) = (&timeline.job, timeline.at);
     let name = job.key.clone().unwrap_or_else(|| job.id.to_string());
     let queue = text::clean(job.queue.as_str());
-    let mut text = format!("{queue}/{}   {}\n", text::clean(&name), headline(job, now));
+    let mut text = format!("{queue}/{}   {}\n", text::clean(&name), headline(timeline));
     let mut lines: Vec<(String, String)> = timeline
         .events
         .iter()
@@ -40,7 +40,8 @@ fn describe(timeline: &Timeline) -> String {
 }
 
 /// The state of a job in one line.
-fn headline(job: &JobSummary, now: Timestamp) -> String {
+fn headline(timeline: &Timeline) -> String {
+    let (job, now) = (&timeline.job, timeline.at);
     let mut parts = vec![job.state.to_string()];
     if let Some(ended) = &job.ended {
         let ago = text::since(now, ended.at);
@@ -48,6 +49,9 @@ fn headline(job: &JobSummary, now: Timestamp) -> String {
     }
     if let Some(dead) = &job.dead {
         return format!("dead for {}", text::since(now, dead.at));
+    }
+    if timeline.step > 0 {
+        parts.push(format!("step {} of its escalation", timeline.step));
     }
     if job.attempts > 0 {
         // The first attempt is no retry.

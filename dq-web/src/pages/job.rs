@@ -153,7 +153,7 @@ fn events(c: &Chrome, timeline: &Timeline) -> Vec<Event> {
                     ("dead", t.ev_dead, String::new(), Some(reason.clone()))
                 }
                 EventKind::Ended { ending, reason } => {
-                    ("ended", t.ev_ended, ending.clone(), reason.clone())
+                    ("ended", t.ev_ended, t.ending(ending).to_owned(), reason.clone())
                 }
                 // An event of a later version.
                 _ => ("scheduled", "–", String::new(), None),

@@ -9,6 +9,7 @@ use dq_ops::{JobFilter, JobPage, JobQuery, JobSummary};
 
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, number};
+use super::text::Texts;
 use crate::problem::Problem;
 
 #[derive(Template)]
@@ -246,7 +247,7 @@ fn row(c: &Chrome, queue: &QueueName, job: &JobSummary, now: Timestamp) -> JobRo
         JobState::Running => job.claimed_at,
         _ => None,
     };
-    let (detail, is_error) = detail(job);
+    let (detail, is_error) = detail(job, c.t);
     JobRow {
         // The last part of an id differs most.
         short_id: format!("…{}", &id[id.len() - 12..]),
@@ -266,13 +267,14 @@ fn row(c: &Chrome, queue: &QueueName, job: &JobSummary, now: Timestamp) -> JobRo
 }
 
 /// What matters most about a job in a list, and whether it is an error.
-fn detail(job: &JobSummary) -> (Option<String>, bool) {
+fn detail(job: &JobSummary, t: &Texts) -> (Option<String>, bool) {
     if let Some(dead) = &job.dead {
         return (Some(dead.message.clone()), true);
     }
     if let Some(ended) = &job.ended {
         let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        return (Some(format!("{}{reason}", ended.ending.as_str())), false);
+        let ending = t.ending(ended.ending.as_str());
+        return (Some(format!("{ending}{reason}")), false);
     }
     if let Some(worker) = &job.worker {
         return (Some(worker.clone()), false);

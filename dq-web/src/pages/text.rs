@@ -102,6 +102,11 @@ texts! {
     ev_dead: "Dead", "进入死信";
     ev_due: "Due", "到期";
     ev_ended: "Ended", "结束";
+    end_done: "done", "完成";
+    end_skipped: "skipped", "跳过";
+    end_cancelled: "cancelled", "已取消";
+    end_replaced: "replaced", "已被替换";
+    end_removed: "removed", "已移除";
     ev_failed: "Failed", "失败";
     ev_lost: "Lost: the runner crashed or lost the store", "丢失：执行器崩溃或与存储断开";
     ev_scheduled: "Scheduled", "已安排";
@@ -261,6 +266,19 @@ texts! {
 }
 
 impl Texts {
+    /// How a job has ended, by the name of the ending.
+    pub(super) fn ending<'a>(&self, name: &'a str) -> &'a str {
+        match name {
+            "done" => self.end_done,
+            "skipped" => self.end_skipped,
+            "cancelled" => self.end_cancelled,
+            "replaced" => self.end_replaced,
+            "removed" => self.end_removed,
+            // Of a later version.
+            other => other,
+        }
+    }
+
     /// Why jobs are late.
     pub(super) const fn lateness_cause(&self, cause: Option<LatenessCause>) -> &'static str {
         match cause {
