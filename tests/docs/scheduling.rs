@@ -23,15 +23,16 @@ dq::queue!(update_index: u64 = "UPDATE_INDEX");
 
 async fn plan(dq: &Dq, meeting: Meeting) -> dq::Result<Timestamp> {
     let ten_minutes_before = meeting.start - 10.minutes();
-    let reminder = dq.schedule::<remind>(meeting.clone()).at(ten_minutes_before).await?;
+    let key = format!("meeting-{}", meeting.id);
+    let reminder = dq.schedule::<remind>(meeting.clone()).at(ten_minutes_before).key(key).await?;
     let _ = dq.schedule::<follow_up>(meeting).after(2.days()).await?;
     Ok(reminder.due())
 }
 
 async fn plan_all(dq: &Dq, meetings: Vec<Meeting>) -> dq::Result<usize> {
     let jobs = meetings.into_iter().map(|meeting| {
-        let due = meeting.start - 10.minutes();
-        dq.schedule::<remind>(meeting).at(due)
+        let (due, key) = (meeting.start - 10.minutes(), format!("meeting-{}", meeting.id));
+        dq.schedule::<remind>(meeting).at(due).key(key)
     });
     Ok(dq.schedule_many(jobs).await?.len())
 }
