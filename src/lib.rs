@@ -264,8 +264,8 @@
 //! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
 //! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
 //!
-//! `sqlite` builds SQLite from source; `sqlite-system` links the one that is installed. The
-//! module [`backend`] has what a crate with another store needs.
+//! `sqlite` builds SQLite from source; `sqlite-system`, in place of the default features, links
+//! the one that is installed. The module [`backend`] has what a crate with another store needs.
 
 pub mod prelude;
 

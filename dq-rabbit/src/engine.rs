@@ -187,7 +187,8 @@ impl Engine {
             let messages = unread
                 .iter()
                 .filter_map(|job| engine.prefetch_or_publish(job, payloads.of(job)?, now));
-            engine.publisher.publish("publish", messages.collect(), now).await
+            drop(engine.publisher.start_publishing(messages.collect(), now));
+            Ok(())
         });
     }
 }

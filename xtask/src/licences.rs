@@ -39,7 +39,8 @@ fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     let mut lines = deny.lines().map(str::trim);
     lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;
     let list = lines.take_while(|line| *line != "]");
-    Ok(list.filter_map(|line| line.split('"').nth(1)).collect())
+    let entries = list.filter(|line| !line.starts_with('#'));
+    Ok(entries.filter_map(|line| line.split('"').nth(1)).collect())
 }
 
 /// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND
@@ -78,6 +79,7 @@ fn parse_term(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     match words.next() {
         Some("(") => {
             let met = parse_or(words, allowed);
+            // Not `&&`: the parenthesis is consumed in any case.
             met & words.next_if_eq(&")").is_some()
         }
         Some(licence) if words.next_if_eq(&"WITH").is_some() => {
@@ -96,8 +98,7 @@ mod tests {
 
     #[test]
     fn the_allow_list_is_parsed() {
-        let deny =
-            "[licenses]\nallow = [\n    \"MIT\", # ours\n    \"Apache-2.0\",\n]\nx = [\"Y\"]\n";
+        let deny = "[licenses]\nallow = [\n    \"MIT\", # ours\n    # \"GPL-3.0\",\n    \"Apache-2.0\",\n]\nx = [\"Y\"]\n";
         assert_eq!(allowed(deny), Ok(BTreeSet::from(["MIT", "Apache-2.0"])));
         assert!(allowed("[licenses]\n").is_err());
     }

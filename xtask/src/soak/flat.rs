@@ -5,7 +5,7 @@
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// Growth that proves nothing: what one more job, connection or page takes.
+    /// Growth that proves nothing: such as 300 jobs, which are late on a busy machine, or a connection more.
     pub(super) slack: f64,
     pub(super) samples: Vec<f64>,
 }
