@@ -180,7 +180,7 @@ async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
     window.click("#rows .pager a:last-child").await;
     window.wait_for("job matches").await;
     window.click("form[action=act] button").await;
-    window.wait_for("All jobs that matched have changed.").await;
+    window.wait_for("Done. Jobs that could not change stay as they were").await;
 
     window.go(&page(&format!("queue?name={ENCODED}"))).await;
     window.click("details summary").await;
