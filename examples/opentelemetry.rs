@@ -6,10 +6,10 @@
 //!   -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 //! ```
 //!
-//! The job carries the trace in its header `traceparent`. Two short pieces connect it to OpenTelemetry:
-//! a propagator, which gives a new job the current span, and middleware, which continues the trace in
-//! a span around the handler. Here an exporter prints each span; a program of yours sends them to a
-//! collector instead, such as with `opentelemetry-otlp`.
+//! The job carries the trace in its header `traceparent`. Two short pieces connect it to
+//! OpenTelemetry: a propagator, which gives a new job the current span, and middleware, which
+//! continues the trace in a span around the handler. Here an exporter prints each span; a program
+//! of yours sends them to a collector instead, such as with `opentelemetry-otlp`.
 
 use std::time::Duration;
 

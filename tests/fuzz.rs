@@ -1,5 +1,5 @@
-//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests. Random
-//! and mutated input is refused with an error, or accepted; it never panics.
+//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests.
+//! Random and mutated input is refused with an error, or accepted; it never panics.
 
 use std::sync::Arc;
 
@@ -154,7 +154,8 @@ fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
     Some(request)
 }
 
-/// Sends requests to the router of the dashboard and the API. None may fail with a status of the server.
+/// Sends requests to the router of the dashboard and the API. None may fail with a status of the
+/// server.
 fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");

@@ -20,8 +20,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     Ok(backend_from_url(url)?.connect(&environment).await?)
 }
 
-/// Growth of the store for each job that has ended. `used` returns its size in bytes; `jobs` is a multiple
-/// of [`BATCH`].
+/// Growth of the store for each job that has ended. `used` returns its size in bytes; `jobs` is a
+/// multiple of [`BATCH`].
 pub(crate) async fn bytes_per_ended_job(
     name: &str,
     backend: &dyn Backend,

@@ -42,7 +42,8 @@ impl Stopwatch {
     }
 }
 
-/// Resident memory of a process in bytes, by its id or `self`. Zero where `/proc` is missing.
+/// Resident memory of a process in bytes, by its id or `self`, on a system with pages of 4 KiB.
+/// Zero where `/proc` is missing.
 pub(crate) fn resident(process: &str) -> u64 {
     const PAGE: u64 = 4_096;
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();

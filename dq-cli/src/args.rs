@@ -75,7 +75,8 @@ pub(crate) enum Command {
         #[arg(long, default_value = "24h", value_parser = duration)]
         window: Duration,
     },
-    /// Play the next hours on a virtual clock: how late jobs will start, and when a backlog is drained.
+    /// Play the next hours on a virtual clock: how late jobs will start, and when a backlog is
+    /// drained.
     Simulate(SimulateArgs),
     /// Show all queues, or one, again and again until Ctrl-C.
     Watch(WatchArgs),

@@ -18,7 +18,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(crate) struct Forwards<'a> {
     pub(crate) queues: Vec<&'a QueueName>,
-    /// `None` if there are no such queues.
+    /// `None` if there are no such queues: then this process starts no jobs of schedules either.
     pub(crate) runner: Option<ForwardRunner>,
 }
 

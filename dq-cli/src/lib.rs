@@ -12,7 +12,7 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | failed, or `dq check` has found an error, or `dq import` has left entries behind |
-//! | 2 | an argument or the configuration is wrong; nothing was changed |
+//! | 2 | an argument or the configuration is wrong, or `--yes` is missing. Nothing was changed, unless the store has refused a setting or a right in the middle of a change: the error names it, and you look before you repeat it |
 //! | 3 | there is no such queue or job |
 //! | 4 | the state of the job or the queue forbids it |
 //! | 5 | the store or the server cannot be reached |

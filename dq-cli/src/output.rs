@@ -1,7 +1,9 @@
 //! What a command prints: text for people, or one JSON value a line.
 
 use std::io::{BufWriter, Write};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -52,6 +54,21 @@ impl<'a> Output<'a> {
     pub(crate) fn note(&mut self, text: &str) {
         // The result does not depend on it.
         let _ = writeln!(self.notes, "{text}");
+    }
+
+    /// Shows that something is done which may take long, until it is done. Nothing is shown unless
+    /// standard error is a terminal.
+    pub(crate) fn during<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
+        const TICK: Duration = Duration::from_millis(100);
+        let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            spinner.set_style(style);
+        }
+        spinner.tick();
+        spinner.enable_steady_tick(TICK);
+        let done = work();
+        spinner.finish_and_clear();
+        done
     }
 
     /// Hands on what was printed.

@@ -36,8 +36,9 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
         if args.demo {
             let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
             let dq = Dq::connect("memory:").await?;
-            let demo = Demo::start(&dq).await?;
-            let served = server.run(&dq, "memory, gone at the end", output).await;
+            let ops = Ops::new(dq.clone());
+            let demo = Demo::start(&ops).await?;
+            let served = server.run(&ops, "memory, gone at the end", output).await;
             demo.stop().await;
             return close(served, &dq).await;
         }
@@ -46,7 +47,7 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
         let origin = store.origin.clone();
         let dq = store.open().await?;
         let place = format!("{}, {origin}", dq.backend().name());
-        let served = server.run(&dq, &place, output).await;
+        let served = server.run(&Ops::new(dq.clone()), &place, output).await;
         close(served, &dq).await
     })
 }
@@ -87,7 +88,7 @@ impl Server {
     }
 
     /// Serves a store until the process is asked to stop.
-    async fn run(self, dq: &Dq, place: &str, output: &mut Output<'_>) -> Result<()> {
+    async fn run(self, ops: &Ops, place: &str, output: &mut Output<'_>) -> Result<()> {
         let mut signal = Box::pin(shutdown_signal());
         // The first poll installs the handlers: from the announcement on, a signal ends the server
         // in order.
@@ -96,6 +97,7 @@ impl Server {
             () = &mut signal => return Ok(()),
             () = std::future::ready(()) => {}
         }
+        let dq = ops.dq();
         let ingress = Ingress::new(dq)?;
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
         announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
@@ -104,10 +106,10 @@ impl Server {
         let server = async {
             // Whatever ends first ends the others.
             let _stop_others = stop.clone().drop_guard();
-            let ops = Ops::new(dq.clone());
             let stopped = stop.clone().cancelled_owned();
             let served =
-                dq_web::serve_with_metrics(self.listener, ops, self.auth, metrics, stopped).await;
+                dq_web::serve_with_metrics(self.listener, ops.clone(), self.auth, metrics, stopped)
+                    .await;
             served.map_err(|error| {
                 Failure::new("serve", format!("the server has failed: {error}"), "")
             })

@@ -110,12 +110,12 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
         "dq_jobs_total{queue=\"BILLING\",outcome=\"done\"}",
         "dq_lateness_seconds_bucket{queue=\"BILLING\",le=\"0.001\"}",
     ] {
-        wait_until(metric, || server.metrics().contains(metric));
+        wait_until(metric, || server.get("metrics").contains(metric));
     }
     let mut promtool = dq_servers::promtool();
     let promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut promtool = promtool.stderr(Stdio::piped()).spawn().unwrap();
-    promtool.stdin.take().unwrap().write_all(server.metrics().as_bytes()).unwrap();
+    promtool.stdin.take().unwrap().write_all(server.get("metrics").as_bytes()).unwrap();
     let checked = promtool.wait_with_output().unwrap();
     assert!(checked.status.success(), "{checked:?}");
     let status = server.signal("TERM");
@@ -213,6 +213,10 @@ fn a_demo_fills_every_page_and_leaves_nothing_behind() {
     assert_eq!(schedules.len(), 5, "{schedules:?}");
     assert!(schedules.iter().any(|schedule| schedule["paused"] == true));
     assert!(lines(&["forecast"]).len() >= 4);
+    let audit: Vec<Value> = serde_json::from_str(&server.get("v1/audit")).unwrap();
+    let results: Vec<_> = audit.iter().map(|entry| &entry["outcome"]["result"]).collect();
+    assert!(results.iter().filter(|result| **result == "ok").count() >= 4, "{audit:?}");
+    assert_eq!(results.iter().filter(|result| **result == "failed").count(), 2, "{audit:?}");
     // Jobs run as soon as the runners have claimed them: seconds on a slow machine.
     wait_until("dead jobs with several errors", || {
         let dead = lines(&["jobs", "ls", "ORDER_TIMEOUT", "--state", "dead"]);

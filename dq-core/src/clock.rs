@@ -12,7 +12,8 @@ use crate::model::Timestamp;
 use crate::sync::lock;
 
 /// A source of time. Due times, leases and the timers of the runner come from one; the timeouts of
-/// connections and of the HTTP server do not, since what they wait for does not follow a virtual clock.
+/// connections and of the HTTP server do not, since what they wait for does not follow a virtual
+/// clock.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The current time of day.
     fn now(&self) -> Timestamp;

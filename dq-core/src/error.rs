@@ -36,8 +36,8 @@ pub enum ErrorKind {
     Full,
     /// The store, or its file, is not writable.
     ReadOnly,
-    /// The store holds data of another program or of an unknown version, or its server or this process is
-    /// too old for the other.
+    /// The store holds data of another program or of an unknown version, or its server or this
+    /// process is too old for the other.
     Incompatible,
     /// The call may or may not have taken effect. Repeating it with the same job ids is safe.
     OutcomeUnknown,

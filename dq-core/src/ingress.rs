@@ -35,8 +35,8 @@ pub trait IngressSource: Send + Sync {
     /// stored.
     ///
     /// # Errors
-    /// Why the connection or the store failed. The source is run again after a delay, and messages that
-    /// are not acknowledged come again.
+    /// Why the connection or the store failed. The source is run again after a delay, and messages
+    /// that are not acknowledged come again.
     async fn run(&self, stop: &CancellationToken) -> Result<(), BoxError>;
 }
 
@@ -88,8 +88,8 @@ impl Ingress {
         Self::of(dq, None)
     }
 
-    /// The sources whose jobs go to these queues. Others are not opened, since the program may not link
-    /// their types.
+    /// The sources whose jobs go to these queues. Others are not opened, since the program may not
+    /// link their types.
     pub(crate) fn of(dq: &Dq, queues: Option<&[QueueName]>) -> Result<Self> {
         let is_used = |settings: &TypedSettings| match (queues, settings.text("queue")) {
             (Some(queues), Some(queue)) => queues.iter().any(|served| served.as_str() == queue),
@@ -120,8 +120,8 @@ impl Ingress {
         self.sources.is_empty()
     }
 
-    /// Takes messages until `shutdown` completes. A source that has failed is run again, after up to 10 s:
-    /// when its server or the store cannot be reached, and also after a panic.
+    /// Takes messages until `shutdown` completes. A source that has failed is run again, after up
+    /// to 10 s: when its server or the store cannot be reached, and also after a panic.
     ///
     /// **Cancellation safety:** if the future is dropped, messages that are not acknowledged come again.
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) {

@@ -39,7 +39,8 @@ pub struct AmqpSettings {
 }
 
 impl AmqpSettings {
-    /// The settings for a broker, the default exchange and a routing key, which is the name of a queue.
+    /// The settings for a broker, the default exchange and a routing key, which is the name of a
+    /// queue.
     #[must_use]
     pub fn new(url: impl Into<String>, routing_key: impl Into<String>) -> Self {
         Self {

@@ -21,7 +21,7 @@ pub enum Role {
     /// Changes jobs, queues and schedules: schedule, cancel, move, replay, remove, pause, resume;
     /// plays simulations.
     Operator,
-    /// Purges queues and reads the audit.
+    /// Purges queues, imports from other stores, and reads the audit.
     Admin,
 }
 

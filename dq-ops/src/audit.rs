@@ -30,8 +30,8 @@ pub struct AuditEntry {
     pub action: String,
     /// The queue; empty for an action on a schedule that is not there, or whose queue is no name.
     pub queue: String,
-    /// The job, the filter or the schedule, cut at 512 characters and with control characters replaced; `None` for
-    /// actions on the whole queue, and for a new job without a key.
+    /// The job, the filter or the schedule, cut at 512 characters and with control characters
+    /// replaced; `None` for actions on the whole queue, and for a new job without a key.
     pub target: Option<String>,
     /// The result.
     pub outcome: AuditOutcome,

@@ -77,8 +77,8 @@ impl Session {
     /// filter; the count of more is not complete.
     ///
     /// # Errors
-    /// `Forbidden` below operator, `InvalidInput` if the filter is invalid, `Unsupported` if the store cannot list jobs, `Unavailable` if it
-    /// cannot be reached.
+    /// `Forbidden` below operator, `InvalidInput` if the filter is invalid, `Unsupported` if the
+    /// store cannot list jobs, `Unavailable` if it cannot be reached.
     pub async fn count(
         &self,
         queue: &QueueName,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ops::Session;
 
-/// How late a schedule is looked at if no runner is there; a runner looks within a second.
+/// A schedule that is this much overdue has no runner: a runner looks at it within a second.
 const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 
 /// A problem of the store, and how to fix it.
@@ -43,34 +43,29 @@ impl From<Finding> for FindingView {
 }
 
 impl Session {
-    /// The problems of the main store, the queues that miss their lateness objective, and the schedules
-    /// that cannot be read or that no runner serves.
+    /// The problems of the main store, the queues that miss their lateness objective, and the
+    /// schedules that cannot be read or that no runner serves.
     pub async fn check(&self) -> Vec<FindingView> {
         let dq = self.ops.dq();
         let mut findings: Vec<_> = dq.check().await.into_iter().map(FindingView::from).collect();
-        // A store that cannot be reached is a finding already.
-        let has_failed = findings.iter().any(|finding| finding.severity == "error");
-        let failed = |code: &str, what: &str, error: &Error| {
-            (!has_failed).then(|| FindingView {
-                severity: "error".to_owned(),
-                code: code.to_owned(),
-                cause: format!("the {what} could not be checked: {error}"),
-                remedy: error
-                    .remedy_text()
-                    .unwrap_or("repeat the check when the store can be reached")
-                    .to_owned(),
-            })
+        // Also if the main store has such a finding: these read drained stores, too.
+        let failed = |code: &str, what: &str, error: &Error| FindingView {
+            severity: "error".to_owned(),
+            code: code.to_owned(),
+            cause: format!("the {what} could not be checked: {error}"),
+            remedy: error
+                .remedy_text()
+                .unwrap_or("repeat the check when the store can be reached")
+                .to_owned(),
         };
         match dq.lateness().await {
             Ok(statuses) => findings.extend(statuses.iter().filter_map(missed_objective)),
-            Err(error) => {
-                findings.extend(failed("lateness.unknown", "lateness objectives", &error));
-            }
+            Err(error) => findings.push(failed("lateness.unknown", "lateness objectives", &error)),
         }
         match dq.unreadable_schedules().await {
             Ok(schedules) => findings.extend(schedules.values().map(unreadable_schedule)),
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            Err(error) => findings.extend(failed("schedules.unknown", "schedules", &error)),
+            Err(error) => findings.push(failed("schedules.unknown", "schedules", &error)),
         }
         findings.extend(self.missed_schedules().await);
         findings

@@ -276,8 +276,8 @@ impl Session {
     ///
     /// # Errors
     /// `Forbidden` for a viewer who searches payloads; `InvalidInput` if the cursor is not one of
-    /// this listing, or a text is empty or too long; `Unsupported` if the store cannot list jobs or has no history; `Unavailable` if
-    /// it cannot be reached.
+    /// this listing, or a text is empty or too long; `Unsupported` if the store cannot list jobs or
+    /// has no history; `Unavailable` if it cannot be reached.
     pub async fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
         let handle = self.ops.dq().queue(queue)?;
         let after = query.after.as_deref().filter(|after| !after.is_empty());

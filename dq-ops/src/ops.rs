@@ -66,9 +66,9 @@ pub struct OpsBuilder {
 
 impl OpsBuilder {
     /// Sets a function that removes what nobody may see from payloads, headers and errors, before
-    /// they are shown, grouped or searched. With such a function, payloads of the framework's own jobs
-    /// are not shown at all, since they contain those of other queues. Filters by error text of a bulk, and of its count,
-    /// compare what is stored.
+    /// they are shown, grouped or searched. With such a function, payloads of the framework's own
+    /// jobs are not shown at all, since they contain those of other queues. Filters by error text
+    /// of a bulk, and of its count, compare what is stored.
     ///
     /// ```
     /// # use dq_core::Dq;

@@ -42,8 +42,9 @@ pub struct RecurringSummary {
     pub orphaned: bool,
     /// Whether it has stopped, because no process has declared it for a day.
     pub stopped: bool,
-    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence waits
-    /// for the job of an earlier one; if it has stopped, when it looks for a declaration again.
+    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence
+    /// waits for the job of an earlier one; if it has stopped, when it looks for a declaration
+    /// again.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub next_due: Timestamp,
@@ -53,7 +54,8 @@ pub struct RecurringSummary {
     pub overlap: String,
     /// How late an occurrence may be scheduled, in milliseconds; `None` if at any time.
     pub deadline_ms: Option<u64>,
-    /// All occurrences are later by the same part of this time, which depends on the name; in milliseconds.
+    /// All occurrences are later by the same part of this time, which depends on the name; in
+    /// milliseconds.
     pub jitter_ms: Option<u64>,
     /// How many declarations have differed from the one before; `None` if it was made by a call.
     pub generation: Option<u64>,
@@ -117,7 +119,8 @@ pub struct RecurringDefinition {
     pub overlap: Option<String>,
     /// How late an occurrence may be scheduled, such as `1h`; at any time by default.
     pub deadline: Option<String>,
-    /// All occurrences are later by the same part of this time, which depends on the name; such as `10s`.
+    /// All occurrences are later by the same part of this time, which depends on the name; such as
+    /// `10s`.
     pub jitter: Option<String>,
 }
 
@@ -322,9 +325,9 @@ impl Session {
         audit.end(result.await, |job| u64::from(job.is_stored()))
     }
 
-    /// Schedules the occurrences after `after`, up to and including `until`, at most 1,000, all due now and
-    /// whatever the overlap says; returns how many jobs were stored. Those that are not due yet are left
-    /// to the schedule.
+    /// Schedules the occurrences after `after`, up to and including `until`, at most 1,000, all due
+    /// now and whatever the overlap says; returns how many jobs were stored. Those that are not due
+    /// yet are left to the schedule.
     ///
     /// # Errors
     /// `InvalidInput` if there are more occurrences, or `until` is not after `after`; otherwise as
@@ -356,7 +359,8 @@ impl Session {
         let result = async {
             self.require(Role::Operator)?;
             match found {
-                // A damaged one can be removed. What a later version has written is left to that version.
+                // A damaged one can be removed. What a later version has written is left to that
+                // version.
                 Err(error) if error.store_kind() != Some(ErrorKind::Codec) => return Err(error),
                 _ => {}
             }

@@ -84,8 +84,8 @@ impl Redaction {
     /// A content as it is shown.
     pub(crate) fn redacted(&self, mut content: JobContent) -> JobContent {
         if let Some(redact) = &self.0 {
-            // A job of the framework contains payloads of other queues, such as that of a schedule. Asked
-            // before the function, which could change the queue.
+            // A job of the framework contains payloads of other queues, such as that of a schedule.
+            // Asked before the function, which could change the queue.
             let is_reserved = content.queue.is_reserved();
             redact(&mut content);
             if is_reserved {

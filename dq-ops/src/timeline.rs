@@ -25,8 +25,8 @@ pub struct Timeline {
     #[serde(default)]
     pub step: u32,
     /// What the store knows of its past, in order. The store keeps the last claim and the last
-    /// error, not every one; when leases were lost and runs failed it does not keep, so these may be out of
-    /// place for a job that was moved since.
+    /// error, not every one; when leases were lost and runs failed it does not keep, so these may
+    /// be out of place for a job that was moved since.
     pub events: Vec<TimelineEvent>,
     /// What it waits for; `None` if it has ended.
     pub now: Option<WaitReason>,
@@ -135,8 +135,8 @@ pub struct Presence {
     pub free_slots: Option<u64>,
     /// Number of jobs that they run at most at once.
     pub slots: Option<u64>,
-    /// Whether a runner could not announce all of its queues, or its announcement is of a newer version
-    /// and cannot be read, so that it may serve this one, too.
+    /// Whether a runner could not announce all of its queues, or its announcement is of a newer
+    /// version and cannot be read, so that it may serve this one, too.
     pub incomplete: bool,
 }
 
@@ -185,16 +185,25 @@ impl Session {
 
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
     let event = |at, kind| TimelineEvent { at, kind };
-    let claimed =
-        |at, late_ms| event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms });
-    let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
-    // A claim for an earlier due time: its run has moved the due time.
-    let earlier_claim = view.leased_since.filter(|at| *at < job.due);
+    // A claim before the due time was for an earlier one, and its run has moved the due time.
+    let is_earlier = view.leased_since.is_some_and(|at| at < job.due);
+    let claimed = view.leased_since.map(|at| {
+        let late = at.since(job.due).as_millis();
+        let late_ms = (!is_earlier).then(|| u64::try_from(late).unwrap_or(u64::MAX));
+        event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms })
+    });
     let lost = (job.losses > 0).then(|| event(None, EventKind::Lost { times: job.losses }));
-    if let Some(at) = earlier_claim {
-        events.push(claimed(at, None));
-        events.extend(lost.clone());
-    }
+    let claims = match is_earlier || last_claim_was_lost(view) {
+        true => [claimed, lost],
+        false => [lost, claimed],
+    };
+    let (earlier_claims, claims) = match is_earlier {
+        true => (Some(claims), None),
+        false => (None, Some(claims)),
+    };
+
+    let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
+    events.extend(earlier_claims.into_iter().flatten().flatten());
     if let Some(error) = &job.last_error {
         let kind = EventKind::Failed { error: error.clone(), attempts: job.attempts };
         events.push(event(None, kind));
@@ -204,16 +213,7 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     if job.due <= until {
         events.push(event(Some(job.due.max(job.created)), EventKind::Due));
     }
-    let last_claim = view.leased_since.filter(|at| *at >= job.due).map(|at| {
-        let late = at.since(job.due).as_millis();
-        claimed(at, Some(u64::try_from(late).unwrap_or(u64::MAX)))
-    });
-    let lost = lost.filter(|_| earlier_claim.is_none());
-    if last_claim_was_lost(view) {
-        events.extend(last_claim.into_iter().chain(lost));
-    } else {
-        events.extend(lost.into_iter().chain(last_claim));
-    }
+    events.extend(claims.into_iter().flatten().flatten());
     if let Some(dead) = &job.dead {
         events.push(event(Some(dead.at), EventKind::Dead { reason: dead.message.clone() }));
     }

@@ -106,6 +106,7 @@ async fn queues_without_an_objective_have_none() {
 
 #[tokio::test]
 async fn the_cause_follows_from_what_the_runners_announce() {
+    // Run times are pairs of a bucket and its count. Bucket 1 is up to 1 ms.
     let full = r#""running":4,"run_time":[1,4]"#;
     let hanging = r#""running":4,"run_time":[]"#;
     // Four runs of about two seconds, in four slots.

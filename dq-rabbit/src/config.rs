@@ -66,9 +66,9 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
     /// node with a replica of the log needs as much disk, and more for a while if processes write
-    /// faster than one of them can copy the jobs. If all jobs that are not done, dead ones included,
-    /// their payloads and the history would take more than a fifth of it, `schedule` fails with `Full`.
-    /// The process that connected last sets it for all.
+    /// faster than one of them can copy the jobs. If all jobs that are not done, dead ones
+    /// included, their payloads and the history would take more than a fifth of it, `schedule`
+    /// fails with `Full`. The process that connected last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
     /// When this process opens the log and keeps a replica of it.

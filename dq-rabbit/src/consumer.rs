@@ -132,8 +132,8 @@ impl Shared {
     }
 
     async fn subscribe(&self, source: &SourceQueue) -> Result<(Arc<AckTracker>, Consumer)> {
-        // The queue is declared first, on another channel: to consume from one that is missing, or whose
-        // node is down, closes the channel, which ends all other consumers too.
+        // The queue is declared first, on another channel: to consume from one that is missing, or
+        // whose node is down, closes the channel, which ends all other consumers too.
         let name: ShortString = match source {
             SourceQueue::Ready(queue) => {
                 self.topology.declare_ready(queue).await?;
@@ -178,8 +178,8 @@ impl Shared {
         Ok(acks)
     }
 
-    /// Handles all deliveries of a consumer until its channel closes, or the broker cancels it, as when
-    /// its queue is deleted.
+    /// Handles all deliveries of a consumer until its channel closes, or the broker cancels it, as
+    /// when its queue is deleted.
     async fn handle_all(
         &self,
         source: &SourceQueue,

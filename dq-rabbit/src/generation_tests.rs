@@ -280,8 +280,8 @@ impl Process {
         }
     }
 
-    /// Takes the next step of a change of generation. Begins a change only if it `may_close`. Keeps this
-    /// many numbers of generations before the newest.
+    /// Takes the next step of a change of generation. Begins a change only if it `may_close`. Keeps
+    /// this many numbers of generations before the newest.
     fn change(&mut self, broker: &mut Broker, kept: u32, may_close: bool) {
         let knows_state = self.state.is_some() && self.reading == ReadStep::Read;
         self.changing = match std::mem::replace(&mut self.changing, ChangeStep::Idle) {

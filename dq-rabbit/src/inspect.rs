@@ -1,5 +1,5 @@
-//! Stats, browse, get and forecast: read the replica after a barrier, so that they see all earlier changes,
-//! and fetch payloads from the log.
+//! Stats, browse, get and forecast: read the replica after a barrier, so that they see all earlier
+//! changes, and fetch payloads from the log.
 
 use dq_core::{
     BrowseParams, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,

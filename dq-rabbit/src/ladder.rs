@@ -6,11 +6,11 @@
 //! queue for each digit that is not zero, from the highest digit down; when it expires there, it is
 //! dead-lettered to the exchange of the next level. Exchanges pass zeros on to the next level.
 //!
-//! In the full ladder, the digits are years of 360 days, months of 30 days, days, quarters of an hour, and units of ten
-//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So
-//! ten seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a
-//! day at most two. Since moving a message costs the broker more than storing it, delays of a
-//! minute or more do not use the queues of seconds.
+//! In the full ladder, the digits are years of 360 days, months of 30 days, days, quarters of an
+//! hour, and units of ten seconds. A delay of less than a minute has a single digit, in seconds, on
+//! the lowest level. So ten seconds, a quarter of an hour, a day or a week is one queue, and any
+//! delay of less than a day at most two. Since moving a message costs the broker more than storing
+//! it, delays of a minute or more do not use the queues of seconds.
 //!
 //! Each queue expires its messages a little early, by the *guard*, so that the time that the broker
 //! takes to move a message does not make jobs late. The consumer holds a job for the rest: up to

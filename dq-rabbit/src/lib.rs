@@ -114,11 +114,11 @@
 //! ```
 //!
 //! Once everything exists, and with [`TopologyMode::Passive`], the first pattern (configure) may be
-//! `^dq\.v1\.log\.`: the streams of the log come and go. `check` then reports that it did not test the ladder, for which `^dq\.v1\.canary\.` is
-//! enough. With `Passive`, a ready queue for each job queue has to be declared elsewhere too; an
-//! error names the missing ones. Light processes need the right to declare `^dq\.v1\.replies\.`, and
-//! a direct exchange and a classic queue named `dq.v1.requests`, bound by that name; without them,
-//! each process opens the log.
+//! `^dq\.v1\.log\.`: the streams of the log come and go. `check` then reports that it did not test
+//! the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for each job
+//! queue has to be declared elsewhere too; an error names the missing ones. Light processes need
+//! the right to declare `^dq\.v1\.replies\.`, and a direct exchange and a classic queue named
+//! `dq.v1.requests`, bound by that name; without them, each process opens the log.
 
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,8 @@ async fn stats(backend: &RabbitBackend, queue: &QueueName) -> QueueStats {
     backend.stats(std::slice::from_ref(queue)).await.unwrap().remove(0)
 }
 
-/// Waits until the directory of the log says that its second stream is complete, and deletes the first.
+/// Waits until the directory of the log says that its second stream is complete, and deletes the
+/// first.
 async fn delete_first_stream(server: &RabbitMq) {
     let properties = ConnectionProperties::default();
     let connection = Connection::connect(&server.url(), properties).await.unwrap();

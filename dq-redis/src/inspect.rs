@@ -1,5 +1,5 @@
-//! Stats, browse, forecast and get. Like all scripts, they first return expired leases, and they repair what
-//! other programs have damaged, so they need the primary.
+//! Stats, browse, forecast and get. Like all scripts, they first return expired leases, and they
+//! repair what other programs have damaged, so they need the primary.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -408,8 +408,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
         let cursor = Cursor { at: Timestamp::from_millis(at), seq };
         let mut view = view(params.queue, params.state, stored);
         if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
-            // The script cannot cut the payload off a record that it cannot decode; the payload of such a
-            // job is the whole record.
+            // The script cannot cut the payload off a record that it cannot decode; the payload of
+            // such a job is the whole record.
             view.job.payload = Bytes::new();
         }
         entries.push((cursor, view));

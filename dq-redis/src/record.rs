@@ -18,7 +18,8 @@ const NOTE: u8 = 8;
 /// The job detaches a running job with its key.
 const DETACH: u8 = 64;
 
-/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: less than the six bytes that a note has for it.
+/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: less than the six bytes that
+/// a note has for it.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
 /// The record of a job. `accepted` is the time in milliseconds since the epoch.

@@ -60,8 +60,8 @@ fn lease_shards(
     leases: &LeaseShards,
 ) -> (u16, Vec<u16>) {
     match leases.get(lease) {
-        // `partitions` may be the guess of one shard, see `partitions_of`: then its closed partition is
-        // called, which causes the lookup.
+        // `partitions` may be the guess of one shard, see `partitions_of`: then its closed
+        // partition is called, which causes the lookup.
         Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
         _ => partitions.candidates(&Target::Id(lease.job)),
     }
@@ -74,9 +74,9 @@ impl Store {
     /// partition of the chunk is closed, and its items are routed again.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`]; those of the calls;
-    /// `Unavailable` if the number of shards keeps changing. Items may have taken effect before any of
-    /// them, unless the first lookup of the partitions has failed.
+    /// Those of [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`]; those of
+    /// the calls; `Unavailable` if the number of shards keeps changing. Items may have taken effect
+    /// before any of them, unless the first lookup of the partitions has failed.
     pub(crate) async fn route<'a, I: Routed, T>(
         &'a self,
         operation: &'static str,

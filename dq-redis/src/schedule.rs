@@ -24,8 +24,8 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
-    /// chunks may have been stored. `Config` if the number of shards has changed: the jobs of this call
-    /// may have been stored.
+    /// chunks may have been stored. `Config` if the number of shards has changed: the jobs of this
+    /// call may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
         let pinned = self.find_pinned(jobs).await?;

@@ -41,7 +41,7 @@ pub(crate) struct Store {
     /// Held while the number of shards of a queue is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
-    /// Queues that the last claim could not serve, which was logged.
+    /// Queues that could not be served when they were last claimed, which was logged once.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
@@ -125,7 +125,11 @@ impl Store {
             add.arg(queue.as_str());
         }
         self.link.run(operation, Effect::None, &add).await?;
-        lock(&self.registered).queues.extend(unknown.into_iter().cloned());
+        let mut registered = lock(&self.registered);
+        // Another call may have seen a newer connection in between.
+        if registered.connection == connection {
+            registered.queues.extend(unknown.into_iter().cloned());
+        }
         Ok(())
     }
 

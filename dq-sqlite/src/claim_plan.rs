@@ -70,8 +70,8 @@ impl ReadTx<'_> {
         Ok(ClaimPlan { claimable, next_due, now: self.now, clock_was_set_back })
     }
 
-    /// The first waiting jobs of queues that are not paused, by their place among the wants. A job whose lease has lapsed
-    /// waits.
+    /// The first waiting jobs of queues that are not paused, by their place among the wants. A job
+    /// whose lease has lapsed waits.
     fn first_jobs(self, queues: &QueueSet, count: usize) -> StoreResult<Vec<Option<FirstJob>>> {
         let mut first_jobs = vec![None; count];
         queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {

@@ -37,9 +37,10 @@ pub struct SqliteConfig {
     /// Page cache of the writer's connection, in MiB: 64 by default; from 1 to 1,048,576.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it calls that need more
-    /// space fail with `Full`: `schedule`, and also a settlement that stores a new payload. It limits this
-    /// backend's own connection, not the application's, and so not `schedule_in`. No limit by default.
+    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it calls that need more space
+    /// fail with `Full`: `schedule`, and also a settlement that stores a new payload. It limits
+    /// this backend's own connection, not the application's, and so not `schedule_in`. No limit by
+    /// default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }

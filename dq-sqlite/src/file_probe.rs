@@ -1,9 +1,10 @@
 //! Tells whether a transaction of the application is in the backend's file.
 //!
-//! The application has a connection of its own. If it has opened a copy of the file, or the file that was
-//! at the path before a backup was restored, its transaction finds the id of this store, and commits
-//! jobs that nobody runs. SQLite does not say which file a connection has open, so the probe looks at
-//! what a transaction does to its file: it holds the write lock, and nothing is committed until it ends.
+//! The application has a connection of its own. If it has opened a copy of the file, or the file
+//! that was at the path before a backup was restored, its transaction finds the id of this store,
+//! and commits jobs that nobody runs. SQLite does not say which file a connection has open, so the
+//! probe looks at what a transaction does to its file: it holds the write lock, and nothing is
+//! committed until it ends.
 
 use std::sync::Mutex;
 

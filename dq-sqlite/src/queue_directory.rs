@@ -129,8 +129,8 @@ impl QueueSet {
         same.map(|(_, place)| *place)
     }
 
-    /// Visits the queues of this set that have waiting jobs and are not paused: calls `visit` with their
-    /// place, their id, and when their first job is due.
+    /// Visits the queues of this set that have waiting jobs and are not paused: calls `visit` with
+    /// their place, their id, and when their first job is due.
     ///
     /// Takes turns with the `due` table in skipping ids: it visits neither queues without jobs nor
     /// jobs of other queues, and the smaller of the two sets bounds the number of queries.

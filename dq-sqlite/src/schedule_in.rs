@@ -127,13 +127,14 @@ impl SqliteBackend {
 /// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
 ///
 /// Parameters that break these rules fail with a message that begins with `dq:`. SQL does not check
-/// everything: names that begin with `dq.` are accepted, and must not be used; names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON
-/// but not UTF-8 are accepted, and their job is quarantined when it is due. The SQLite that runs
-/// the statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses
-/// them to connections with `PRAGMA trusted_schema = OFF`.
+/// everything: names that begin with `dq.` are accepted, and must not be used; names with U+FFFE or
+/// U+FFFF, which Rust accepts, are refused; headers that are JSON but not UTF-8 are accepted, and
+/// their job is quarantined when it is due. The SQLite that runs the statement needs the JSON
+/// functions, which are built in from 3.38 on; up to 3.40 it refuses them to connections with
+/// `PRAGMA trusted_schema = OFF`.
 ///
-/// If the id exists or is pinned, or the key is live, the statement changes nothing; to see the existing job,
-/// select `id` from the view by `queue` and `key`. Listeners are notified within 25 ms of the
-/// commit.
+/// If the id exists or is pinned, or the key is live, the statement changes nothing; to see the
+/// existing job, select `id` from the view by `queue` and `key`. Listeners are notified within 25
+/// ms of the commit.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
     (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

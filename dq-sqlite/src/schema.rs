@@ -5,14 +5,16 @@
 //! tables, the oldest version that may still write them (`min_writer`) and the oldest that may
 //! still read them (`min_reader`). A migration that only adds what older versions can ignore (a
 //! column with a default, a table, an index) leaves the minimums alone, and older processes go on. A
-//! process that is too old is refused when it connects; one that is running ends and renews the
-//! leases that it holds, and is refused all else.
+//! process that is below either minimum is refused when it connects. One that is running ends and
+//! renews the leases that it holds, whatever the numbers are. Below `min_writer` it is refused all
+//! other writes, and still reads; below `min_reader` it reads nothing either. So a migration that
+//! older versions would misread raises both.
 //!
 //! The numbers are in a table of the backend and not in `user_version`, which belongs to the
 //! application if the file is its own database.
 
 use dq_core::ErrorKind;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use crate::error::{StoreError, StoreResult};
 
@@ -30,7 +32,8 @@ const MIGRATIONS: [&str; 5] = [
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The oldest versions that may write and read these tables: a migration that older versions cannot
-/// live with raises them to its number.
+/// live with raises them to its number. Programs of versions 1 and 2 look only at a fourth number,
+/// `format`; see `3_versions.sql`.
 const MIN_WRITER: i64 = 2;
 const MIN_READER: i64 = 2;
 
@@ -150,6 +153,10 @@ fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
     };
     match versions.optional() {
         Ok(Some(versions)) if tables == TABLES && versions.version >= 1 => Ok(Some(versions)),
+        // A table without these columns is SQLITE_ERROR, and a value of another type has no code.
+        Err(error) if !matches!(error.sqlite_error_code(), None | Some(ErrorCode::Unknown)) => {
+            Err(error.into())
+        }
         _ => Err(StoreError::new(
             ErrorKind::Incompatible,
             format!("the file has tables named {prefix}… that dq-sqlite did not create"),

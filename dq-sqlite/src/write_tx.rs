@@ -75,7 +75,8 @@ pub(crate) struct WriteTx<'c> {
     buffered: Buffered,
     /// The oldest version of the tables whose programs may write them.
     min_writer: i64,
-    /// The time of the whole transaction, read after the write lock was taken.
+    /// The time of the whole transaction, read after the write lock was taken; by `schedule_in`, at
+    /// its call.
     pub(crate) now: Timestamp,
 }
 
@@ -199,9 +200,12 @@ impl<'c> WriteTx<'c> {
 
     /// The time at which this transaction grants or renews leases, which each lease stores.
     pub(crate) fn grant(&mut self) -> i64 {
-        self.buffered.granted = self.now.as_millis();
+        let now = self.now.as_millis();
+        // Later only in a process that is too old to shorten leases: a newer one must still see that
+        // the clock was set back.
+        self.buffered.granted = self.buffered.granted.max(now);
         self.buffered.counters_changed = true;
-        self.buffered.granted
+        now
     }
 
     /// The id of a queue; `None` if the store has no queue of this name.
@@ -264,7 +268,8 @@ impl<'c> WriteTx<'c> {
                 leases = shortened,
                 "the clock was set back: leases now last from its new time"
             );
-            self.grant();
+            self.buffered.granted = now;
+            self.buffered.counters_changed = true;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Random and mutated input for decoders of bytes that others write.
 //!
-//! [`check`] feeds a decoder with random bytes and with mutations of valid inputs: bits flipped, parts
-//! removed, repeated and exchanged, lengths replaced by huge ones. The decoder must return, with a value
-//! or an error; it must not panic, and must not allocate what only a length in the input claims. Input
-//! that makes it panic is shrunk before it is reported.
+//! [`check`] feeds a decoder with random bytes and with mutations of valid inputs: bits flipped,
+//! parts removed, repeated and exchanged, lengths replaced by huge ones. The decoder must return,
+//! with a value or an error; it must not panic, and must not allocate what only a length in the
+//! input claims. Input that makes it panic is shrunk before it is reported.
 //!
 //! `DQ_FUZZ_CASES` sets the number of inputs per decoder (by default 256, for CI), `DQ_FUZZ_SEED` the
 //! seed (by default 0). Equal seeds give equal inputs.
@@ -63,8 +63,8 @@ enum Input {
     Random(Vec<u8>),
 }
 
-/// Feeds a decoder with random bytes and mutations of these valid inputs. `name` is that of the decoder,
-/// in messages.
+/// Feeds a decoder with random bytes and mutations of these valid inputs. `name` is that of the
+/// decoder, in messages.
 ///
 /// # Panics
 /// If the decoder panics, with the shortest input found that makes it; or if a variable of the

@@ -40,8 +40,8 @@ impl Live {
         Self { ops, stop, sender: Arc::default() }
     }
 
-    /// The changes from now on, beginning with the present state, until the server stops or, if it does
-    /// not say so, for [`MAX_AGE`].
+    /// The changes from now on, beginning with the present state, until the server stops or, if it
+    /// does not say so, for [`MAX_AGE`].
     pub(crate) fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let receiver = self.subscribe();
         let end = Instant::now() + MAX_AGE;

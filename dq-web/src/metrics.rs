@@ -1,6 +1,6 @@
-//! Gauges of the store in the text format of Prometheus, and behind them the metrics of the runners of
-//! this process, which count what happens to jobs. All replicas of this server report the same gauges: a
-//! query takes their maximum, not the sum.
+//! Gauges of the store in the text format of Prometheus, and behind them the metrics of the runners
+//! of this process, which count what happens to jobs. All replicas of this server report the same
+//! gauges: a query takes their maximum, not the sum.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -41,12 +41,9 @@ pub(crate) type ProcessMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 /// `GET /metrics`
 pub(crate) async fn metrics(
     Extension(session): Extension<Session>,
-    Extension(of_process): Extension<Option<ProcessMetrics>>,
+    Extension(of_process): Extension<ProcessMetrics>,
 ) -> Result<Response> {
-    let mut text = render(&session.overview().await?);
-    if let Some(of_process) = of_process {
-        text += &of_process();
-    }
+    let text = render(&session.overview().await?) + &of_process();
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

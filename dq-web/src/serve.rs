@@ -33,10 +33,10 @@ use crate::{api, metrics, pages};
 /// # }
 /// ```
 pub fn router(ops: Ops, auth: Auth) -> Router {
-    build(App::new(ops, auth, None), None)
+    build(App::new(ops, auth, None), Arc::new(String::new))
 }
 
-fn build(app: App, process_metrics: Option<ProcessMetrics>) -> Router {
+fn build(app: App, process_metrics: ProcessMetrics) -> Router {
     Router::new()
         .merge(pages::routes())
         .merge(api::routes())
@@ -56,11 +56,11 @@ async fn method_not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid input", "the address has no such method")
 }
 
-/// Serves the dashboard and the API alone, until `shutdown` completes; then lets requests finish, for 10
-/// seconds at most.
+/// Serves the dashboard and the API alone, until `shutdown` completes; then lets requests finish,
+/// for 10 seconds at most.
 ///
-/// Up to 1,024 connections are served at once. One on which no complete header arrives within 10 seconds
-/// is closed.
+/// Up to 1,024 connections are served at once. One on which no complete header arrives within 10
+/// seconds is closed.
 ///
 /// # Errors
 /// If the listener cannot be used, or is not on a loopback address while `auth` is
@@ -71,11 +71,11 @@ pub async fn serve(
     auth: Auth,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve_alone(listener, ops, auth, None, shutdown).await
+    serve_with_metrics(listener, ops, auth, String::new, shutdown).await
 }
 
-/// Like [`serve`]; `/metrics` ends with what `metrics` returns, in the text format of Prometheus: those of
-/// the runners of this process.
+/// Like [`serve`]; `/metrics` ends with what `metrics` returns, in the text format of Prometheus:
+/// those of the runners of this process.
 ///
 /// # Errors
 /// As [`serve`].
@@ -84,16 +84,6 @@ pub async fn serve_with_metrics(
     ops: Ops,
     auth: Auth,
     metrics: impl Fn() -> String + Send + Sync + 'static,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    serve_alone(listener, ops, auth, Some(Arc::new(metrics)), shutdown).await
-}
-
-async fn serve_alone(
-    listener: TcpListener,
-    ops: Ops,
-    auth: Auth,
-    process_metrics: Option<ProcessMetrics>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
@@ -107,7 +97,7 @@ async fn serve_alone(
     }
     // With this, streams of events last until the server stops, instead of 15 s each.
     let (stop, stopped) = watch::channel(false);
-    let router = build(App::new(ops, auth, Some(stopped)), process_metrics);
+    let router = build(App::new(ops, auth, Some(stopped)), Arc::new(metrics));
     connections::serve(listener, router, Limits::default(), stop, shutdown).await;
     Ok(())
 }

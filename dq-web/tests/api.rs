@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -235,7 +236,7 @@ async fn the_document_describes_every_route() {
     ] {
         assert!(paths.contains_key(path), "{path}: {:?}", paths.keys().collect::<Vec<_>>());
     }
-    let mut ids = std::collections::BTreeSet::new();
+    let mut ids = BTreeSet::new();
     for (path, item) in paths {
         for (method, operation) in item.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap();
@@ -259,6 +260,70 @@ async fn the_document_describes_every_route() {
         let name = reference.split('"').next().unwrap();
         assert!(document["components"]["schemas"][name].is_object(), "{name}");
     }
+}
+
+/// An operation with `{}` for each parameter.
+fn operation(method: &str, path: &str) -> String {
+    let path = path.split('?').next().unwrap();
+    let parts = path.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+    let path = parts.collect::<Vec<_>>().join("{}");
+    let actions = [":cancel", ":reschedule", ":replay", ":remove"];
+    let action = actions.iter().find_map(|action| path.strip_suffix(action));
+    // The document has one operation for all actions on many jobs.
+    match action.filter(|rest| rest.ends_with("/jobs")) {
+        Some(rest) => format!("{method} {rest}:{{}}"),
+        None => format!("{method} {path}"),
+    }
+}
+
+/// The operations in the table of the guide. A cell may have several, of which the later ones have
+/// the method and the beginning of the first: "`POST /a:b`, `:c`" or "`GET /a`, `…/b`".
+fn operations_of_the_guide() -> BTreeSet<String> {
+    let mut operations = BTreeSet::new();
+    let guide = include_str!("../../docs/guide/http-api.md");
+    let cells = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    for cell in cells.filter(|cell| cell.contains("/v1/")) {
+        let (mut methods, mut first) = (Vec::new(), "");
+        for code in cell.split('`').skip(1).step_by(2) {
+            let path = match code.split_once(' ') {
+                Some((method, path)) => {
+                    methods.push(method);
+                    path
+                }
+                None if code.starts_with(char::is_uppercase) => {
+                    methods.push(code);
+                    continue;
+                }
+                None => code,
+            };
+            let path = if let Some(rest) = path.strip_prefix('…') {
+                format!("{first}{rest}")
+            } else if path.starts_with(':') {
+                format!("{}{path}", first.rsplit_once(':').unwrap().0)
+            } else {
+                first = path;
+                path.to_owned()
+            };
+            operations.extend(methods.iter().map(|method| operation(method, &path)));
+        }
+    }
+    operations
+}
+
+#[tokio::test]
+async fn the_guide_lists_the_operations_of_the_document() {
+    let fixture = Fixture::start("").await;
+    let document = fixture.send(VIEWER, "GET", "/openapi.json", None).await.json();
+    let operations: BTreeSet<_> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, item)| {
+            let methods = item.as_object().unwrap().keys();
+            methods.map(|method| operation(&method.to_uppercase(), path))
+        })
+        .collect();
+    assert_eq!(operations_of_the_guide(), operations);
 }
 
 #[tokio::test]

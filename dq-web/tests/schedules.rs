@@ -327,8 +327,8 @@ async fn forms_change_schedules_and_lead_back() {
     }
     assert_eq!(send("do=schedule:pause").await.status, 404);
     assert_eq!(send("do=schedule:stop").await.status, 400);
-    // The page of an error has the language of the page that the form is on, and leads to the latter in
-    // the other language.
+    // The page of an error has the language of the page that the form is on, and leads to the
+    // latter in the other language.
     let body = "do=schedule:stop&name=report&back=schedule%3Fname%3Dreport%26lang%3Dzh";
     let reply = fixture.raw("POST", "/act", &headers, body.as_bytes()).await;
     assert!(reply.body.contains("<html lang=\"zh"), "{reply:?}");

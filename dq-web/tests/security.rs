@@ -254,6 +254,17 @@ async fn numbers_and_bodies_beyond_measure_are_clamped_or_refused() {
 }
 
 #[tokio::test]
+async fn a_body_that_does_not_arrive_is_refused() {
+    let fixture = fixture().await;
+    let bearer = format!("Bearer {ADMIN}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    // While the server and this client wait, the clock goes on to the next timer.
+    tokio::time::pause();
+    let reply = fixture.exchange("POST", "/v1/queues/MAIL/jobs", &headers, 100, b"{").await;
+    assert_eq!(reply.status, 408, "{reply:?}");
+}
+
+#[tokio::test]
 async fn markup_stays_text_on_every_page() {
     const MARKUP: &str = "<img src=x onerror=alert(1)>\"'>";
     let fixture = Fixture::start("").await;
@@ -330,8 +341,8 @@ async fn the_address_without_the_slash_leads_to_the_one_with_it() {
     let reply = fixture.send(VIEWER, "GET", "/ops/dq/?lang=zh", None).await;
     assert_eq!(reply.status, 200);
     assert!(reply.body.contains("概览"));
-    // Nothing on the page leads outside of it, and nothing is inline, which the content security policy
-    // forbids.
+    // Nothing on the page leads outside of it, and nothing is inline, which the content security
+    // policy forbids.
     for attribute in ["href=\"/", "src=\"/", "action=\"/", "href=\"http", "style=\"", "onclick"] {
         assert!(!reply.body.contains(attribute), "{attribute}");
     }

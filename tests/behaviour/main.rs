@@ -71,8 +71,8 @@ fn notifying_redis() -> &'static Redis {
     NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
-/// The URL of a database of the shared Redis server for the Redisson backend. A database of its own for
-/// each format: runners of all trials share the queue of recurring schedules.
+/// The URL of a database of the shared Redis server for the Redisson backend. A database of its own
+/// for each format: runners of all trials share the queue of recurring schedules.
 fn redisson_url(database: u8, options: &str) -> StoreUrl {
     let address = shared_redis().address();
     with_long_timeout(&format!("redisson://{address}/{database}"), options)

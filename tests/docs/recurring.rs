@@ -69,7 +69,8 @@ async fn a_schedule_is_added_and_operated() -> dq::Result<()> {
     assert_eq!(dq.recurring_schedules().await?.len(), 1);
     operate(&dq, now - 1.hours(), now).await?;
     assert!(dq.recurring_schedules().await?.is_empty());
-    // The job of `run_now`, and those of 40 periods of 90 s, of which the last one may wait for its jitter.
+    // The job of `run_now`, and those of 40 periods of 90 s, of which the last one may wait for its
+    // jitter.
     assert_eq!(dq.queue_of::<sync_region>()?.stats().await?.live(), 41);
     Ok(())
 }

@@ -158,8 +158,8 @@ async fn both_consume_one_queue(version: Version) {
             counts.insert(format!("java-{n}"), 0);
             counts.insert(format!("rust-{n}"), 0);
         }
-        // Java takes at most a third; Rust gets the rest. Either may get the payload that is added to the
-        // list directly.
+        // Java takes at most a third; Rust gets the rest. Either may get the payload that is added
+        // to the list directly.
         let collector = java.collect(2 * EACH / 3).await.unwrap();
         let mut running = rust.run();
         java.target_offer(&"direct".into()).await.unwrap();

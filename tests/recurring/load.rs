@@ -70,8 +70,8 @@ pub(crate) async fn run(store: Store, schedules: usize) -> Result<(), Failed> {
             .state(late.clone())
             .run_until(stopped),
     );
-    // The first full minute is not measured: it only shows that all schedules run. Idleness is measured
-    // from second 25 to 50, and lateness at the full minute after that.
+    // The first full minute is not measured: it only shows that all schedules run. Idleness is
+    // measured from second 25 to 50, and lateness at the full minute after that.
     let second_of_minute = || SystemClock.now().as_millis() / 1_000 % 60;
     while late.0.lock().unwrap().len() < schedules {
         tokio::time::sleep(Duration::from_millis(20)).await;

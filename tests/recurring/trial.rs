@@ -17,8 +17,8 @@ const PROCESSES: usize = 4;
 /// How long processes are killed in one round, before they may catch up.
 const ROUND: Duration = Duration::from_secs(4);
 
-/// Maximum time to catch up. On RabbitMQ a new process waits first for as long as the leases of the killed
-/// one last, some seconds; the rest is for a busy machine.
+/// Maximum time to catch up. On RabbitMQ a new process waits first for as long as the leases of the
+/// killed one last, some seconds; the rest is for a busy machine.
 const CATCH_UP: Duration = Duration::from_secs(90);
 
 /// A store, which ends when it is dropped; one on a shared server stays.

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`, `cargo xtask scale` and `cargo xtask peers`: the programs of the package `dq-bench`, built in
-//! release mode.
+//! `cargo xtask bench`, `cargo xtask scale` and `cargo xtask peers`: the programs of the package
+//! `dq-bench`, built in release mode.
 
 use crate::run::{Result, cargo, step};
 

@@ -99,8 +99,8 @@ impl Crew {
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         if let Some(process) = self.nth(number).map(|at| &self.running[at]) {
             let id = process.child.id().to_string();
-            // The shell's builtin: not every machine has the program `kill`. It fails only if the process
-            // has ended, which `stop` reports.
+            // The shell's builtin: not every machine has the program `kill`. It fails only if the
+            // process has ended, which `stop` reports.
             let _ = Command::new("sh")
                 .args(["-c", r#"kill -s "$1" -- "$2""#, "kill", signal, &id])
                 .stderr(Stdio::null())

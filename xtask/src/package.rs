@@ -1,4 +1,5 @@
-//! `cargo xtask package`: checks that every published crate can be packaged and compiles from its package.
+//! `cargo xtask package`: checks that every published crate can be packaged and compiles from its
+//! package.
 
 use std::fs;
 use std::path::Path;
@@ -32,8 +33,8 @@ pub(crate) fn package() -> Result {
     }
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let crates = crates_in(&packages)?;
-    // With the current time: those in a package are always the same, so cargo would see no change since the last
-    // check.
+    // With the current time: those in a package are always the same, so cargo would see no change
+    // since the last check.
     for file in &crates {
         step(
             &format!("unpack {file}"),

@@ -26,8 +26,8 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // Of xtask itself. Build scripts that depend on them would run again, and all that depends on those would
-    // be built again, each time after cargo was run by hand.
+    // Of xtask itself. Build scripts that depend on them would run again, and all that depends on
+    // those would be built again, each time after cargo was run by hand.
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let own = inherited.filter(|name| {
         let name = name.to_string_lossy();

@@ -7,15 +7,15 @@ use crate::layers::layers;
 use crate::run::{Result, cargo, step};
 use crate::servers::servers;
 
-/// Threads of test programs, for each processor, unless `RUST_TEST_THREADS` is set: many tests mostly wait for
-/// servers. Programs with a harness of their own have their own number.
+/// Threads of test programs, for each processor, unless `RUST_TEST_THREADS` is set: many tests
+/// mostly wait for servers. Programs with a harness of their own have their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
 
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Runs formatting, lints, layers, tests, short storms of faults and documentation. `cargo test` includes the examples,
-/// which `tests/examples` runs, and the code in the documentation.
+/// Runs formatting, lints, layers, tests, short storms of faults and documentation. `cargo test`
+/// includes the examples, which `tests/examples` runs, and the code in the documentation.
 pub(crate) fn everything() -> Result {
     servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;

@@ -37,8 +37,8 @@ pub(super) fn measure(
     let name = format!("{}, {QUEUES} queues, idle", store.name);
     progress(format_args!("{name}: {sent} commands in {} s", window.as_secs()));
     Ok(vec![
-        // Besides the sweeps, there are the announcements of the runner and the pings of the subscriber,
-        // each every 15 s.
+        // Besides the sweeps, there are the announcements of the runner and the pings of the
+        // subscriber, each every 15 s.
         Figure::new(format!("{name}: commands"), per_second, "/s")
             .target("≤ 1 /s", per_second <= 1.0 + 2.0 / window.as_secs_f64()),
         Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),

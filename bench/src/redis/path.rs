@@ -17,8 +17,9 @@ pub(super) fn measure(
     server: &RedisServer,
     store: &RedisStore,
 ) -> Result<Vec<Figure>> {
-    // With few slots, claims and settlements have few jobs each, and cost more a job. The harness checks the
-    // target for 256 slots, where a claim may have its maximum of jobs; docs/benchmarks.md has both.
+    // With few slots, claims and settlements have few jobs each, and cost more a job. The harness
+    // checks the target for 256 slots, where a claim may have its maximum of jobs;
+    // docs/benchmarks.md has both.
     let mut figures = through(plan, server, store, Some(256))?;
     figures[0] = figures[0].clone().at_most(CPU_TARGET);
     figures.extend(through(plan, server, store, None)?);

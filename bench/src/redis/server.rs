@@ -29,7 +29,7 @@ impl RedisServer {
         assert!(self.redis.command(&["FLUSHALL", "SYNC"]).is_ok());
     }
 
-    /// Opens a connection that is not measured.
+    /// Opens a blocking connection through the server's Unix socket, without a client library.
     pub(super) fn connect(&self) -> Connection {
         self.redis.connect()
     }

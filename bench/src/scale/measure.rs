@@ -24,8 +24,8 @@ pub(super) struct Sizes {
     lead: Duration,
     /// How long an idle runner is observed.
     idle: Duration,
-    /// Whether it is an error that these are not all stored in that time: their lateness would be that of
-    /// the call.
+    /// Whether it is an error that these are not all stored in that time: their lateness would be
+    /// that of the call.
     strict: bool,
 }
 
@@ -161,7 +161,8 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// Stores jobs until so many are pending, due at random within a week, from tomorrow. Returns the rate.
+    /// Stores jobs until so many are pending, due at random within a week, from tomorrow. Returns
+    /// the rate.
     async fn fill(&mut self, pending: usize) -> Result<f64> {
         let tomorrow = now() + Duration::from_secs(86_400);
         let jobs = pending.saturating_sub(self.pending);

@@ -45,7 +45,8 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Options> {
     Ok(Options { kind, pending, dir })
 }
 
-/// The numbers of pending jobs to measure at: the last, and a tenth, a hundredth and a thousandth of it.
+/// The numbers of pending jobs to measure at: the last, and a tenth, a hundredth and a thousandth
+/// of it.
 fn steps(pending: usize) -> Vec<usize> {
     let mut steps: Vec<usize> =
         [1_000, 100, 10].iter().map(|part| pending / part).filter(|at| *at >= LEAST).collect();

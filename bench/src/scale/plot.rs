@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// A line of a plot. Points without a positive coordinate, for which a logarithmic axis has no place, are
-/// not drawn.
+/// A line of a plot. Points without a positive coordinate, for which a logarithmic axis has no
+/// place, are not drawn.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,

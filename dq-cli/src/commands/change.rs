@@ -148,10 +148,12 @@ fn many(
     source: &dyn Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
-    let count = source.count(&args.queue, action, filter)?;
+    let queue = text::clean(args.queue.as_str());
+    let count = output.during(&format!("counting jobs of {queue}"), || {
+        source.count(&args.queue, action, filter)
+    })?;
     let at_least = if count.complete { "" } else { "at least " };
     let jobs = text::count(count.matching, "job");
-    let queue = text::clean(args.queue.as_str());
     let counted = format!("{at_least}{jobs} of {queue} can be {done}");
     if !args.yes {
         let message = format!("{counted}; nothing was changed");
@@ -160,7 +162,8 @@ fn many(
     output.note(&counted);
     // A number that is not complete limits nothing.
     let expected = count.complete.then_some(count.matching);
-    let report = source.bulk(&args.queue, action, filter, expected)?;
+    let what = format!("{}: {jobs} of {queue}", action.as_str());
+    let report = output.during(&what, || source.bulk(&args.queue, action, filter, expected))?;
     let value =
         json!({ "queue": args.queue, "action": action.as_str(), "changed": report.changed });
     output.either(&value, || format!("{done} {} of {queue}\n", text::count(report.changed, "job")))

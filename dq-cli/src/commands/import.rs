@@ -44,7 +44,8 @@ fn import(
     let name = text::clean(queue.as_str());
     let of = text::clean(&source.name());
     if !args.yes {
-        let preview = store.preview_import(queue, source)?;
+        let what = format!("reading {of}");
+        let preview = output.during(&what, || store.preview_import(queue, source))?;
         let (jobs, resumed) = (preview.importable, preview.resumable);
         let new = format!("{} of {of} can be imported into {name}", text::count(jobs, "job"));
         let summary = with_resumed(new, resumed);
@@ -63,7 +64,8 @@ fn import(
         rejected(&preview.rejected, output);
         return Ok(());
     }
-    let report = store.import(queue, source)?;
+    let what = format!("importing {of} into {name}");
+    let report = output.during(&what, || store.import(queue, source))?;
     let value = json!({
         "action": "import", "dry_run": false, "queue": queue, "source": source.name(),
         "imported": report.imported, "resumed": report.resumed,

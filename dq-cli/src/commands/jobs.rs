@@ -40,8 +40,8 @@ impl<'a, 'b> Listing<'a, 'b> {
         Self { output, table, rows: Vec::new(), listed: 0, limit }
     }
 
-    /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes what it prints, so that
-    /// the command ends if its reader, such as `head`, has gone.
+    /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes what it prints,
+    /// so that the command ends if its reader, such as `head`, has gone.
     fn print(&mut self, jobs: &[JobSummary]) -> Result<()> {
         let jobs = &jobs[..jobs.len().min(self.rest())];
         self.listed += jobs.len();

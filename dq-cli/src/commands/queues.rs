@@ -117,7 +117,8 @@ pub(super) fn purge(
             line.trim_end_matches(['\r', '\n']).to_owned()
         }
     };
-    let changed = source.purge(queue, &typed)?;
+    let what = format!("purging {}", text::clean(queue.as_str()));
+    let changed = output.during(&what, || source.purge(queue, &typed))?;
     output.either(&json!({ "queue": queue, "action": "purge", "changed": changed }), || {
         format!("deleted {} of {name}\n", text::count(changed, "job"))
     })

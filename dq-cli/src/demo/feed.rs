@@ -66,7 +66,6 @@ impl Feed {
             self.ticket(60, 14_400).await?;
         }
         self.top_up_backlog(BACKLOG + 80).await?;
-        self.dq.queue(NEWSLETTER)?.pause().await?;
         for _ in 0..180 {
             let reader = self.next();
             let about = json!({ "reader": reader, "issue": "2027-02" });

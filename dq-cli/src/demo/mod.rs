@@ -2,15 +2,23 @@
 
 mod feed;
 mod handlers;
+mod operators;
 mod schedules;
 
+use std::time::Duration;
+
 use dq_core::{Dq, Runner};
+use dq_ops::Ops;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::failure::Result;
 use feed::Feed;
 use handlers::{ALL, Example};
+use operators::Operators;
+
+/// Time between two visits of the operators.
+const VISITS: Duration = Duration::from_secs(120);
 
 /// The tasks of a demo.
 pub(crate) struct Demo {
@@ -19,11 +27,14 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Fills the store, and starts two runners and what adds jobs.
-    pub(crate) async fn start(dq: &Dq) -> Result<Self> {
+    /// Fills the store, and starts two runners, what adds jobs, and operators.
+    pub(crate) async fn start(ops: &Ops) -> Result<Self> {
+        let dq = ops.dq();
         let mut feed = Feed::new(dq.clone());
         feed.fill().await?;
         schedules::declare(dq).await?;
+        let operators = Operators::new(ops);
+        operators.prepare().await?;
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         // The second runner serves a part of the queues, as a service of its own would.
@@ -39,6 +50,7 @@ impl Demo {
         tasks.spawn(async move {
             tokio::select! {
                 () = feed.run() => {}
+                () = visits(&operators) => {}
                 () = stopped => {}
             }
         });
@@ -50,6 +62,17 @@ impl Demo {
         // Fails if all tasks have ended.
         let _ = self.stop.send(true);
         self.tasks.join_all().await;
+    }
+}
+
+/// Lets the operators do something now and then, until it is dropped.
+async fn visits(operators: &Operators) {
+    loop {
+        tokio::time::sleep(VISITS).await;
+        // A job that they look at may run before they change it.
+        if let Err(error) = operators.work().await {
+            tracing::debug!(%error, "an operator of the demo was refused");
+        }
     }
 }
 

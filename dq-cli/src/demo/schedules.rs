@@ -25,6 +25,5 @@ pub(super) async fn declare(dq: &Dq) -> Result<()> {
     let digest = json!({ "meeting": "weekly digest", "room": "Curie" });
     let digest = schedule(MEETINGS, "weekly-digest", digest, 60);
     digest.cron("0 9 * * MON", "America/New_York").upsert().await?;
-    dq.recurring_in(MEETINGS, "weekly-digest").pause().await?;
     Ok(())
 }

@@ -169,6 +169,7 @@ impl Source for Api {
         Ok(())
     }
 }
+
 fn path_of(queue: &QueueName) -> String {
     match is_plain(queue.as_str()) {
         true => format!("queues/{queue}"),
@@ -209,6 +210,7 @@ fn text_of(due: Due) -> String {
         Due::After(delay) => humantime::format_duration(delay).to_string(),
     }
 }
+
 #[cfg(test)]
 mod tests {
     use dq_ops::{parse_due, parse_queue, parse_target};

@@ -149,6 +149,7 @@ impl Api {
         let agent = config.build().into();
         Ok(Self { agent, base, token: token.map(str::to_owned) })
     }
+
     /// Sends a request, and returns the parsed body of a response that is not a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
         let Request { method, path, body, idempotency_key, effect, timeout, has_body_if_running } =
@@ -274,6 +275,7 @@ fn is_loopback(host: &str) -> bool {
     };
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};

@@ -83,10 +83,9 @@ impl Server {
         [args, &["--api", &self.address, "--token", token]].concat()
     }
 
-    /// What Prometheus reads.
-    #[cfg(unix)]
-    pub(crate) fn metrics(&self) -> String {
-        let request = ureq::get(format!("{}metrics", self.address));
+    /// The body of a response.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let request = ureq::get(format!("{}{path}", self.address));
         let token = self.token.as_deref().unwrap();
         let response = request.header("authorization", format!("Bearer {token}")).call();
         response.unwrap().body_mut().read_to_string().unwrap()

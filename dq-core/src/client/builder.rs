@@ -110,8 +110,8 @@ impl DqBuilder {
         self
     }
 
-    /// Sets the main store to an open backend. It keeps the clock, the randomness and the history limits
-    /// with which it was opened.
+    /// Sets the main store to an open backend. It keeps the clock, the randomness and the history
+    /// limits with which it was opened.
     #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.main = Some(MainStore::Backend(backend));
@@ -173,8 +173,9 @@ impl DqBuilder {
     /// Opens the stores.
     ///
     /// # Errors
-    /// `Config` if there is no main store, a setting cannot be used, or a store that must exist does
-    /// not; `Unavailable` if a store cannot be reached; `Incompatible` if it holds data of an unknown version.
+    /// `Config` if there is no main store, a setting cannot be used, or a store that must exist
+    /// does not; `Unavailable` if a store cannot be reached; `Incompatible` if it holds data of an
+    /// unknown version.
     pub async fn connect(self) -> Result<Dq> {
         if let Some(error) = self.error {
             return Err(error.operation("connect"));

@@ -155,9 +155,9 @@ impl AnnouncedStarts {
         Self { facts: LatenessFacts::announced(queue, runners), counts }
     }
 
-    /// The objective to compare with: that of the configuration if a runner has announced it, or none has
-    /// announced any; else that of the first runner. Starts are counted by objective, so with one that no
-    /// runner has the queue would seem to have no starts.
+    /// The objective to compare with: that of the configuration if a runner has announced it, or
+    /// none has announced any; else that of the first runner. Starts are counted by objective, so
+    /// with one that no runner has the queue would seem to have no starts.
     fn objective(&self, configured: Option<LatenessObjective>) -> Option<LatenessObjective> {
         let mut announced = self.counts.iter().map(|counts| counts.objective);
         let first = announced.clone().next();

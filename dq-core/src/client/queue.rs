@@ -1,7 +1,7 @@
 //! One queue by name: operations, and payloads that are bytes.
 //!
-//! All calls but `browse` also act on the stores that are being drained; `schedule` stores nothing there,
-//! but a job with a key may replace one there, or be refused because of it.
+//! All calls but `browse` also act on the stores that are being drained; `schedule` stores nothing
+//! there, but a job with a key may replace one there, or be refused because of it.
 
 use std::sync::Arc;
 

@@ -59,8 +59,8 @@ pub struct QueueSettings {
     /// `"99% < 100ms"`. Default: none. Nothing about a job changes if it is missed; runners and
     /// operators are notified.
     ///
-    /// It belongs to the configuration or to a handler: a runner refuses one of its own, which programs
-    /// without a runner could not know.
+    /// It belongs to the configuration or to a handler: a runner refuses one of its own, which
+    /// programs without a runner could not know.
     pub lateness: Option<LatenessObjective>,
     /// How much later than asked a job may be due, so that many jobs of one moment do not start at
     /// once; see [`Schedule::spread`](crate::Schedule::spread). Default: not at all. Jobs without a

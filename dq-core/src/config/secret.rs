@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, de};
 ///
 /// A password of digits may be written without quotes in a configuration file, unless parsing it as
 /// a number would lose characters, as in `1.50`. In an environment variable of a store, a server or
-/// headers digits never need quotes; elsewhere `007` becomes `7`. But a password with quotes or spaces around it does, and one that reads as a list or a
+/// headers digits never need quotes; elsewhere `007` becomes `7`. Everywhere, quotes are needed by a
+/// password that begins or ends with a quote or a space, and by one that reads as a list or a
 /// table, such as `[x]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);

@@ -61,7 +61,8 @@ impl TypedSettings {
 /// source location of one; `what` is what the types are of: a forward, an ingress.
 ///
 /// # Errors
-/// `Config` if no linked crate has registered the type, `Duplicate` if two have registered the same one.
+/// `Config` if no linked crate has registered the type, `Duplicate` if two have registered the same
+/// one.
 pub(crate) fn registration<R>(
     what: &str,
     kind: &str,

@@ -1,4 +1,5 @@
-//! Handlers that the configuration of a queue selects, registered by crates that this one does not know.
+//! Handlers that the configuration of a queue selects, registered by crates that this one does not
+//! know.
 
 use std::sync::Arc;
 

@@ -128,8 +128,8 @@ pub trait DelayHandler: Send + Sync + 'static {
     /// The code, which is the name of the queue.
     fn code(&self) -> impl QueueCode;
 
-    /// Settings that differ from the defaults. The configuration overrides them. `history` and `spread`
-    /// have no effect here: they are read from the configuration.
+    /// Settings that differ from the defaults. The configuration overrides them. `history` and
+    /// `spread` have no effect here: they are read from the configuration.
     fn settings(&self) -> QueueSettings {
         QueueSettings::default()
     }

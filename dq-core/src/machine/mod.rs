@@ -11,8 +11,8 @@
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over
 //! them, `history.rs` those that have ended, `affinity.rs` the order in which claimers with
-//! preferences get jobs, `snapshot.rs` the export and import of the state, `meter.rs` its size, `access.rs`
-//! what backends need besides the calls.
+//! preferences get jobs, `snapshot.rs` the export and import of the state, `meter.rs` its size,
+//! `access.rs` what backends need besides the calls.
 
 mod access;
 mod affinity;

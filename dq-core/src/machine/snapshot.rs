@@ -6,7 +6,8 @@ use super::state_machine::Machine;
 use crate::backend::{Announced, Receipt, Totals};
 use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
-/// The state of a machine: all but its history limits, how leases end, sizes, and hints that were not taken.
+/// The state of a machine: all but its history limits, how leases end, sizes, and hints that were
+/// not taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSnapshot {
     /// The sequence number of the last inserted job.

@@ -60,9 +60,9 @@ impl Histogram {
         self.counts.is_empty()
     }
 
-    /// The duration, in whole milliseconds, that this part of those counted does not exceed, such as 0.99
-    /// for the 99th percentile: the longest of its bucket. In the last bucket, which has no end, the
-    /// shortest, which is a lower bound only. `None` if nothing was counted.
+    /// The duration, in whole milliseconds, that this part of those counted does not exceed, such
+    /// as 0.99 for the 99th percentile: the longest of its bucket. In the last bucket, which has no
+    /// end, the shortest, which is a lower bound only. `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0);

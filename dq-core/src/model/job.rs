@@ -13,10 +13,10 @@ use super::codec;
 use super::{DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The id of a job: 16 bytes, written as a UUID. Ids that are generated are of version 7, ordered by time of
-/// generation; those that are made from what a job stands for, such as an occurrence of a schedule, a
-/// message or an idempotency key, of version 5, in no order; a late job that is moved gets one of version 8,
-/// and a job of a Java client has bytes of its own.
+/// The id of a job: 16 bytes, written as a UUID. Ids that are generated are of version 7, ordered
+/// by time of generation; those that are made from what a job stands for, such as an occurrence of
+/// a schedule, a message or an idempotency key, of version 5, in no order; a late job that is moved
+/// gets one of version 8, and a job of a Java client has bytes of its own.
 ///
 /// Scheduling a job whose id is already in the store changes nothing, so a call whose result was
 /// lost can be repeated.
@@ -93,7 +93,8 @@ pub struct Job {
     pub queue: QueueName,
     /// The key that the application gave to the job, if any.
     pub key: Option<JobKey>,
-    /// When the job is due, as set by the last schedule, retry, snooze, next step, reschedule or replay.
+    /// When the job is due, as set by the last schedule, retry, snooze, next step, reschedule or
+    /// replay.
     pub due: Timestamp,
     /// When the store accepted the job, to within a second; by the clock of the process that stored it
     /// if the store has none, as SQLite and RabbitMQ.

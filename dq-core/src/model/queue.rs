@@ -22,7 +22,8 @@ impl QueueName {
     pub const MAX_BYTES: usize = 128;
 
     /// The prefix of names that the framework reserves for queues of its own. Applications can
-    /// neither schedule jobs in such a queue nor handle them, and must not do so by means of the store.
+    /// neither schedule jobs in such a queue nor handle them, and must not do so by means of the
+    /// store.
     pub const RESERVED_PREFIX: &str = "dq.";
 
     /// Whether the name begins with [`Self::RESERVED_PREFIX`].

@@ -63,8 +63,9 @@ pub struct RecurringView {
     pub spec: ScheduleSpec,
     /// Whether its occurrences schedule no jobs.
     pub paused: bool,
-    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence waits
-    /// for the job of an earlier one; if it has stopped, when it looks for a declaration again.
+    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence
+    /// waits for the job of an earlier one; if it has stopped, when it looks for a declaration
+    /// again.
     pub next_due: Timestamp,
     /// The last occurrence whose job was stored, by the time of the recurrence; `None` if none was.
     pub last_occurrence: Option<Timestamp>,

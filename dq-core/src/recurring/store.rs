@@ -36,9 +36,9 @@ pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Ticker)
 /// Changes the ticker of a schedule, or creates one by `change(None)`. Returns whether it was changed:
 /// `false` if `change` returns `None`.
 ///
-/// `change` may be called several times, each time with what the store has then. A time that it has read
-/// before may be older than the ticker's cursor. To go back to that is harmless: the ids of the
-/// occurrences in between are pinned.
+/// `change` may be called several times, each time with what the store has then. A time that it has
+/// read before may be older than the ticker's cursor. To go back to that is harmless: the ids of
+/// the occurrences in between are pinned.
 pub(super) async fn change(
     dq: &Dq,
     name: &str,
@@ -173,9 +173,9 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 
 /// Removes a schedule. `false` if there is none.
 ///
-/// A call that has read the ticker before may still write its successor. So a job with the id of that
-/// successor takes its place first, which no call takes for a ticker: when it is cancelled, its id stays
-/// pinned.
+/// A call that has read the ticker before may still write its successor. So a job with the id of
+/// that successor takes its place first, which no call takes for a ticker: when it is cancelled,
+/// its id stays pinned.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
     let queue = dq.queue(ticker::QUEUE)?;
     for _ in 0..ATTEMPTS {

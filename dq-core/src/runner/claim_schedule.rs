@@ -10,8 +10,8 @@ const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
 /// another runner claims the job at the same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
-/// Maximum time between two claims of the internal queues (see `slots`) while the loop claims and the total
-/// of slots is scarce.
+/// Maximum time between two claims of the internal queues (see `slots`) while the loop claims and
+/// the total of slots is scarce.
 const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time from a claim of the internal queues to one that only a hint causes. Hints do not name
 /// their queue, so while the total of slots is scarce, each job of the application could cause one.

@@ -35,8 +35,8 @@ pub enum Event<'a> {
     /// The grace period of the shutdown is over and a blocking handler still runs. The cancellation
     /// signal of the run has fired; its job is not released before the handler returns.
     GraceExceeded(&'a JobContext),
-    /// A handler has ended; its job is not settled yet. Not sent for a run that the shutdown or a newer
-    /// lease of its job has ended.
+    /// A handler has ended; its job is not settled yet. Not sent for a run that the shutdown or a
+    /// newer lease of its job has ended.
     Finished {
         /// The run.
         job: &'a JobContext,
@@ -49,9 +49,9 @@ pub enum Event<'a> {
     },
     /// A claimed job has freed its slot: its run has ended, or does not start.
     SlotFreed,
-    /// A job is dead: its run has ended so, or it does not run because too many leases were lost, because
-    /// the late policy of its queue says so, or because it could not be moved to the queue that this
-    /// policy names.
+    /// A job is dead: its run has ended so, or it does not run because too many leases were lost,
+    /// because the late policy of its queue says so, or because it could not be moved to the queue
+    /// that this policy names.
     Dead {
         /// The job.
         job: &'a Job,

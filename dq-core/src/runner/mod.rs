@@ -9,12 +9,12 @@
 //! claims due jobs and starts them (`execute` runs one handler; `hints` wakes the loop), `settle`
 //! reports results to the store, `renew` extends leases (`leases` tracks them, by the time of
 //! `lease_clock`), `maintain` logs findings of the store and queues without a handler, and
-//! `announce` tells the other users of the store that the runner exists. `late` applies the late policy of a
-//! queue before a run; `verdict` alone decides
-//! between done, retry and dead; `slots` alone limits concurrency; `recent` keeps the lateness and
-//! the run times of the last minutes; `objective` compares the starts of the last hour, which
-//! `start_window` counts, with the lateness objectives, and `claim_time` measures the store;
-//! `store` holds what the loops of one store share.
+//! `announce` tells the other users of the store that the runner exists. `late` applies the late
+//! policy of a queue before a run; `verdict` alone decides between done, retry and dead; `slots`
+//! alone limits concurrency; `recent` keeps the lateness and the run times of the last minutes;
+//! `objective` compares the starts of the last hour, which `start_window` counts, with the lateness
+//! objectives, and `claim_time` measures the store; `store` holds what the loops of one store
+//! share.
 
 mod announce;
 mod builder;

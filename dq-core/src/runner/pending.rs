@@ -88,9 +88,8 @@ impl Dq {
     /// all stores, without running them: before a deployment, or as a readiness check.
     ///
     /// It decodes each payload, with the upgrades of its version, and reads all jobs of the store for
-    /// that. A schedule counts as one job of its queue, with the payload that its jobs get. Dead jobs are not
-    /// read. [`Runner::check_pending`] does the same with the handlers of a
-    /// runner.
+    /// that. A schedule counts as one job of its queue, with the payload that its jobs get. Dead jobs
+    /// are not read. [`Runner::check_pending`] does the same with the handlers of a runner.
     ///
     /// # Errors
     /// `Unsupported` if a store cannot list jobs; `Duplicate` or `InvalidInput` if the linked
@@ -133,17 +132,15 @@ async fn check<'a>(
                 loop {
                     let page = store.browse(params).await?;
                     for JobView { job, .. } in &page.jobs {
-                        match job_to_read(job) {
-                            Ok(None) => {}
+                        let (job, result) = match job_to_read(job) {
+                            Ok(None) => continue,
                             Ok(Some(job)) => {
-                                let versions = queues.entry(job.queue.clone()).or_default();
-                                count(versions, &job, |job| read(handler_of(&job.queue), job));
+                                let result = read(handler_of(&job.queue), &job);
+                                (job, result)
                             }
-                            Err(error) => {
-                                let versions = queues.entry(job.queue.clone()).or_default();
-                                count(versions, job, |_| Err(error.to_string()));
-                            }
-                        }
+                            Err(error) => (Cow::Borrowed(job), Err(error.to_string())),
+                        };
+                        count(queues.entry(job.queue.clone()).or_default(), &job, result);
                     }
                     if page.next.is_none() {
                         break;
@@ -162,8 +159,8 @@ async fn check<'a>(
     Ok(PendingReport { queues: queues.collect() })
 }
 
-/// The job whose payload a handler of the application reads: that of a schedule in place of its ticker.
-/// `None` if there is none.
+/// The job whose payload a handler of the application reads: that of a schedule in place of its
+/// ticker. `None` if there is none.
 fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     if !job.queue.is_reserved() {
         return Ok(Some(Cow::Borrowed(job)));
@@ -179,17 +176,13 @@ fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     Ok(next)
 }
 
-/// Counts a job, and whether it can be read.
-fn count(
-    versions: &mut BTreeMap<String, PendingVersion>,
-    job: &Job,
-    read: impl FnOnce(&Job) -> Result<(), String>,
-) {
+/// Counts a job, and whether it could be read.
+fn count(versions: &mut BTreeMap<String, PendingVersion>, job: &Job, result: Result<(), String>) {
     let name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
     let version = versions.entry(name.to_owned()).or_default();
     name.clone_into(&mut version.version);
     version.jobs += 1;
-    if let Err(why) = read(job) {
+    if let Err(why) = result {
         version.unreadable += 1;
         version.example.get_or_insert((job.id, why));
     }

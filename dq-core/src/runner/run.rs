@@ -52,10 +52,10 @@ impl Runner {
         &self.stores
     }
 
-    /// Runs until `shutdown` completes, then shuts down: no more jobs are claimed and no more messages
-    /// of an [`Ingress`] are taken, and running handlers get the grace period to finish. Jobs that have
-    /// not started or not finished by then are released to the store and are due at once for other
-    /// runners.
+    /// Runs until `shutdown` completes, then shuts down: no more jobs are claimed and no more
+    /// messages of an [`Ingress`] are taken, and running handlers get the grace period to finish.
+    /// Jobs that have not started or not finished by then are released to the store and are due at
+    /// once for other runners.
     ///
     /// A blocking handler gets only the cancellation signal at the end of the grace period, since its
     /// thread cannot be stopped. If it returns within 5 s, the job is settled, or released if the

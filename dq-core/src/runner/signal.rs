@@ -10,9 +10,9 @@
 /// # }
 /// ```
 ///
-/// All futures of this function that were polled before the signal complete, so a server and a runner
-/// can wait for one each; one that is polled later waits for another signal. Once one was polled, these
-/// signals no longer end the process by themselves.
+/// All futures of this function that were polled before the signal complete, so a server and a
+/// runner can wait for one each; one that is polled later waits for another signal. Once one was
+/// polled, these signals no longer end the process by themselves.
 ///
 /// A signal that the process cannot listen for is logged as an error and never completes the
 /// future.

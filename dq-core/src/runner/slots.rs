@@ -146,8 +146,8 @@ impl Slots {
         }
     }
 
-    /// Reserves free slots for a claim of the claim loop with index `claimer`: at most [`BATCH`], and as
-    /// many of each internal queue.
+    /// Reserves free slots for a claim of the claim loop with index `claimer`: at most [`BATCH`],
+    /// and as many of each internal queue.
     ///
     /// If one claim cannot be for all queues, it is for the internal ones if `prefers_internal`, and
     /// otherwise for those of the application.
@@ -205,9 +205,9 @@ impl Slots {
         Reservation { scope, queues, limit, of_total, saturated, internal_full, claimer }
     }
 
-    /// Whether a job of this queue, by its index, that was due at this time, by [`Clock::elapsed`], has
-    /// waited for a slot. It is right while the claim that returned the job has reserved slots: until
-    /// they are released, neither the queue nor the total gets full.
+    /// Whether a job of this queue, by its index, that was due at this time, by [`Clock::elapsed`],
+    /// has waited for a slot. It is right while the claim that returned the job has reserved slots:
+    /// until they are released, neither the queue nor the total gets full.
     pub(super) fn has_waited(&self, queue: usize, due: Duration) -> bool {
         let state = self.lock();
         let QueueSlots { count, is_internal } = state.queues[queue];

@@ -1,5 +1,5 @@
-//! Decides what happens to a job before it runs, if it was lost too often or is too new, and after: done,
-//! skip, retry, snooze, again or dead.
+//! Decides what happens to a job before it runs, if it was lost too often or is too new, and after:
+//! done, skip, retry, snooze, again or dead.
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ pub(super) fn newer_version(
     Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
 }
 
-/// The verdict on the result of a run. `error` is its error as text; `started` is when it began, by the
-/// store's clock: exact enough for the horizon, and not the current time.
+/// The verdict on the result of a run. `error` is its error as text; `started` is when it began, by
+/// the store's clock: exact enough for the horizon, and not the current time.
 pub(super) fn after_run(
     context: &StoreContext,
     served: &ServedQueue,

@@ -44,8 +44,8 @@ pub(super) struct ScheduleModel {
     pub(super) offset: Duration,
     /// The last occurrence that is not played, or is among `missed`.
     pub(super) cursor: Timestamp,
-    /// Due times of the occurrences that are handled at the start: earlier than it, or later if one has
-    /// waited while the jitter was raised.
+    /// Due times of the occurrences that are handled at the start: earlier than it, or later if one
+    /// has waited while the jitter was raised.
     pub(super) missed: Vec<Timestamp>,
 }
 

@@ -52,8 +52,8 @@ const OWN_HEADERS: [&str; 14] = [
 ///
 /// The request is a `POST` with the payload as its body. Its headers are `content-type`,
 /// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, the job's
-/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due` and, for a job of a schedule, `dq-occurrence`. Queue
-/// and key are percent-encoded, except for letters, digits and `-._~`.
+/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due` and, for a job of a schedule, `dq-occurrence`.
+/// Queue and key are percent-encoded, except for letters, digits and `-._~`.
 ///
 /// | Answer | Outcome |
 /// |---|---|

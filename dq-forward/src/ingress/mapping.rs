@@ -55,8 +55,8 @@ impl Mapping {
     /// # Errors
     /// `Config` naming the setting that is not a place.
     pub(super) fn new(scope: &[&str], settings: &IngressSettings) -> Result<Self> {
-        /// A random UUID. It never changes, as little as the way in which the scope is hashed: a message
-        /// that comes again after an upgrade must get the same id.
+        /// A random UUID. It never changes, as little as the way in which the scope is hashed: a
+        /// message that comes again after an upgrade must get the same id.
         const NAMESPACE: [u8; 16] =
             *b"\x8f\x1e\x4b\x02\x6c\x9d\x4e\x77\xa3\x50\x1d\xc8\x92\xe6\x0b\xf4";
         let mut hash = Sha1::new();

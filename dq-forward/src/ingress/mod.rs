@@ -1,8 +1,9 @@
 //! Takes plain messages of other systems and schedules them as jobs: the types of `[[ingress]]`.
 //!
-//! A message is acknowledged only when its job is stored, so none is lost. The id of a job is made from
-//! the id of its message, and pinned, so that a message that is delivered again is not scheduled twice.
-//! Messages that cannot be mapped are moved to a queue, list or stream of their own, and logged.
+//! A message is acknowledged only when its job is stored, so none is lost. The id of a job is made
+//! from the id of its message, and pinned, so that a message that is delivered again is not
+//! scheduled twice. Messages that cannot be mapped are moved to a queue, list or stream of their
+//! own, and logged.
 
 #[cfg(feature = "amqp")]
 mod amqp;

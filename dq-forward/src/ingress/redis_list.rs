@@ -45,8 +45,8 @@ for i = 1, #ARGV do
 end
 return taken";
 
-/// The oldest elements of a list, as many as the argument says: at least one, and no more than 1 MiB of
-/// them.
+/// The oldest elements of a list, as many as the argument says: at least one, and no more than 1
+/// MiB of them.
 const LEFT: &str = "\
 local left, bytes = {}, 0
 for i = 1, tonumber(ARGV[1]) do
@@ -122,9 +122,10 @@ impl ListSource {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Takes the elements that another process, or an earlier run of this source that failed, has left in
-    /// the second list, or that another process still takes: then the jobs of both have the same ids. Only
-    /// as many as there are now, since other processes add to them as long as they live.
+    /// Takes the elements that another process, or an earlier run of this source that failed, has
+    /// left in the second list, or that another process still takes: then the jobs of both have the
+    /// same ids. Only as many as there are now, since other processes add to them as long as they
+    /// live.
     async fn recover(
         &self,
         connection: &mut MultiplexedConnection,

@@ -37,8 +37,8 @@ pub struct IngressSettings {
     /// How long a message that comes again is recognized after its job has ended. Default 7 days.
     #[serde(default = "default_remember", with = "dq_core::config::duration")]
     pub remember: Duration,
-    /// Where messages go that cannot be mapped: an AMQP queue, or the key of a list or stream. Default:
-    /// `from` with `.unmapped`.
+    /// Where messages go that cannot be mapped: an AMQP queue, or the key of a list or stream.
+    /// Default: `from` with `.unmapped`.
     #[serde(default)]
     pub unmapped: Option<String>,
     /// The consumer group of a stream. Default `dq`.

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A client of a memory store; `text` is the rest of the configuration. Retries come soon, and there are
-/// many of them.
+/// A client of a memory store; `text` is the rest of the configuration. Retries come soon, and
+/// there are many of them.
 pub(crate) async fn client(text: &str) -> Dq {
     let text = format!(
         "[backend]\ntype = \"memory\"\n[defaults]\nmax_attempts = 100000\n\
@@ -70,9 +70,9 @@ impl Running {
         }
     }
 
-    /// Schedules the jobs 0, 1, 2, … and waits until all are done. Kills the server in the middle, and goes
-    /// on scheduling until 20 have failed, so that the jobs do not end before the server; then restarts
-    /// it. Returns the ids with the numbers of the jobs.
+    /// Schedules the jobs 0, 1, 2, … and waits until all are done. Kills the server in the middle,
+    /// and goes on scheduling until 20 have failed, so that the jobs do not end before the server;
+    /// then restarts it. Returns the ids with the numbers of the jobs.
     pub(crate) async fn done_over_a_crash(
         &mut self,
         schedule: impl AsyncFn(usize) -> JobId,

@@ -93,8 +93,8 @@ impl Collector {
         Self::of(&Dq::builder().backend(backend).connect().await.unwrap())
     }
 
-    /// The payloads of all runs, sorted: a message that became two jobs, or a job that was stored again
-    /// after its end, shows.
+    /// The payloads of all runs, sorted: a message that became two jobs, or a job that was stored
+    /// again after its end, shows.
     pub(crate) fn payloads(&self) -> Vec<String> {
         let mut payloads = self.runs.lock().unwrap().clone();
         payloads.sort();

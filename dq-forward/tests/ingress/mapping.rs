@@ -53,8 +53,6 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
             .with_priority(0)
             .with_headers(headers);
         publish(&channel, "orders.delay", &format!("{{\"orderId\":{order}}}"), properties).await;
-        // The first one may have run before the third one is sent.
-        tokio::task::yield_now().await;
     }
     collector.wait(2).await;
     until("all messages are acknowledged", async || {
@@ -205,11 +203,14 @@ async fn a_key_of_another_type_loses_no_element_and_no_entry() {
          key = \"header:key\""
     );
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
-    // Each source fails more than once.
-    until("Redis has refused commands", async || {
-        let stats = redis.command(&["INFO", "errorstats"]).text();
-        let count = stats.lines().find_map(|line| line.strip_prefix("errorstat_WRONGTYPE:count="));
-        count.is_some_and(|count| count.trim().parse::<u32>().unwrap() >= 5)
+    until("Redis has refused commands of both sources", async || {
+        let refused = |command: &str| {
+            let stats = redis.command(&["INFO", "commandstats"]).text();
+            let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+            let failed = line.and_then(|line| line.rsplit("failed_calls=").next());
+            failed.is_some_and(|failed| failed.trim().parse::<u32>().unwrap() >= 2)
+        };
+        refused("llen") && refused("xadd")
     })
     .await;
     assert_eq!(redis.command(&["LLEN", "list"]).int(), 1);

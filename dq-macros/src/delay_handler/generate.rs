@@ -257,8 +257,8 @@ fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<Toke
     arms.collect()
 }
 
-/// Generates `HandlerFn::call`, which asks the guard, decodes the payload, runs the extractors and calls the
-/// function.
+/// Generates `HandlerFn::call`, which asks the guard, decodes the payload, runs the extractors and
+/// calls the function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");

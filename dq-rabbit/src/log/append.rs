@@ -42,8 +42,8 @@ const REWRITE_AFTER: Duration = Duration::from_secs(2);
 /// In place of this rewrite (counted from 1) without progress, another node is tried: this one may
 /// be partitioned from the others without having noticed.
 const REWRITES_PER_NODE: u32 = 3;
-/// For so many times [`REWRITE_AFTER`], a process that may be behind rewrites nothing while it reads: what
-/// it reads may be new messages of others.
+/// For so many times [`REWRITE_AFTER`], a process that may be behind rewrites nothing while it
+/// reads: what it reads may be new messages of others.
 const MAX_POSTPONED: u32 = 60;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -296,8 +296,8 @@ pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, 
             bytes = 0;
         }
     }
-    // Whatever the probe is, the barrier that begins a replay shows whether something is missing before
-    // it.
+    // Whatever the probe is, the barrier that begins a replay shows whether something is missing
+    // before it.
     let fresh_from = state.fresh_from;
     let is_barrier = |sent: &&SentCall| sent.sequence == fresh_from && last < Some(fresh_from);
     if let Some(SentCall { sequence, call }) = state.sent_calls.iter().find(is_barrier) {

@@ -54,7 +54,8 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             shared.record_error(error);
             shared.clock.sleep(PAUSE).await;
         }
-        // Signals until here are dropped. If work is left, the next own entry that is read signals again.
+        // Signals until here are dropped. If work is left, the next own entry that is read signals
+        // again.
         let _ = shared.compaction_due.notified().now_or_never();
         if let Err(error) = delete_old(&shared).await {
             tracing::warn!(%error, "old generations of the log could not be deleted yet");

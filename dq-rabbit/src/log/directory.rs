@@ -1,9 +1,10 @@
 //! The generations of the log, and the directory that names them.
 //!
-//! The log is a sequence of *generations*. Each is a stream without any limit of size or age. So the
-//! broker never deletes anything that lives; this backend deletes a generation as a whole, when nothing
-//! in it is needed any more. The *directory* is a small stream whose records name generations: the
-//! newest, at which a process starts to read, and the oldest, before which they may be deleted.
+//! The log is a sequence of *generations*. Each is a stream without any limit of size or age. So
+//! the broker never deletes anything that lives; this backend deletes a generation as a whole, when
+//! nothing in it is needed any more. The *directory* is a small stream whose records name
+//! generations: the newest, at which a process starts to read, and the oldest, before which they
+//! may be deleted.
 //!
 //! # A change
 //!
@@ -80,19 +81,20 @@
 //!   the jobs again whose messages wait in the ladder.
 //! - The same record is written if the generation exists and its snapshot is not in it.
 //!
-//! A stream that is declared here is used at once, not some seconds later as in step 2: processes that
-//! run write into it as soon as it is there. If its node is killed within these seconds, the declaration
-//! is lost a second time, with what was written since, even if it was read and answered. A process that
-//! had read some of it begins again with the directory, and writes again what it had not read back.
+//! A stream that is declared here is used at once, not some seconds later as in step 2: processes
+//! that run write into it as soon as it is there. If its node is killed within these seconds, the
+//! declaration is lost a second time, with what was written since, even if it was read and
+//! answered. A process that had read some of it begins again with the directory, and writes again
+//! what it had not read back.
 //!
 //! # A directory without its records
 //!
 //! The broker deletes old records, so each process that looks repeats the one that names the newest
-//! generation after some hundred others. Should it be gone all the same, a process that runs writes it
-//! again. A process that starts then, and finds that there were records before, fails with `Config`: it
-//! must not begin an empty log beside the one that lives. If somebody deletes the whole stream, such a
-//! process cannot know, and begins an empty log. The others go on in theirs, and announce the next
-//! generation; the greatest number wins.
+//! generation after some hundred others. Should it be gone all the same, a process that runs writes
+//! it again. A process that starts then, and finds that there were records before, fails with
+//! `Config`: it must not begin an empty log beside the one that lives. If somebody deletes the
+//! whole stream, such a process cannot know, and begins an empty log. The others go on in theirs,
+//! and announce the next generation; the greatest number wins.
 //!
 //! To be sure of what the directory names, a process appends a record of its own and reads up to it. A
 //! record that was confirmed before cannot come later in the stream.

@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes that a payload takes beside its own.
 const OVERHEAD: usize = 128;
 
-/// Payloads by job, since a snapshot moves them. Those of the jobs that are due last make room for
+/// Payloads by job, and not by position in the log, which a snapshot changes. Those of the jobs that are due last make room for
 /// others.
 #[derive(Debug, Default)]
 pub(super) struct KeptPayloads {
@@ -41,7 +41,7 @@ impl KeptPayloads {
     }
 
     /// Takes the payload of this job. `None` if it is not the one with this checksum: the job may
-    /// have gone on to its next step, or another log may have a job with this id.
+    /// have gone on to its next step, or a log that was created anew may have a job with this id.
     pub(super) fn take(&mut self, id: JobId, checksum: Checksum) -> Option<Bytes> {
         self.remove(id).filter(|payload| Checksum::of(payload) == checksum)
     }

@@ -1,10 +1,10 @@
 //! Levels: which kinds of entries may be written, so that versions can share a log.
 //!
-//! Each process says which levels it understands when it arrives (*hello*), and again at intervals. The
-//! level in force is raised by an entry, which has an effect only if every live process understands
-//! the new level. So the log decides whether a process was admitted before a raise or is too old for
-//! it, and an entry of a new level is never read by a process that does not know it. The level is
-//! never lowered.
+//! Each process says which levels it understands when it arrives (*hello*), and again at intervals.
+//! The level in force is raised by an entry, which has an effect only if every live process
+//! understands the new level. So the log decides whether a process was admitted before a raise or
+//! is too old for it, and an entry of a new level is never read by a process that does not know it.
+//! The level is never lowered.
 //!
 //! A hello ends when it is withdrawn, or like a lease: once a process has seen no renewal for as long
 //! as it lasts, by elapsed time.

@@ -46,8 +46,8 @@ pub(super) trait Waiter: Send {
     /// Whether the caller has given up.
     fn is_gone(&self) -> bool;
 
-    /// Delivers the reply, with the state right after the entry. A call that is refused before it is sent
-    /// gets `CommandReply::Full` with the present state, and `at` means nothing.
+    /// Delivers the reply, with the state right after the entry. A call that is refused before it
+    /// is sent gets `CommandReply::Full` with the present state, and `at` means nothing.
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 

@@ -9,7 +9,7 @@ use super::wire::{Checksum, Payload};
 /// Position of a job's payload in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
-    /// Offset of the message.
+    /// Offset of the message in all generations; see `generation.rs`.
     pub(crate) offset: u64,
     /// Index of the entry in that message.
     pub(crate) entry: u32,
@@ -81,9 +81,9 @@ impl PayloadRef {
     }
 }
 
-/// Size of the encoded headers of a job of a replica.
+/// Size of the headers of a job of a replica in a snapshot.
 pub(crate) fn headers_bytes(job: &Job) -> u64 {
-    // Without headers, their number is written all the same.
+    // For no headers a replica has no bytes, and a snapshot one: their number, 0.
     (job.payload.len() - REF_BYTES).max(1) as u64
 }
 

@@ -99,8 +99,8 @@ impl Replica {
         replica
     }
 
-    /// Whether the state is known: reading began where a generation begins empty, or a snapshot has been
-    /// restored.
+    /// Whether the state is known: reading began where a generation begins empty, or a snapshot has
+    /// been restored.
     pub(crate) fn is_ready(&self) -> bool {
         self.collector.is_none()
     }
@@ -118,9 +118,10 @@ impl Replica {
             return Applied::Deferred;
         }
         if self.log_id == 0 {
-            // The first entry of the log: messages before it may be foreign or damaged. Set even if the
-            // entry has no effect: a producer that goes on in a new log begins in the middle of its
-            // sequence. And the producer id alone would not do: it may have begun the former log too.
+            // The first entry of the log: messages before it may be foreign or damaged. Set even if
+            // the entry has no effect: a producer that goes on in a new log begins in the middle of
+            // its sequence. And the producer id alone would not do: it may have begun the former
+            // log too.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
         match self.producers.record(entry.producer_id, entry.sequence) {

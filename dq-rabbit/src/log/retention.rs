@@ -44,11 +44,12 @@ pub(super) struct Retention {
     snapshot_bytes: u64,
     /// Whether the snapshot at its beginning is complete, or it needs none.
     is_complete: bool,
-    /// The elapsed time at which this process began to read the generation. Its snapshot is expected from the process that
-    /// has closed the one before.
+    /// The elapsed time at which this process began to read the generation. Its snapshot is
+    /// expected from the process that has closed the one before.
     begun: Duration,
-    /// Incomplete snapshots by the offset of their beginning; the newest may be in progress. A snapshot
-    /// that begins while another is in progress is given up by its writer, and not counted.
+    /// Incomplete snapshots by the offset of their beginning; the newest may be in progress. A
+    /// snapshot that begins while another is in progress is given up by its writer, and not
+    /// counted.
     in_progress: HashMap<u64, SnapshotProgress>,
 }
 

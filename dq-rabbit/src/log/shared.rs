@@ -77,8 +77,8 @@ pub(super) struct LogShared {
     pub(super) messages_read: AtomicU64,
     /// Whether the replay is over: an entry of this producer has been read back since it started.
     pub(super) caught_up: AtomicBool,
-    /// Whether the log has gone on in another generation since an entry of this producer was read back,
-    /// so that this process may be far behind.
+    /// Whether the log has gone on in another generation since an entry of this producer was read
+    /// back, so that this process may be far behind.
     pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be read or written last; cleared when a call completes.
     last_error: Mutex<Option<Error>>,
@@ -136,8 +136,8 @@ pub(super) struct LogState {
     pub(super) fresh_from: u64,
     /// The generation that is read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
-    /// The generation into which all calls that were sent and not read back were written, or a probe of
-    /// them.
+    /// The generation into which all calls that were sent and not read back were written, or a
+    /// probe of them.
     pub(super) written: Option<Generation>,
     /// The newest generation that is known to be in the directory.
     pub(super) announced: Option<Generation>,
@@ -320,8 +320,8 @@ impl LogShared {
         lock(&self.fatal).as_ref().map(|error| with_operation(error, operation))
     }
 
-    /// Whether each message that is read may bring calls of this process nearer: it replays the log, or
-    /// may be behind.
+    /// Whether each message that is read may bring calls of this process nearer: it replays the
+    /// log, or may be behind.
     pub(super) fn is_catching_up(&self) -> bool {
         !self.caught_up.load(Ordering::Relaxed) || self.may_be_behind.load(Ordering::Relaxed)
     }

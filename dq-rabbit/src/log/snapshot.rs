@@ -1,10 +1,10 @@
 //! Snapshots of the state in the log, so that the broker can delete the messages before them.
 //!
 //! A snapshot is a [`SnapshotPart::Begin`], a header, [`SnapshotPart::Extra`] parts, the jobs in
-//! several parts, and a [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go
-//! on between its parts. A process that starts to read in the middle of the log collects parts
-//! until a snapshot is complete, restores its replica from it, and replays the entries since its
-//! `Begin`.
+//! several parts, and a [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries
+//! of other commands go on between its parts. A process that starts to read in the middle of the
+//! log collects parts until a snapshot is complete, restores its replica from it, and replays the
+//! entries since its `Begin`.
 
 use std::collections::{HashMap, HashSet};
 

@@ -449,8 +449,8 @@ fn apply(
         // the entries to apply after it. Before that it returns none.
         Applied::Deferred => {
             state.replica.set_seen(read_at);
-            // What this process has written since the replay began, and waits for, is at the end of the
-            // log, so no snapshot is left in it.
+            // What this process has written since the replay began, and waits for, is at the end of
+            // the log, so no snapshot is left in it.
             let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
             state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;
             let later_entries = state.replica.restore();

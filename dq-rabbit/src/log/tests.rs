@@ -514,8 +514,8 @@ proptest! {
             prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
         // A log of the applied entries alone gives the same state. Snapshot parts and closes are
-        // replaced by commands without effect: parts hold offsets of the original log, and a close would
-        // end the only generation of this one.
+        // replaced by commands without effect: parts hold offsets of the original log, and a close
+        // would end the only generation of this one.
         let clean = applied.into_iter().map(|entry| match &entry.command {
             Command::Snapshot(_) | Command::Close(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
             _ => vec![entry],

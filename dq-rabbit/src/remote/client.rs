@@ -393,7 +393,8 @@ impl RemoteClient {
                 None => timed_out(operation, LostReply::Unavailable, broker),
             });
         };
-        // It may have changed while this call waited for the lock. A session that opens now would stay.
+        // It may have changed while this call waited for the lock. A session that opens now would
+        // stay.
         if self.is_closed.load(Ordering::Acquire) {
             return Err(closed(operation));
         }

@@ -272,8 +272,8 @@ fn a_call_that_may_have_been_executed_has_an_unknown_outcome() {
     assert_eq!(kind(true, &newer), Some(ErrorKind::OutcomeUnknown));
     assert_eq!(kind(true, &damaged), Some(ErrorKind::OutcomeUnknown));
     assert_eq!(kind(false, &damaged), Some(ErrorKind::Unavailable));
-    // The first two were not executed, and the third may be executed twice: the caller opens the log and
-    // makes the call itself.
+    // The first two were not executed, and the third may be executed twice: the caller opens the
+    // log and makes the call itself.
     let refusal =
         encode(&Outcome::Refused(Failure::from(&Error::new(ErrorKind::Incompatible, ""))));
     for (must_run_once, reply) in [(true, framed(9, &[1, 2])), (true, refusal), (false, newer)] {

@@ -4,7 +4,8 @@
 //!
 //! A process replies in the version of the request. If it does not know that version, or the
 //! request, it replies [`Outcome::Refused`] in its own. So a caller that reads another version than
-//! its own knows that the request was not executed.
+//! its own knows that the request was not executed. It does not reply to a request that it cannot
+//! read and that the broker has delivered before: another process may have executed it.
 
 use std::borrow::Cow;
 
@@ -127,7 +128,7 @@ pub(super) struct Failure {
     remedy: Option<String>,
 }
 
-/// All kinds of errors.
+/// All kinds of errors. One that is missing here reaches a light process as `Internal`.
 const KINDS: [ErrorKind; 14] = [
     ErrorKind::InvalidInput,
     ErrorKind::Unsupported,
@@ -262,7 +263,8 @@ impl From<JobReceipt> for Receipt {
     }
 }
 
-/// An error for a value that a newer version of `dq-core` has added.
+/// An error for a value that this backend never returns, or that a newer version of `dq-core` has
+/// added.
 fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Internal, format!("{value:?} has no form in a reply"))
         .remedy("use versions of dq-core and dq-rabbit that belong together")

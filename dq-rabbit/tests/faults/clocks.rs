@@ -75,8 +75,8 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     assert_eq!(stats(&*exact, "q").await.scheduled, 3);
 }
 
-/// Producers and runners a minute apart, and a canceller, with jobs that run for longer than a third of
-/// their leases, so that these are renewed.
+/// Producers and runners a minute apart, and a canceller, with jobs that run for longer than a
+/// third of their leases, so that these are renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     const MINUTE: i64 = 60_000;
@@ -101,7 +101,8 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     };
     let mut jobs = Vec::new();
     for index in 0..JOBS {
-        // By the clock of the process that schedules it. Every sixth is not due before it is cancelled.
+        // By the clock of the process that schedules it. Every sixth is not due before it is
+        // cancelled.
         let millis = if index % 6 == 0 { 3_600_000 } else { index as u64 * 37 % 2_000 };
         let mut new = job("q");
         new.due = Due::After(Duration::from_millis(millis));
@@ -185,8 +186,8 @@ async fn a_producer_with_a_skewed_clock_makes_no_job_with_an_absolute_due_time_e
     slow.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    // The fast producer takes the due times to have passed, so it publishes no messages, and the runner
-    // reads the payloads from the log.
+    // The fast producer takes the due times to have passed, so it publishes no messages, and the
+    // runner reads the payloads from the log.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     fast.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;

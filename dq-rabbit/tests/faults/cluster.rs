@@ -46,8 +46,9 @@ async fn expect_all_done(
             panic!("not all run: {:?}", backend.stats(&[]).await)
         }
     };
-    // If the reply to a chunk of 50 is lost, its jobs may be done before the call is repeated, and count
-    // as new. Jobs run again, too, whose settlements were lost: up to a thousand may wait for the store.
+    // If the reply to a chunk of 50 is lost, its jobs may be done before the call is repeated, and
+    // count as new. Jobs run again, too, whose settlements were lost: up to a thousand may wait for
+    // the store.
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {} jobs ran again", jobs.len());
     // A job is in flight during two faults at most, even in a rolling restart.
@@ -80,8 +81,8 @@ async fn losing_one_node_loses_no_job() {
     })
     .await;
 
-    // A network partition separates one node and its clients from the others: the one to which the runner
-    // has moved when node 1 was killed.
+    // A network partition separates one node and its clients from the others: the one to which the
+    // runner has moved when node 1 was killed.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let partitioned = Arc::clone(&cluster);
     blocking(move || partitioned.partition(2)).await;

@@ -77,7 +77,8 @@ async fn foreign_dead_letters_can_be_inspected_and_replayed() {
         .unwrap();
     // A message published to the dead-letter exchange directly.
     publish(&channel, "dq.v1.dead", "", b"sent", BasicProperties::default()).await;
-    // Who serves any queue consumes the dead letters, too; not "mail", whose message was to be rejected.
+    // Who serves any queue consumes the dead letters, too; not "mail", whose message was to be
+    // rejected.
     let _wakeups = backend.listen(&[queue("other")]).await.unwrap();
     wait_until("the message is a dead job", async || stats(&*backend, "mail").await.dead == 1)
         .await;

@@ -98,8 +98,8 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     .await;
 }
 
-/// The broker drops a message that comes to the same queue again, as its `x-death` header shows, so each
-/// retry is a new message. A lost one would only cost lateness, which is not checked here.
+/// The broker drops a message that comes to the same queue again, as its `x-death` header shows, so
+/// each retry is a new message. A lost one would only cost lateness, which is not checked here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_retried_repeatedly() {
     let config = config("again");

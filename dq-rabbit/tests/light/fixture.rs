@@ -68,7 +68,8 @@ pub(crate) async fn servers(config: &RabbitConfig) -> u32 {
     count
 }
 
-/// A process that holds one request at a time, and replies and acknowledges only when the test says so.
+/// A process that holds one request at a time, and replies and acknowledges only when the test says
+/// so.
 pub(crate) struct SilentServer {
     connection: Connection,
     channel: Channel,

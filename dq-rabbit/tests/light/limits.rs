@@ -47,8 +47,8 @@ async fn a_long_list_takes_several_requests() {
         let caller = Arc::clone(&caller);
         tokio::spawn(async move { caller.cancel(&jobs).await })
     };
-    // A reply is `Executed(Cancelled([Cancelled; number]))`: a byte for each of the first two variants, the
-    // number as a varint, and a zero for each result.
+    // A reply is `Executed(Cancelled([Cancelled; number]))`: a byte for each of the first two
+    // variants, the number as a varint, and a zero for each result.
     for (number, length) in [(1_000, [0xe8, 7]), (1_000, [0xe8, 7]), (500, [0xf4, 3])] {
         let request = silent.take().await;
         let found = vec![0; number];
@@ -75,8 +75,8 @@ async fn a_request_that_the_broker_refuses_may_have_been_executed() {
             break;
         }
     }
-    // The broker also refuses a request if its own process for the queue ends, which may have delivered
-    // the request before.
+    // The broker also refuses a request if its own process for the queue ends, which may have
+    // delivered the request before.
     assert_unknown(caller.schedule(vec![in_an_hour(job("q"))]).await);
     let error = caller.stats(&[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

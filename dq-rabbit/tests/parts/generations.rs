@@ -155,8 +155,8 @@ async fn found(backend: &RabbitBackend) -> Jobs {
     jobs
 }
 
-/// Asserts that the jobs that were accepted are there, with their payloads, and no other one than those
-/// whose outcome is unknown.
+/// Asserts that the jobs that were accepted are there, with their payloads, and no other one than
+/// those whose outcome is unknown.
 async fn assert_kept(backend: &RabbitBackend, books: &Mutex<Books>) {
     let found = found(backend).await;
     let books = lock(books);
@@ -444,8 +444,8 @@ async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
     }
 }
 
-/// What many processes write at the same moment is more than the log should hold, so generations change
-/// all the time, and a process may be several of them behind.
+/// What many processes write at the same moment is more than the log should hold, so generations
+/// change all the time, and a process may be several of them behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing() {
     /// Each stores jobs of 3 MiB, of which the log accepts one at a time.

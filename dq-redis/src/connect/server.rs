@@ -88,8 +88,8 @@ impl Server {
         Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
-    /// Time limit of one attempt to connect: a server that may take long to reply may take half as long to
-    /// accept a connection. To a Sentinel, the client library has limits of its own.
+    /// Time limit of one attempt to connect: a server that may take long to reply may take half as
+    /// long to accept a connection. To a Sentinel, the client library has limits of its own.
     pub(crate) fn connect_timeout(&self) -> Duration {
         connect_timeout(self.response_timeout)
     }

@@ -49,8 +49,8 @@ impl Subscriptions {
         subscriptions
     }
 
-    /// Subscribes at each node that is not connected, and waits until that is done or has failed, up to
-    /// [`CONNECT_TIMEOUT`]. The subscribers go on after that.
+    /// Subscribes at each node that is not connected, and waits until that is done or has failed,
+    /// up to [`CONNECT_TIMEOUT`]. The subscribers go on after that.
     pub(super) async fn connect(&self) {
         let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
         waiting.retain(|subscription| !subscription.listener.is_connected());
@@ -82,8 +82,8 @@ impl Subscriptions {
         lock(&self.by_node).clear();
     }
 
-    /// Adds subscribers for new primaries and drops those of former ones; the next `connect` subscribes.
-    /// Without a cluster, one for the server.
+    /// Adds subscribers for new primaries and drops those of former ones; the next `connect`
+    /// subscribes. Without a cluster, one for the server.
     async fn refresh(&self) {
         let server = self.link.server();
         if !server.is_cluster() {

@@ -116,10 +116,11 @@ pub(crate) struct Member<'a> {
 
 /// Parses a member in this format; `None` if it is not packed in it.
 ///
-/// The length must reach exactly to the end of the member. Both formats may still fit: if the payload of
-/// a legacy member ends with a field that has its length before it, and the first byte of the id happens
-/// to lead there. A member that begins with a 7 counts as legacy, since both readings put the length at the same place:
-/// no client writes ids of seven bytes, and one in 256 of the doubles that Java draws begins with a 7.
+/// The length must reach exactly to the end of the member. Both formats may still fit: if the
+/// payload of a legacy member ends with a field that has its length before it, and the first byte
+/// of the id happens to lead there. A member that begins with a 7 counts as legacy, since both
+/// readings put the length at the same place: no client writes ids of seven bytes, and one in 256
+/// of the doubles that Java draws begins with a 7.
 #[must_use]
 pub(crate) fn parse_as(format: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let (id, rest) = match format {

@@ -25,7 +25,8 @@ pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) ->
     member.into()
 }
 
-/// Parses a member, in this format if it fits, else in the other one; `None` if it is packed in neither.
+/// Parses a member, in this format if it fits, else in the other one; `None` if it is packed in
+/// neither.
 pub(super) fn parse(expected: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let other = match expected {
         Format::Current => Format::Legacy,

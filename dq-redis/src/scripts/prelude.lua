@@ -292,7 +292,8 @@ local function first_of(zset, entries)
 end
 
 -- Publishes the time of the first entry of a sorted set if it is one of these entries, which have just
--- been added: runners that wait for a later time wake up.
+-- been added: runners that wait for a later time wake up. `partition` is for the version of Redisson's
+-- queues, which replaces this one.
 local function publish_if_first(channel, partition, zset, entries)
   local first = first_of(zset, entries)
   if first then

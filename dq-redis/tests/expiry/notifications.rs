@@ -10,8 +10,8 @@ use crate::fixture::{MAX_WAIT, open, open_on, server, until, until_events_arrive
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// The finding of `check` about notifications, once it has this code, or there is none. A probe waits a
-/// second for its event, which a busy machine may exceed.
+/// The finding of `check` about notifications, once it has this code, or there is none. A probe
+/// waits a second for its event, which a busy machine may exceed.
 async fn finding(backend: &dyn Backend, code: Option<&str>) -> Option<Finding> {
     let deadline = Instant::now() + MAX_WAIT;
     loop {

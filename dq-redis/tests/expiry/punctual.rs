@@ -167,8 +167,8 @@ async fn run_over_a_restart(letters: &str) {
     let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
     let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
-    // They become due while the server is down, so their events are lost. None is due before: of a claim
-    // whose answer is killed with the server, the leases would have to end first.
+    // They become due while the server is down, so their events are lost. None is due before: of a
+    // claim whose answer is killed with the server, the leases would have to end first.
     let delay = Duration::from_secs(2);
     fixture.schedule_50_ms_apart_after(delay, 0..10).await;
     for number in 10..20 {

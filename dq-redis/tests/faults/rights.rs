@@ -1,5 +1,5 @@
-//! The rights that the documentation of the crate lists are sufficient and necessary, for the calls that
-//! are made here.
+//! The rights that the documentation of the crate lists are sufficient and necessary, for the calls
+//! that are made here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +63,8 @@ impl Backends {
         Self(backends)
     }
 
-    /// Makes the calls of `whole_flow`, and those that only this scheme has. Not made: `forecast`, `announce`,
-    /// `runners`, the removal of dead jobs, and verdicts other than done and dead.
+    /// Makes the calls of `whole_flow`, and those that only this scheme has. Not made: `forecast`,
+    /// `announce`, `runners`, the removal of dead jobs, and verdicts other than done and dead.
     async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) -> Result<(), String> {
         whole_flow(&self.0[0], max_wait).await?;
         match scheme {

@@ -216,7 +216,8 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
         assert_eq!(server.command(&["HDEL", meta, "format"]).int(), 1);
     }
     server.command(&["HSET", "{dq}:meta:q", "format", "9/9/2"]);
-    // A new backend, since the first one knows that the queue is marked as having pins, and does not ask.
+    // A new backend, since the first one knows that the queue is marked as having pins, and does
+    // not ask.
     let error = open().await.schedule(vec![job(id())]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");
 }

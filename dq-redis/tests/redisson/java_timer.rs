@@ -1,30 +1,39 @@
-//! Java's clients set their timer to the time of each message on the queue's channel, whatever it was
-//! before, and know only the jobs in Redisson's sorted set. So no message has a later time than that of the
-//! first of these, and each that becomes the first is told.
+//! Java's clients set their timer to the time of each message on the queue's channel, whatever it
+//! was before, and know only the jobs in Redisson's sorted set. So no message has a later time than
+//! that of the first of these, and each job that becomes the first of these has a message.
 
 use std::time::Duration;
 
-use dq_core::{Due, JobRef, Operation, Reschedule, Settlement, Verdict};
+use dq_core::{Due, JobRef, LeasedJob, Operation, Reschedule, Settlement, Verdict};
 
 use crate::fixture::{Fixture, LATER, job, queue};
 
 const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
+
+/// Schedules a job and claims it.
+async fn claimed(fixture: &Fixture) -> LeasedJob {
+    fixture.backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
+    fixture.claim(1).await.remove(0)
+}
+
+async fn retry(fixture: &Fixture, job: &LeasedJob, due: Due) {
+    let settlement = Settlement::new(job.lease(), Verdict::retry(due, "no"));
+    fixture.backend.settle(&[settlement]).await.unwrap();
+}
 
 #[tokio::test]
 async fn no_message_has_a_later_time_than_that_of_the_first_member() {
     let fixture = Fixture::with("").await;
     let backend = &fixture.backend;
     // One waits for its next attempt, another one for its first.
-    backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
-    let leased = fixture.claim(1).await.remove(0);
+    let leased = claimed(&fixture).await;
     let first = job(Duration::from_secs(60), "first");
     backend.schedule(vec![first.clone()]).await.unwrap();
     let due = backend.get(&JobRef::new(queue(), first.id)).await.unwrap().unwrap().job.due;
 
     let mut channel = fixture.redis.connect();
     channel.command(&["SUBSCRIBE", CHANNEL]);
-    let retry = Verdict::retry(Due::After(LATER), "no");
-    backend.settle(&[Settlement::new(leased.lease(), retry)]).await.unwrap();
+    retry(&fixture, &leased, Due::After(LATER)).await;
     let moved = Reschedule { job: JobRef::new(queue(), leased.job.id), due: Due::After(LATER) };
     backend.reschedule(&[moved]).await.unwrap();
     backend.operate(Operation::Pause { queue: &queue() }).await.unwrap();
@@ -47,10 +56,8 @@ async fn no_message_has_a_later_time_than_that_of_the_first_member() {
 async fn a_job_that_java_can_take_is_told_although_another_one_is_overdue() {
     let fixture = Fixture::with("").await;
     let backend = &fixture.backend;
-    backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
-    let leased = fixture.claim(1).await.remove(0);
-    let retry = Verdict::retry(Due::NOW, "no");
-    backend.settle(&[Settlement::new(leased.lease(), retry)]).await.unwrap();
+    let leased = claimed(&fixture).await;
+    retry(&fixture, &leased, Due::NOW).await;
 
     let mut channel = fixture.redis.connect();
     channel.command(&["SUBSCRIBE", CHANNEL]);

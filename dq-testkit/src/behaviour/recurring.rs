@@ -1,8 +1,8 @@
 //! Recurring schedules: the client and the runner keep them by jobs alone, so they work on each store
 //! that has what they need.
 //!
-//! All schedules of a store wait in one reserved queue. On a store that several trials use at once, the
-//! runner of any trial may handle the schedule of another, as in an application.
+//! All schedules of a store wait in one reserved queue. On a store that several trials use at once,
+//! the runner of any trial may handle the schedule of another, as in an application.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -24,8 +24,8 @@ use crate::history::{History, HistoryEvent, Interval, ObservedCall};
 /// file. Other calls are not recorded: a history with them would not be complete.
 ///
 /// Time is measured by the system's clock, so the journals of all processes of one computer are one
-/// history ([`read_journals`]), if nobody sets that clock meanwhile. What the process does not write any
-/// more because it is killed counts as a call whose answer was lost.
+/// history ([`read_journals`]), if nobody sets that clock meanwhile. What the process does not
+/// write any more because it is killed counts as a call whose answer was lost.
 #[derive(Debug)]
 pub struct Journal {
     inner: Arc<dyn Backend>,
@@ -281,16 +281,17 @@ impl Layer for Journal {
 pub enum LeaseBegin {
     /// At the time in the answer: the store reads its clock when it grants the leases.
     Answered,
-    /// When the call returns. The answer of a store whose log decides has the time at which the claim was
-    /// made; a connection that breaks meanwhile can keep it from the log until an earlier lease has ended.
+    /// When the call returns. The answer of a store whose log decides has the time at which the
+    /// claim was made; a connection that breaks meanwhile can keep it from the log until an earlier
+    /// lease has ended.
     Returned,
 }
 
 /// The history in all files with the extension `jsonl` of a directory.
 ///
 /// # Errors
-/// Those of the files, and `InvalidData` for a line that no [`Journal`] has written. A last line that is
-/// not complete is ignored.
+/// Those of the files, and `InvalidData` for a line that no [`Journal`] has written. A last line
+/// that is not complete is ignored.
 pub fn read_journals(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Result<History> {
     let mut events = Vec::new();
     for entry in fs::read_dir(directory)? {

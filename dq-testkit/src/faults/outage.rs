@@ -31,8 +31,8 @@ impl Outage {
         Arc::new(Self { inner, ongoing: AtomicBool::new(false) })
     }
 
-    /// Begins an outage: every call that can fail, but `close`, fails with `Unavailable` and has no effect.
-    /// `check` and `close` reach the store, and subscriptions go on.
+    /// Begins an outage: every call that can fail, but `close`, fails with `Unavailable` and has no
+    /// effect. `check` and `close` reach the store, and subscriptions go on.
     pub fn begin(&self) {
         self.ongoing.store(true, Ordering::Release);
     }

@@ -31,8 +31,9 @@ const CLIENTS: u64 = 4;
 const STEPS: usize = 150;
 const MIN_LEASE: Duration = Duration::from_millis(1);
 
-/// Runs the clients of a `Recorder`, until each has taken its steps. A step advances the clock by up to 20 ms and
-/// makes one random call; due times and leases are 200 ms at most, so that many leases lapse.
+/// Runs the clients of a `Recorder`, until each has taken its steps. A step advances the clock by
+/// up to 20 ms and makes one random call; due times and leases are 200 ms at most, so that many
+/// leases lapse.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
     let clock = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {

@@ -24,8 +24,8 @@ pub(crate) enum Variant {
     Correct,
     /// A claim reads a due job, then leases it without looking again.
     ClaimsInTwoSteps,
-    /// A claim is made with a clock that is a millisecond ahead: it takes jobs that are due in the next
-    /// one.
+    /// A claim is made with a clock that is a millisecond ahead: it takes jobs that are due in the
+    /// next one.
     ClaimsEarly,
     /// A claim removes the job.
     AcknowledgesOnClaim,

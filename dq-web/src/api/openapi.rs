@@ -55,9 +55,9 @@ impl Modify for Schemes {
     }
 }
 
-/// Completes each response: the specification demands a description, and the generator of the document
-/// leaves out an empty one. All errors are the response `default`, to which the generator gives the type of
-/// ordinary JSON instead of that of problems.
+/// Completes each response: the specification demands a description, and the generator of the
+/// document leaves out an empty one. All errors are the response `default`, to which the generator
+/// gives the type of ordinary JSON instead of that of problems.
 struct Responses;
 
 impl Modify for Responses {

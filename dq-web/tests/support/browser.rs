@@ -273,8 +273,8 @@ impl Window {
     }
 }
 
-/// Whether an element is not in the page or not in reach, perhaps because the browser is just replacing
-/// the page.
+/// Whether an element is not in the page or not in reach, perhaps because the browser is just
+/// replacing the page.
 fn is_gone(reply: &Value) -> bool {
     let errors = [
         NO_SUCH_ELEMENT,

@@ -1,5 +1,5 @@
-//! A server with a store, in memory with a virtual clock unless the test binary has the name of another
-//! store, and a plain HTTP client.
+//! A server with a store, in memory with a virtual clock unless the test binary has the name of
+//! another store, and a plain HTTP client.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod axe;

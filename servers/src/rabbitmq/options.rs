@@ -21,8 +21,9 @@ use crate::watchdog::Watchdog;
 /// port first.
 const ATTEMPTS: usize = 10;
 
-/// Defaults for `rabbitmq.conf`. A test must not fail on a nearly full disk, nor because those before it
-/// have declared thousands of queues: with 512 MB a memory alarm stopped the last trials of a long run.
+/// Defaults for `rabbitmq.conf`. A test must not fail on a nearly full disk, nor because those
+/// before it have declared thousands of queues: with 512 MB a memory alarm stopped the last trials
+/// of a long run.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use dq::{Clock, SystemClock, Timestamp};
 use futures_util::future::BoxFuture;
 
-/// How long the clock stays at one error. `CLOCK_ERROR` in `xtask/src/faults/scene.rs` must be the same.
+/// How long the clock stays at one error. `CLOCK_ERROR` in `xtask/src/faults/scene.rs` must be the
+/// same.
 const PERIOD: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -53,8 +53,8 @@ pub(crate) enum Mode {
     Soak,
 }
 
-/// Connects, with a journal if there is a file for one, as soon as the store answers. The journal sees what
-/// a defect answers.
+/// Connects, with a journal if there is a file for one, as soon as the store answers. The journal
+/// sees what a defect answers.
 async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
     let clock: Arc<dyn Clock> = match env::var("DQ_FAULTS_CLOCK") {
         Ok(_) => Arc::new(JumpingClock),
@@ -79,7 +79,8 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
 }
 
 pub(crate) async fn run(url: &str, log: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
-    // Before it connects, which can take as long as an outage: without it, the signal would end the process.
+    // Before it connects, which can take as long as an outage: without it, the signal would end the
+    // process.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
     let dq = connect(url, (mode != Mode::Soak).then_some(log)).await?;
     let stop = async {

@@ -62,8 +62,8 @@ impl Cluster {
     /// The faults beside those of processes.
     pub(super) fn faults(&self) -> &'static [Fault] {
         match self {
-            // Redis replicates without waiting: a failover because a primary is gone may lose what it has just
-            // acknowledged, as documented. One that is asked for loses nothing.
+            // Redis replicates without waiting: a failover because a primary is gone may lose what
+            // it has just acknowledged, as documented. One that is asked for loses nothing.
             Self::Redis(_) => &[Fault::FailOver, Fault::FreezeServer, Fault::WrongClock],
             Self::RabbitMq(_) => &[Fault::KillServer, Fault::FreezeServer, Fault::CutOff],
         }

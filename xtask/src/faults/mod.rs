@@ -1,5 +1,5 @@
-//! `cargo xtask faults`: processes share a store while they, the server and the connections between them
-//! fail at random; then the histories that they have written are judged.
+//! `cargo xtask faults`: processes share a store while they, the server and the connections between
+//! them fail at random; then the histories that they have written are judged.
 
 mod cluster;
 mod defect;

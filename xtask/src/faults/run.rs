@@ -19,7 +19,8 @@ use crate::run::{Result, built, cargo, root, step, wait};
 /// Processes that run at the same time.
 const PROCESSES: usize = 3;
 
-/// Minimum number of faults of a run that has each once: a store with fewer kinds has some of them twice.
+/// Minimum number of faults of a run that has each once: a store with fewer kinds has some of them
+/// twice.
 const MIN_FAULTS: usize = 8;
 
 /// Longer than the lease of the client (3 s).
@@ -31,8 +32,8 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 /// How long the judge may take, on a slow machine.
 const JUDGE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Builds the client as `cargo xtask test` does, for its own test `usage`, so that what that has built is used:
-/// a plain build has other features of the dependencies.
+/// Builds the client as `cargo xtask test` does, for its own test `usage`, so that what that has
+/// built is used: a plain build has other features of the dependencies.
 pub(crate) fn build() -> Result {
     let build = ["test", "--workspace", "--all-features", "--no-run", "--test", "usage"];
     step("faults client", &mut cargo(build))
@@ -99,9 +100,9 @@ impl Run {
         Self { store: store.to_owned(), seed, length, defect: None }
     }
 
-    /// Does the run with the client that was built. Fails if it cannot be judged. The journals stay in
-    /// `target/faults` if it does, or if a sound client has broken a promise; those of a defect, which is
-    /// meant to break one, are removed.
+    /// Does the run with the client that was built. Fails if it cannot be judged. The journals stay
+    /// in `target/faults` if it does, or if a sound client has broken a promise; those of a defect,
+    /// which is meant to break one, are removed.
     pub(super) fn execute(&self) -> Result<Report> {
         let dir = self.directory()?;
         let report = self
@@ -139,8 +140,8 @@ impl Run {
         Ok(Report { verdict, text: format!("   {faults}\n{judgement}") })
     }
 
-    /// Runs clients under faults, then a sound one without faults until no job is left. Returns how many
-    /// faults of each kind there were.
+    /// Runs clients under faults, then a sound one without faults until no job is left. Returns how
+    /// many faults of each kind there were.
     fn storm(
         &self,
         server: &Server,
@@ -161,7 +162,8 @@ impl Run {
             scene.crew.start(program, Mode::Produce)?;
         }
         await_work(&scene.crew, program)?;
-        // A server that is killed right after a declaration may forget it, which is not what is tested.
+        // A server that is killed right after a declaration may forget it, which is not what is
+        // tested.
         thread::sleep(Duration::from_secs(1));
         server.sync();
         let begin = Instant::now();

@@ -1,5 +1,5 @@
-//! What CI runs: a short storm on each store, which must keep the promises, and storms over processes that
-//! are broken on purpose, which must not.
+//! What CI runs: a short storm on each store, which must keep the promises, and storms over
+//! processes that are broken on purpose, which must not.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -13,7 +13,8 @@ use crate::run::Result;
 const STORMS: [(&str, u64); 5] =
     [("rabbitmq", 1), ("redis-expiry", 2), ("redisson", 3), ("redis", 4), ("sqlite", 5)];
 
-/// A defect may not have shown in the first seconds of a busy machine: then the storm is repeated, longer.
+/// A defect may not have shown in the first seconds of a busy machine: then the storm is repeated,
+/// longer.
 const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];
 
 /// Runs at the same time. They wait most of the time.

@@ -63,8 +63,8 @@ impl Server {
         }
     }
 
-    /// `host:port` of a server; `None` if a proxy cannot be put in front of it, as a cluster, whose nodes
-    /// name their own addresses.
+    /// `host:port` of a server; `None` if a proxy cannot be put in front of it, as a cluster, whose
+    /// nodes name their own addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Sqlite(..) | Self::Cluster(_) => None,
@@ -78,8 +78,9 @@ impl Server {
         let more: &[Fault] = match self {
             Self::Sqlite(_, None) => return OF_PROCESSES.to_vec(),
             Self::Sqlite(_, Some(_)) => return [&OF_PROCESSES[..], &[Fault::FillDisk]].concat(),
-            // Here the server's clock decides. With SQLite and RabbitMQ it is the clock of the process that
-            // claims, so that a process whose clock is wrong starts jobs at the wrong time, as documented.
+            // Here the server's clock decides. With SQLite and RabbitMQ it is the clock of the
+            // process that claims, so that a process whose clock is wrong starts jobs at the wrong
+            // time, as documented.
             Self::Redis(..) => &[Fault::FillMemory, Fault::WrongClock],
             Self::RabbitMq(_) => &[Fault::FillMemory, Fault::FillDisk],
             Self::Cluster(cluster) => return [&OF_PROCESSES[..], cluster.faults()].concat(),
@@ -96,8 +97,8 @@ impl Server {
         }
     }
 
-    /// Kills the server, and starts it again after this time; of a cluster, the node of this number, modulo
-    /// how many there are, as in the following.
+    /// Kills the server, and starts it again after this time; of a cluster, the node of this
+    /// number, modulo how many there are, as in the following.
     pub(super) fn kill(&self, node: usize, away: Duration) {
         self.act(node, Redis::kill, RabbitMq::kill);
         thread::sleep(away);

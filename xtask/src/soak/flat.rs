@@ -5,7 +5,8 @@
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// Growth that proves nothing: such as 300 jobs, which are late on a busy machine, or a connection more.
+    /// Growth that proves nothing: such as 300 jobs, which are late on a busy machine, or a
+    /// connection more.
     pub(super) slack: f64,
     pub(super) samples: Vec<f64>,
 }
@@ -17,8 +18,8 @@ const FACTOR: f64 = 1.2;
 /// Fewer samples than this in a half prove nothing.
 const LEAST: usize = 3;
 
-/// The halves of a series after its warm-up, each as the level that nine of ten samples do not exceed: what
-/// is cleared now and then, such as segments of a log, has its highest level before.
+/// The halves of a series after its warm-up, each as the level that nine of ten samples do not
+/// exceed: what is cleared now and then, such as segments of a log, has its highest level before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Halves {
     pub(super) first: f64,

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: processes share a store under a steady load, without faults, and what they and the
-//! store take must not grow.
+//! `cargo xtask soak`: processes share a store under a steady load, without faults, and what they
+//! and the store take must not grow.
 
 mod flat;
 mod sample;

@@ -21,7 +21,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Builds the program in a directory of its own, or does nothing if it is built already.
+    /// Builds the program in a directory of its own, with the build tool of its language, which
+    /// reuses what it finds there.
     ///
     /// # Errors
     /// Which tool is missing or failed, with its output.

@@ -371,8 +371,9 @@ impl Dq {
     /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
     /// same source and store: it continues where it stopped, and what was begun goes to the queue
     /// that the source had then. Another store is refused if it lacks a job that was stored and is
-    /// not due yet; other jobs may be left behind in the first store, parked. Until then, up to a hundred jobs are
-    /// in the source's journal, where no runner finds them. Call it again within five years.
+    /// not due yet; other jobs may be left behind in the first store, parked. Until then, up to a
+    /// hundred jobs are in the source's journal, where no runner finds them. Call it again within
+    /// five years.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot reschedule or cancel jobs, `InvalidInput` if it is not the

@@ -5,8 +5,8 @@
 //! entry   = kind | flags | producer id | sequence number | time | length | body
 //! ```
 //!
-//! Magic, format and checksum stay the same in later formats, so that a foreign message is not taken for
-//! one of these.
+//! Magic, format and checksum stay the same in later formats, so that a foreign message is not
+//! taken for one of these.
 //!
 //! The head and the first fields of an entry are encoded by `postcard`; the body is the command in
 //! the format of its kind. So a process can skip an entry of a kind that it does not know, and still

@@ -1,5 +1,5 @@
-//! The decoders of the log, and the replica that applies what they return, on input that no version has
-//! written.
+//! The decoders of the log, and the replica that applies what they return, on input that no version
+//! has written.
 
 use dq_core::Timestamp;
 use dq_testkit::fuzz;

@@ -119,8 +119,8 @@ impl Payload {
 }
 
 impl NewJob {
-    /// What the job takes in a snapshot, without what any job has there: state, times and counters, which
-    /// are counted as a fixed number of bytes.
+    /// What the job takes in a snapshot, without what any job has there: state, times and counters,
+    /// which are counted as a fixed number of bytes.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let Self { id, queue, key, max_attempts, headers, .. } = self;
         let key = key.as_ref().map(JobKey::as_str);

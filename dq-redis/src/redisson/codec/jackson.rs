@@ -2,8 +2,9 @@
 //!
 //! An object has its class under `@class`. Values whose type JSON does not show (lists, dates, long
 //! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes
-//! both. Encoding adds them where that follows from the JSON alone (objects, lists, integers beyond 32
-//! bits outside of fields), and keeps those in the payload, so an application can name any class itself.
+//! both. Encoding adds them where that follows from the JSON alone (objects, lists, integers beyond
+//! 32 bits outside of fields), and keeps those in the payload, so an application can name any class
+//! itself.
 //!
 //! A pair is recognized by its first element, which must look like a Java class. A list of two
 //! strings that Jackson wrote without a pair around it is mistaken for a pair if its first string
@@ -71,9 +72,9 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
 enum Position<'a> {
     /// The payload itself.
     Top { class: Option<&'a str> },
-    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`, `Integer`,
-    /// `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which only
-    /// the application can write: `"id": ["java.lang.Long", 42]`.
+    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`,
+    /// `Integer`, `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a
+    /// pair, which only the application can write: `"id": ["java.lang.Long", 42]`.
     Field,
     /// An element of a list of any type.
     Element,

@@ -1,0 +1,115 @@
+//! What has happened to a job, and what it waits for.
+
+use dq_core::{Backend, Cancelled, DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
+use dq_ops::{EventKind, OpsError, Role, WaitReason};
+
+use crate::fixture::{Fixture, key};
+
+#[tokio::test]
+async fn the_timeline_tells_why_a_job_does_not_run() {
+    let fixture = Fixture::new().await;
+    fixture.schedule("order", "1", Due::After(1.minutes())).await;
+    let session = fixture.session(Role::Viewer);
+    let timeline = async || session.timeline(&fixture.queue, &key("order")).await.unwrap();
+    assert_eq!(timeline().await.now, Some(WaitReason::NotDue { in_ms: 60_000 }));
+
+    fixture.clock.advance(1.minutes());
+    assert_eq!(timeline().await.now, Some(WaitReason::NoRunner));
+    fixture.admin().pause(&fixture.queue).await.unwrap();
+    assert_eq!(timeline().await.now, Some(WaitReason::Paused));
+    fixture.admin().resume(&fixture.queue).await.unwrap();
+
+    fixture.clock.advance(4.millis());
+    let job = fixture.claim().await.remove(0);
+    let seen = timeline().await;
+    assert_eq!(seen.now, Some(WaitReason::Running { worker: Some("web-3".to_owned()) }));
+    let claimed = EventKind::Claimed { worker: Some("web-3".to_owned()), late_ms: Some(4) };
+    assert_eq!(seen.events.last().unwrap().kind, claimed);
+
+    fixture.settle(&job, Verdict::retry(Due::After(5.seconds()), "connect refused")).await;
+    let kinds: Vec<_> = timeline().await.events.into_iter().map(|event| event.kind).collect();
+    let failed = EventKind::Failed { error: "connect refused".to_owned(), attempts: 1 };
+    assert_eq!(kinds, [EventKind::Scheduled, failed]);
+
+    let missing = session.timeline(&fixture.queue, &key("other")).await.unwrap_err();
+    assert!(matches!(missing, OpsError::NotFound { job: Some(_), .. }));
+}
+
+#[tokio::test]
+async fn the_events_of_a_timeline_are_in_order() {
+    let fixture = Fixture::new().await;
+    let events = async |id: JobId| {
+        let timeline = fixture.admin().timeline(&fixture.queue, &Target::Id(id)).await.unwrap();
+        timeline
+            .events
+            .into_iter()
+            .map(|event| {
+                let name = serde_json::to_value(event.kind).unwrap();
+                name["event"].as_str().unwrap().to_owned()
+            })
+            .collect::<Vec<_>>()
+    };
+    let order = fixture.schedule("order", "1", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    fixture.claim().await;
+    assert_eq!(events(order).await, ["scheduled", "due", "lost", "claimed"]);
+    fixture.clock.advance(2.minutes());
+    assert_eq!(events(order).await, ["scheduled", "due", "lost"]);
+    let job = fixture.claim().await.remove(0);
+    fixture.settle(&job, Verdict::Done).await;
+    assert_eq!(events(order).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+
+    // Lost once, then dead, then removed.
+    let removed = fixture.schedule("removed", "1", Due::NOW).await;
+    fixture.claim().await;
+    fixture.clock.advance(2.minutes());
+    let job = fixture.claim().await.remove(0);
+    let reason = DeadReason::new(DeadKind::Rejected, "no");
+    fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+    fixture.admin().remove(&fixture.queue, &Target::Id(removed)).await.unwrap();
+    assert_eq!(events(removed).await, ["scheduled", "due", "lost", "claimed", "ended"]);
+
+    // Cancelled an hour before its due time, and looked at later.
+    let early = fixture.schedule("early", "1", Due::After(2.hours())).await;
+    fixture.clock.advance(1.hours());
+    fixture.admin().cancel(&fixture.queue, &key("early")).await.unwrap();
+    fixture.clock.advance(3.hours());
+    assert_eq!(events(early).await, ["scheduled", "ended"]);
+
+    // Cancelled while it waits for another attempt.
+    let again = fixture.schedule("again", "1", Due::NOW).await;
+    let job = fixture.claim().await.remove(0);
+    fixture.settle(&job, Verdict::retry(Due::After(2.hours()), "no")).await;
+    fixture.admin().cancel(&fixture.queue, &key("again")).await.unwrap();
+    assert_eq!(events(again).await, ["scheduled", "claimed", "failed", "ended"]);
+}
+
+#[tokio::test]
+async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
+    let fixture = Fixture::new().await;
+    fixture.schedule("order", "1", Due::NOW).await;
+    let announce = async |running: u64, omitted: u64| {
+        let info = format!(
+            r#"{{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,"stopping":false,
+                "concurrency":8,"running":{running},"skew_ms":null,"omitted_queues":{omitted},"queues":[
+                {{"queue":"MAIL","concurrency":2,"running":{running},"lateness":[2,3],"run_time":[]}}]}}"#
+        );
+        let announcement = dq_core::Announcement::new("web-3", info, 60.seconds());
+        fixture.dq.backend().announce(announcement).await.unwrap();
+        let seen = fixture.admin().timeline(&fixture.queue, &key("order")).await.unwrap();
+        (seen.now.unwrap(), seen.presence)
+    };
+    let (reason, presence) = announce(2, 0).await;
+    assert_eq!(reason, WaitReason::NoFreeSlot);
+    assert_eq!(
+        (presence.runners, presence.free_slots, presence.slots),
+        (Some(1), Some(0), Some(2))
+    );
+    // One that serves queues which it could not announce may have one.
+    assert_eq!(announce(2, 1).await.0, WaitReason::Unknown);
+    assert_eq!(announce(1, 0).await.0, WaitReason::Claimable);
+    let queue = fixture.admin().queue(&fixture.queue).await.unwrap();
+    assert_eq!(queue.lateness.unwrap().p99_ms, 2);
+    assert_eq!((queue.runners, queue.free_slots), (Some(1), Some(1)));
+}
