@@ -101,7 +101,8 @@ fn through_the_runner(
         if let Some(concurrency) = concurrency {
             probe = probe.concurrency(concurrency);
         }
-        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        // In a spawned task, as in an application. With worker threads, that is not on the thread of
+        // `block_on`.
         let (run_wall, run_cpu) = runtime.block_on(async {
             tokio::spawn(async move {
                 let watch = probe.run(&dq).await?;

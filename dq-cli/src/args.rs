@@ -40,7 +40,7 @@ pub(crate) struct TargetArgs {
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Option<String>,
     /// The token for the server; better in DQ_TOKEN, since arguments are visible to others.
-    // One of 64 generated tokens begins with a hyphen.
+    // A token that the user has chosen may begin with a hyphen. `dq serve` generates none such.
     #[arg(long, global = true, allow_hyphen_values = true, value_parser = token)]
     pub(crate) token: Option<String>,
     /// Print one JSON value a line instead of text.
@@ -301,7 +301,7 @@ pub(crate) struct WatchArgs {
 pub(crate) struct JobArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
-    /// The id, or key: and the key.
+    /// The id, or key:KEY.
     #[arg(value_parser = job)]
     pub(crate) job: Target,
 }
@@ -377,7 +377,7 @@ pub(crate) struct FindArgs {
 pub(crate) struct ChangeArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
-    /// The id, or key: and the key; many jobs by the options below if it is left out.
+    /// The id, or key:KEY; many jobs by the options below if it is left out.
     #[arg(value_parser = job)]
     pub(crate) job: Option<Target>,
     #[command(flatten)]
@@ -447,7 +447,8 @@ fn queue(text: &str) -> Result<QueueName, String> {
     QueueName::new(text).map_err(|error| refused(&error))
 }
 
-/// Refuses the next option in place of a value, as of `--token $EMPTY --api URL`.
+/// Refuses the next option in place of a value, as of `--token $EMPTY --api URL`. A token that
+/// begins with two hyphens can be given in DQ_TOKEN.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
 }

@@ -13,7 +13,8 @@ pub(crate) fn init(command: &Command) {
         // Its jobs fail on purpose.
         Command::Serve(ServeArgs { demo: true, .. }) => "error,dq_core::runner=off",
         Command::Serve(_) => "info",
-        // The client of RabbitMQ takes the end of a connection for an error.
+        // The audit warns of a change that failed, and the command reports that error itself. The
+        // client of RabbitMQ takes the end of a connection for an error.
         _ => "warn,dq::audit=off,lapin=off",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));

@@ -32,7 +32,7 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
     }
     crate::source::runtime()?.block_on(async {
         let token = target.token.clone().or_else(|| std::env::var("DQ_TOKEN").ok());
-        // A mistake in the settings must not create a store: it is opened last.
+        // A mistake in `[serve]` must not create a store, so the server is bound first.
         if args.demo {
             let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
             let dq = Dq::connect("memory:").await?;
@@ -102,7 +102,8 @@ impl Server {
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
         announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
         let metrics = forwards.metrics();
-        let stop = CancellationToken::new();
+        let asked_to_stop = CancellationToken::new();
+        let stop = asked_to_stop.child_token();
         let server = async {
             // Whatever ends first ends the others.
             let _stop_others = stop.clone().drop_guard();
@@ -127,13 +128,14 @@ impl Server {
         let messages = ingress.run_until(stop.cancelled());
         let signals = async {
             tokio::select! {
-                () = signal => stop.cancel(),
+                () = signal => asked_to_stop.cancel(),
                 () = stop.cancelled() => {}
             }
         };
-        // It need not wait for a webhook without an answer: its job is sent again.
+        // A second signal ends the server at once: it need not wait for a webhook without an answer,
+        // whose job is sent again.
         let hurried = async {
-            stop.cancelled().await;
+            asked_to_stop.cancelled().await;
             shutdown_signal().await;
         };
         tokio::select! {
@@ -144,7 +146,8 @@ impl Server {
     }
 }
 
-/// Who may make requests: the holders of all tokens, or a person on this machine if there is none.
+/// Who may make requests: whoever holds one of the tokens. If none is configured, a person on this
+/// machine, by a token that is made for this run.
 fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     let mut tokens = Vec::new();
     if let Some(token) = token {

@@ -1,8 +1,8 @@
 //! The core of `dq`, a framework for delayed jobs: the job model, the contract of a store, and
 //! everything that is built on it once for all stores.
 //!
-//! Applications use the facade crate `dq`. This crate is for authors of backends. Read the modules
-//! in this order; each one uses only those before it:
+//! Applications use the facade crate `dq`, and so do authors of backends (`dq::backend`). This page is
+//! for those who change the framework or read how it works. Read the modules in this order; each one uses only those before it:
 //! - [`error`]: the error type and its kinds;
 //! - [`model`]: a job, its names, times and limits;
 //! - [`clock`], [`entropy`]: sources of time and randomness that tests can replace;

@@ -97,7 +97,8 @@ impl Link {
     /// Waits for the answer to a call, at most for `limit`.
     ///
     /// The client library does not end all calls whose connection has ended, so the status of the
-    /// connection is watched. After a call without an answer the connection is not used again.
+    /// connection is watched. After a call without an answer the connection is not used again, and
+    /// all other calls on it fail.
     pub(crate) async fn answer<T, E: Into<BoxError>>(
         &self,
         limit: Duration,
@@ -106,7 +107,7 @@ impl Link {
         tokio::select! {
             biased;
             answer = call => answer.map_err(Into::into),
-            () = self.lost() => Err("the connection to the broker has ended".into()),
+            () = self.lost() => Err("the connection to the broker has ended, or did not answer another call".into()),
             () = tokio::time::sleep(limit) => {
                 self.is_abandoned.store(true, Ordering::Relaxed);
                 Err(format!("the broker did not answer within {limit:?}").into())
@@ -114,7 +115,7 @@ impl Link {
         }
     }
 
-    /// Completes when the connection has ended.
+    /// Completes when no calls can be made: the connection has ended, or one had no answer.
     pub(crate) async fn lost(&self) {
         while self.is_open() {
             tokio::time::sleep(STATUS_INTERVAL).await;
@@ -124,7 +125,8 @@ impl Link {
     /// Closes the connection; messages without an acknowledgement return to their queues.
     pub(crate) async fn close(&self) {
         let closed = self.connection.close(200, ShortString::default());
-        // A connection that cannot be closed has ended.
+        // It waits for one status interval at most: a connection that is being closed counts as lost.
+        // The client library goes on to close it.
         let _ = self.answer(TIMEOUT, closed).await;
     }
 }

@@ -16,6 +16,11 @@ impl Errors {
         }
     }
 
+    /// Whether there are no errors so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.combined.is_none()
+    }
+
     /// Returns the value, or collects the error and returns `None`.
     pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()

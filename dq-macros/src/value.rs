@@ -33,14 +33,18 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
     Err(syn::Error::new(code.span(), mistake))
 }
 
-/// Parses an expression, without the invisible group that the compiler puts around a literal from a
-/// `macro_rules!`.
+/// Parses an expression.
 pub(crate) fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
-    let mut expression = input.parse()?;
+    input.parse().map(ungrouped)
+}
+
+/// An expression without the invisible group that the compiler puts around a literal from a
+/// `macro_rules!`.
+pub(crate) fn ungrouped(mut expression: Expr) -> Expr {
     while let Expr::Group(group) = expression {
         expression = *group.expr;
     }
-    Ok(expression)
+    expression
 }
 
 /// A string literal.
@@ -108,7 +112,7 @@ pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
             format!("{key} has no unit; write \"{number}s\" for seconds"),
         ));
     }
-    let text = string(value, &format!("{key} = \"30s\""))?;
+    let text = string(value, "\"30s\"")?;
     humantime::parse_duration(&text.value()).map_err(|error| {
         syn::Error::new_spanned(
             value,

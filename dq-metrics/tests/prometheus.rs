@@ -83,7 +83,7 @@ fn three_runners_add_up() {
                 sample("sum(dq_jobs_total{queue=\"OBEDIENT\",outcome=\"done\"})", JOBS),
                 sample("sum(dq_lateness_seconds_count{queue=\"OBEDIENT\"})", JOBS),
                 sample("sum(dq_run_seconds_bucket{le=\"3600\"})", JOBS),
-                // One series of each bound for each process that ran a job.
+                // All processes have the same bounds, and +Inf.
                 sample(
                     "count(count by (le) (dq_run_seconds_bucket))",
                     dq_metrics::BUCKETS.len() + 1,
@@ -135,7 +135,7 @@ fn the_dashboard_asks_valid_questions_about_metrics_that_exist() {
         dq_metrics::SLOTS,
         dq_metrics::LEASES_LOST,
         dq_metrics::STORE_FAILURES,
-        // Of dq-web.
+        // Of dq-web, whose names are not public.
         "dq_queue_jobs",
         "dq_oldest_ready_seconds",
         "dq_queue_lateness_missed",

@@ -19,8 +19,9 @@
 //! # }
 //! ```
 //!
-//! Every number of a request is clamped to what the store can serve quickly, and every write is in
-//! the [audit](Session::audit).
+//! Page sizes, and the windows and steps of forecasts, are clamped to what the store can serve quickly;
+//! simulations and backfills out of range are refused. Every write is in the
+//! [audit](Session::audit).
 
 mod act;
 mod actor;

@@ -222,8 +222,8 @@ impl BrokerCheck<'_> {
                     "since this process started, the messages of {} jobs could not be published",
                     self.lost_messages
                 ),
-                "the jobs run from the log, up to a quarter of a second late. See the log of this \
-                 process for the reason",
+                "the jobs run from the log, the first some 250 ms late. See the log of this process \
+                 for the reason",
             ));
         }
         if let Some(failure) = self.topology.failure() {
@@ -231,7 +231,7 @@ impl BrokerCheck<'_> {
                 Severity::Warning,
                 "rabbitmq.topology",
                 format!("exchanges or queues are missing: {failure}"),
-                "jobs run from the log meanwhile, up to a quarter of a second late",
+                "jobs run from the log meanwhile, the first some 250 ms late",
             ));
         }
     }
@@ -256,8 +256,13 @@ impl BrokerCheck<'_> {
         let channel = self.connection.channel("check").await?;
         let returned = match self.send_canary(&channel).await {
             Ok(mut consumer) => {
-                let delivered = tokio::time::timeout(self.canary_timeout(), consumer.next()).await;
-                Ok(delivered.is_ok_and(|delivery| delivery.is_some()))
+                match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
+                    Ok(Some(Ok(_))) => Ok(true),
+                    // The broker has closed the channel, as it does if the exchange is missing, or the
+                    // connection was lost.
+                    Ok(Some(Err(error))) => Err(self.error(&error)),
+                    Ok(None) | Err(_) => Ok(false),
+                }
             }
             Err(error) => Err(self.error(&error)),
         };

@@ -43,8 +43,8 @@ pub struct RabbitConfig {
     /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// The type of the queues that hold jobs. It cannot be changed once they are declared, except
-    /// with another `prefix`.
+    /// The type of the queues through which messages with payloads move; the jobs are in the log in
+    /// any case. It cannot be changed once they are declared, except with another `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
@@ -68,7 +68,8 @@ pub struct RabbitConfig {
     /// node with a replica of the log needs as much disk, and more for a while if processes write
     /// faster than one of them can copy the jobs. If all jobs that are not done, dead ones
     /// included, their payloads and the history would take more than a fifth of it, `schedule`
-    /// fails with `Full`. The process that connected last sets it for all.
+    /// fails with `Full`. The process that opened the log last sets it for all; a light process
+    /// (see [`replica`](Self::replica)) does not.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
     /// When this process opens the log and keeps a replica of it.
@@ -80,7 +81,7 @@ pub struct RabbitConfig {
     pub management: Option<Secret>,
 }
 
-/// The type of the queues that hold jobs.
+/// The type of the queues through which messages with payloads move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
@@ -91,7 +92,7 @@ pub enum QueueKind {
     /// Classic queues: they live on one node and are lost with it, and cost less for each job. A
     /// message that waits less than a day moves from queue to queue once or twice; a crash of the
     /// broker loses about half a second of moving messages. Their jobs are not lost: they run from
-    /// the log, up to a quarter of a second late. An orderly stop or restart of the broker loses no
+    /// the log, the first some 250 ms late. An orderly stop or restart of the broker loses no
     /// message.
     Classic,
 }
@@ -116,10 +117,12 @@ pub enum LadderKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopologyMode {
-    /// The backend declares them when it connects.
+    /// The backend declares them when it opens the log.
     #[default]
     Declare,
-    /// They are declared elsewhere; the backend only checks that they exist.
+    /// They are declared elsewhere; the backend only checks that they exist. But the streams of the
+    /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
+    /// Light processes also declare their queues of replies, and `check` a queue for its message.
     Passive,
     /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
     /// the delay ladder. It keeps waiting messages on one node, unreplicated.
@@ -130,7 +133,7 @@ pub enum TopologyMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaMode {
-    /// When it first runs jobs or lists them, or if no other process with a replica serves it.
+    /// When it first runs jobs, lists them or makes a `check`, or if no other process with a replica serves it.
     /// Until then the process is *light*: it sends its calls to the others, and each takes two round
     /// trips more.
     #[default]

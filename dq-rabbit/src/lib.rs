@@ -33,7 +33,7 @@
 //! limit handlers: leases are in the log.
 //!
 //! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
-//! job 250 ms after its due time, with the payload from the log. From then on, runners read payloads
+//! job some 250 ms after its due time, with the payload from the log. From then on, runners read payloads
 //! ahead, what is due within ten seconds in one pass over the log, until messages arrive again. A
 //! message for a job that was cancelled, rescheduled or done is dropped, or published again.
 //!

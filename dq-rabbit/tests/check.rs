@@ -182,6 +182,11 @@ async fn each_problem_has_a_finding() {
     let stalled = wait_for(&backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");
 
+    // Without the exchange that it sends it to, the broker closes the channel.
+    channel.exchange_delete("dq.v1.l0".into(), Default::default()).await.unwrap();
+    let missing = wait_for(&backend, "rabbitmq.unreachable").await;
+    assert!(missing.cause.contains("dq.v1.l0"), "{missing}");
+
     // Classic queues.
     let mut classic = RabbitConfig::new(server.url());
     classic.prefix = "classic".to_owned();

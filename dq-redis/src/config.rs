@@ -48,9 +48,10 @@ pub struct RedisConfig {
     /// queue without an entry has the number that another process has set, or else one shard.
     ///
     /// The number is fixed while the queue holds jobs, dead ones included, while the id of an ended
-    /// job is pinned, and while the queue is paused. Storing a job in a queue with none of these
-    /// gives it the number of the settings; otherwise another number is a `Config` error. Pausing
-    /// such a queue does the same, and all other calls use the stored number. To change the number of a queue that is never empty, use a new
+    /// job is pinned, and while the queue is paused. If none of these holds, storing a job or
+    /// pausing the queue gives it the number of the settings. If one of them holds and the number
+    /// differs, storing a job is a `Config` error, and a pause keeps the stored number. All other
+    /// calls use the stored number. To change the number of a queue that is never empty, use a new
     /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same
     /// number.
     ///

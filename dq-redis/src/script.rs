@@ -94,8 +94,8 @@ pub(crate) struct JavaScripts {
 const JAVA: &str = include_str!("scripts/redisson/java.lua");
 
 impl Scripts {
-    /// The scripts of the Redisson layout. `settings` is a line of Lua that sets FORMAT and
-    /// VISIBILITY.
+    /// The scripts of the Redisson layout. `settings` is a line of Lua that sets the locals `FORMAT`
+    /// (of members; not the status of that name) and `VISIBILITY`: see `redisson/java.lua`.
     pub(crate) fn redisson(settings: &str) -> Self {
         let script =
             |effect, body| Script::new(&[settings, PRELUDE, ENDED, RANK, JAVA, body], effect);

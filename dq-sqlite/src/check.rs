@@ -1,5 +1,7 @@
 //! Check: findings about the SQLite library, the settings and the file.
 
+use std::time::Duration;
+
 use dq_core::{Error, ErrorKind, Finding, Result, Severity};
 
 use crate::config::{Durability, SqliteConfig};
@@ -108,6 +110,7 @@ impl ReadTx<'_> {
         findings.extend(large_log(config, self.page_bytes()?));
         findings.extend(self.never_shrinks()?);
         findings.extend(self.orphaned_rows()?);
+        findings.extend(self.quarantined_jobs()?);
         findings.extend(self.outdated()?);
         Ok(findings)
     }
@@ -183,6 +186,25 @@ impl ReadTx<'_> {
             ),
         });
         Ok(orphaned.into_iter().chain(stuck).collect())
+    }
+
+    /// Reports jobs whose rows could not be read when they were due, of the last day: a runner tells
+    /// of a finding once, and dead jobs of any age are in the listings.
+    fn quarantined_jobs(self) -> StoreResult<Option<Finding>> {
+        let yesterday = self.now - Duration::from_secs(86_400);
+        let jobs: i64 = self
+            .conn
+            .prepare_cached(&self.statements.count_quarantined)?
+            .query_row([yesterday.as_millis()], |row| row.get(0))?;
+        Ok((jobs > 0).then(|| Finding {
+            severity: Severity::Warning,
+            code: "sqlite.quarantined",
+            cause: format!(
+                "{jobs} jobs could not be read within the last day, and are dead: another program has \
+                 changed rows of the job table"
+            ),
+            remedy: "find that program; the dead jobs have the reason and their payload".to_owned(),
+        }))
     }
 
     /// Reports a file whose free pages are never returned to the file system.

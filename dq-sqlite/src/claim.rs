@@ -86,6 +86,10 @@ fn lease_due(
                 }
                 DueEntry::Invalid(message) => {
                     remaining -= 1;
+                    tracing::error!(
+                        queue = %want.queue, seq, reason = message,
+                        "a job cannot be read: another program has changed its row; it is dead"
+                    );
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
                     move_to_dead(tx, seq, &reason, 0, 0)?;
                 }

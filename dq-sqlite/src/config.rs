@@ -38,8 +38,8 @@ pub struct SqliteConfig {
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
     /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it calls that need more space
-    /// fail with `Full`: `schedule`, and also a settlement that stores a new payload. It limits
-    /// this backend's own connection, not the application's, and so not `schedule_in`. No limit by
+    /// fail with `Full`: mostly `schedule` and settlements that store a new payload, but any call that
+    /// adds rows may. It limits this backend's own connection, not the application's, and so not `schedule_in`. No limit by
     /// default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,

@@ -102,10 +102,12 @@ fn trim_queue(
         return Ok(0);
     }
     let oldest = oldest(limit, now);
-    let outdated = conn
-        .prepare_cached(&statements.outdated_ended)?
-        .query_map([queue_id, oldest, max], |_| Ok(()))?
-        .count() as i64;
+    let mut outdated = 0;
+    let mut statement = conn.prepare_cached(&statements.outdated_ended)?;
+    let mut rows = statement.query([queue_id, oldest, max])?;
+    while rows.next()?.is_some() {
+        outdated += 1;
+    }
     let excess = outdated.max(count - i64::from(limit.max)).min(max);
     if excess <= 0 {
         return Ok(0);

@@ -252,6 +252,13 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
     assert_eq!(view.dead.unwrap().0.kind, DeadKind::Quarantined);
     assert_eq!(view.job.payload, bad.payload);
     let _ = stats(&backend).await;
+    let quarantined = async || {
+        let findings = backend.check().await;
+        findings.into_iter().find(|finding| finding.code == "sqlite.quarantined")
+    };
+    assert!(quarantined().await.unwrap().cause.starts_with("1 jobs could not be read"));
+    conn.execute("UPDATE dq_dead SET died = died - 90000000", []).unwrap();
+    assert_eq!(quarantined().await, None, "it was two days ago");
 }
 
 #[tokio::test]

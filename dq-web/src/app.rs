@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dq_core::{Error, ErrorKind};
-use dq_ops::{Forecasts, Ops, Overview, Session};
+use dq_ops::{FindingView, Forecasts, Ops, Overview, Session};
 use tokio::sync::watch;
 
 use crate::auth::Auth;
@@ -23,6 +23,16 @@ const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
 /// Maximum number of queues in the forecast: each is a call of the store.
 const FORECAST_QUEUES: usize = 50;
 
+/// Maximum time that a page waits for a check. On RabbitMQ, a check waits for a message that moves
+/// through the broker.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long the result of a check is kept for the page that asks again.
+const CHECK_AGE: Duration = Duration::from_secs(10);
+
+/// When a check was complete, and what it has found; `None` while it runs.
+type CheckResult = Option<(Instant, Vec<FindingView>)>;
+
 /// The state of a router. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
@@ -39,13 +49,15 @@ struct Shared {
     /// The forecasts that were read last, by window. It is held while one is read, so that many
     /// pages cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
+    /// The check that runs, or whose result no page has shown yet.
+    check: Mutex<Option<watch::Receiver<CheckResult>>>,
 }
 
 impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
         let live = Live::new(ops.clone(), stop);
-        let (forecast, forecasts) = Default::default();
-        Self { shared: Arc::new(Shared { ops, auth, live, forecast, forecasts }) }
+        let (forecast, forecasts, check) = Default::default();
+        Self { shared: Arc::new(Shared { ops, auth, live, forecast, forecasts, check }) }
     }
 
     pub(crate) fn ops(&self) -> &Ops {
@@ -58,6 +70,35 @@ impl App {
 
     pub(crate) fn live(&self) -> &Live {
         &self.shared.live
+    }
+
+    /// The problems of the store; `None` if the check takes longer than a page should: it goes on, and
+    /// a later call has its result.
+    pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
+        let lock = || self.shared.check.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_usable = |check: &watch::Receiver<CheckResult>| match &*check.borrow() {
+            Some((at, _)) => at.elapsed() < CHECK_AGE,
+            // An error means that the task is gone.
+            None => check.has_changed().is_ok(),
+        };
+        let mut check = {
+            let mut current = lock();
+            if !current.as_ref().is_some_and(is_usable) {
+                let (sender, receiver) = watch::channel(None);
+                let session = session.clone();
+                tokio::spawn(async move {
+                    let findings = session.check().await;
+                    sender.send_replace(Some((Instant::now(), findings)));
+                });
+                *current = Some(receiver);
+            }
+            current.clone()?
+        };
+        let complete = tokio::time::timeout(CHECK_TIMEOUT, check.wait_for(Option::is_some)).await;
+        let findings = complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone());
+        // What is shown is not kept: who has mended something and looks again sees the effect.
+        *lock() = None;
+        findings
     }
 
     /// The forecast of all queues. One is read at a time, and each window every few seconds at most.

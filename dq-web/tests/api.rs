@@ -4,13 +4,18 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Announcement, Backend as _, Due, DurationExt, Verdict};
+use dq_core::{
+    Announcement, Backend, Dq, Due, DurationExt, Finding, MemoryBackend, Verdict, VirtualClock,
+    async_trait,
+};
 use serde_json::{Value, json};
 use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER, auth};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 #[tokio::test]
 async fn a_job_is_scheduled_seen_moved_and_cancelled() {
@@ -339,6 +344,43 @@ async fn a_list_is_no_body() {
         assert_eq!(reply.status, 400, "{method} {path}");
     }
     assert_eq!(fixture.dq.queue("MAIL").unwrap().stats().await.unwrap().stored(), 1);
+}
+
+/// A store whose check waits for a permit.
+#[derive(Debug)]
+struct SlowCheck(MemoryBackend, Semaphore);
+
+#[async_trait]
+impl dq_core::Layer for SlowCheck {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn check(&self) -> Vec<Finding> {
+        self.1.acquire().await.unwrap().forget();
+        Backend::check(&self.0).await
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_check_that_takes_long_says_so_and_then_has_the_result() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(SlowCheck(MemoryBackend::new(clock), Semaphore::new(0)));
+    let dq = Dq::builder().backend(store.clone()).connect().await.unwrap();
+    let fixture = Fixture::of(dq, tempfile::tempdir().unwrap()).await;
+    let authorization = format!("Bearer {VIEWER}");
+    let page =
+        async || fixture.raw("GET", "/check", &[("authorization", &authorization)], b"").await;
+    for _ in 0..2 {
+        let running = page().await;
+        assert_eq!((running.status, running.header("refresh")), (200, Some("1")));
+        assert!(running.body.contains("takes longer than this page waits"), "{running:?}");
+    }
+    // There is one check, so one permit is enough.
+    store.1.add_permits(1);
+    let complete = fixture.send(VIEWER, "GET", "/check", None).await;
+    assert!(complete.body.contains("no problem that you should know of"), "{complete:?}");
+    assert_eq!(page().await.header("refresh"), Some("1"), "another check has begun");
 }
 
 #[tokio::test]

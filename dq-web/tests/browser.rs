@@ -56,6 +56,7 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
             window
                 .go(&address(fixture.address, "/ops/dq", &format!("{page}{separator}lang={lang}")))
                 .await;
+            window.wait_until("return document.querySelector('#running') === null").await;
             for (width, height) in [(1440, 900), (390, 844)] {
                 for dark in [false, true] {
                     window.size(width, height, dark).await;

@@ -25,6 +25,7 @@ const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 pub(crate) struct Process {
     program: Program,
     arguments: Vec<OsString>,
+    /// The process since its start, until a kill or stop; it may have exited by itself.
     running: Mutex<Option<Child>>,
     watchdog: Watchdog,
 }
@@ -35,7 +36,7 @@ impl Process {
         Self { program, arguments, running: Mutex::new(None), watchdog }
     }
 
-    /// Starts the program. Panics if it is running.
+    /// Starts the program. Panics unless it was never started, or was killed or stopped since.
     pub(crate) fn start(&self) {
         let name = self.program.path.display();
         let mut running = self.running();
@@ -91,7 +92,8 @@ impl Process {
         }
     }
 
-    /// The id of the running process; `None` if it is not running.
+    /// The id of the process that was started; `None` before that, and after a kill or stop. One that
+    /// has exited by itself keeps its id: see [`exit_status`](Self::exit_status).
     pub(crate) fn id(&self) -> Option<u32> {
         self.running().as_ref().map(Child::id)
     }
@@ -123,7 +125,7 @@ impl Process {
     }
 
     /// Waits until `probe` succeeds. The error says why the server is not ready, with the end of
-    /// its log.
+    /// its log. A process that has exited is then as after a kill.
     pub(crate) fn wait_until_ready(
         &self,
         timeout: Duration,
@@ -135,6 +137,7 @@ impl Process {
                 return Ok(());
             };
             if let Some(status) = self.exit_status() {
+                // So that it can be started again, and has no id.
                 self.kill();
                 return Err(format!("it exited ({status}) with the log:\n{}", self.log_tail()));
             }

@@ -16,7 +16,8 @@ async fn punctual(State(shop): State<Shop>, order: Order) {
 
 #[delay_handler("ESCALATIONS")]
 async fn escalations(ctx: JobContext, State(shop): State<Shop>, order: Order) {
-    shop.write(format!("escalated order {} of {:?}", order.id, ctx.key().map(dq::JobKey::as_str)));
+    let (key, header) = (ctx.key().map(dq::JobKey::as_str), ctx.headers().get("a"));
+    shop.write(format!("escalated order {} of {key:?}, a: {header:?}", order.id));
 }
 
 /// A client on a virtual clock, after an outage of this length.
@@ -33,7 +34,12 @@ impl Outage {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
         let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
-        let scheduled = dq.schedule::<punctual>(Order { id: 7 }).key("k").header("a", "b").await;
+        let scheduled = dq
+            .schedule::<punctual>(Order { id: 7 })
+            .key("k")
+            .max_attempts(7)
+            .header("a", "b")
+            .await;
         let scheduled = scheduled.unwrap();
         clock.advance(length);
         let (shop, late) = (Shop::default(), Arc::<Mutex<Vec<_>>>::default());
@@ -100,12 +106,13 @@ async fn a_late_job_runs_or_is_dead_as_the_settings_say() {
 #[tokio::test]
 async fn a_late_job_moves_to_another_queue_with_everything() {
     let outage = Outage::of(8.hours(), late("queue:ESCALATIONS")).await;
-    assert_eq!(outage.shop.lines(), ["escalated order 7 of Some(\"k\")"]);
+    assert_eq!(outage.shop.lines(), ["escalated order 7 of Some(\"k\"), a: Some(\"b\")"]);
     let view = outage.dq.get::<punctual>(&outage.scheduled).await.unwrap().unwrap();
     let reason = view.ended.unwrap().reason.unwrap();
     let (_, moved) = reason.split_once("moved to ESCALATIONS as job ").expect(&reason);
     let moved = outage.dq.get::<escalations>(moved.parse::<dq::JobId>().unwrap()).await.unwrap();
-    assert_eq!(moved.expect("the history has it").ended.unwrap().ending, Ending::Done);
+    let moved = moved.expect("the history has it");
+    assert_eq!((moved.ended.unwrap().ending, moved.job.max_attempts), (Ending::Done, Some(7)));
 }
 
 #[tokio::test]

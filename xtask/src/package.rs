@@ -69,10 +69,8 @@ fn workspace(dir: &Path) -> Result<String> {
             .ok_or_else(|| format!("{directory} has another version than xtask"))?;
         patches += &format!("{name} = {{ path = {directory:?} }}\n");
     }
-    // The profile of the root, so that its dependencies serve.
     Ok(format!(
-        "[workspace]\nresolver = \"3\"\nmembers = {names:?}\n\n[patch.crates-io]\n{patches}\n\
-         [profile.dev]\ndebug = \"line-tables-only\"\n"
+        "[workspace]\nresolver = \"3\"\nmembers = {names:?}\n\n[patch.crates-io]\n{patches}"
     ))
 }
 

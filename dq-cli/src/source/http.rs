@@ -120,13 +120,13 @@ impl Api {
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self> {
         let base = address.trim_end_matches('/').to_owned();
         let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
-        let Some(host) = rest.filter(|rest| !rest.is_empty()) else {
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
             return Err(Failure::usage(
                 "the address of the server begins with neither http:// nor https://",
                 "write it like http://127.0.0.1:7373",
             ));
         };
-        let authority = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
             // Errors print the address, so it holds no secret. This one does not print it either.
             return Err(Failure::usage(
@@ -140,7 +140,7 @@ impl Api {
             // A redirected change would be repeated as a GET: the redirect is shown instead.
             .max_redirects(0)
             .max_redirects_will_error(false);
-        if is_loopback(host) {
+        if is_loopback(rest) {
             config = config.proxy(None);
         }
         if base.starts_with("https://") {
@@ -267,8 +267,8 @@ fn tls() -> TlsConfig {
 }
 
 /// Whether an address without its scheme leads to this machine, where no proxy is needed.
-fn is_loopback(host: &str) -> bool {
-    let authority = host.split('/').next().unwrap_or_default();
+fn is_loopback(address: &str) -> bool {
+    let authority = address.split('/').next().unwrap_or_default();
     let name = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),

@@ -79,8 +79,9 @@ pub struct Claimed {
     /// The leased jobs; within each queue the oldest due time comes first.
     pub jobs: Vec<LeasedJob>,
     /// When the same call could return more jobs: the next due time or end of a lease in the
-    /// claimed queues. Not later than `now` if more jobs are due already; `None` if no job waits or
-    /// is leased.
+    /// claimed queues. Not later than `now` if more jobs could be claimed already; one that is left
+    /// to another claimer counts from the end of that. Paused queues do not count. `None` if no job
+    /// waits or is leased in the others.
     pub next_due: Option<Timestamp>,
     /// The time by the store's clock, to compare `next_due` with.
     pub now: Timestamp,

@@ -41,8 +41,9 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// the whole call.
 ///
 /// # Expired leases
-/// Every method treats a job whose lease has ended as due again, at its old due time, with
-/// `deliveries` and `losses` each one higher. This needs no background process.
+/// Every method treats a job whose lease has ended as due again, at its old due time. Its
+/// `deliveries` still include that lease, and `losses` is one higher. This needs no background
+/// process.
 ///
 /// A store without a clock of its own may measure a lease in each process, from when that process has
 /// seen it. A process that has just started then waits for its whole length;
@@ -63,6 +64,7 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 ///   instead;
 /// - `Config`: the store does not permit its user the call, or its settings prevent it;
 /// - `InvalidInput`: an item is larger than the store can hold;
+/// - `Codec`: a payload does not fit the encoding that the store is set to;
 /// - `Internal`: a bug;
 /// - `Closed`: [`close`](Self::close) has been called.
 #[async_trait]
@@ -96,7 +98,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///   loses its key and the new job is stored with it;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
-    ///   the same ids;
+    ///   the same ids. A job that has ended in between is then stored again, unless its id is
+    ///   pinned;
     /// - listeners are woken if the new job is due before all others of its queue.
     ///
     /// Requires [`Capabilities::keys`] for jobs with a key, [`Capabilities::detach`] for
@@ -134,8 +137,9 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// [`ClaimParams::limit`] in all, and returns when to claim again.
     ///
     /// Behaviour:
-    /// - only jobs that are due by the store's clock are leased; within a queue the oldest due time
-    ///   comes first, equal times in order of insertion;
+    /// - only jobs that are due by the store's clock are leased; within a queue those of one answer
+    ///   are ordered by due time, with [`Capabilities::fifo`] equal times by insertion. A store may
+    ///   leave older jobs to another claimer for a moment;
     /// - the token of each lease is larger than all earlier tokens of the job;
     /// - paused queues yield no jobs and do not count for `next_due`;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.
@@ -176,7 +180,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of
     /// their lease, dead ones by the time of death, ended ones by the time of their end.
     ///
-    /// Requires [`Capabilities::browse`].
+    /// Requires [`Capabilities::browse`], and [`Capabilities::history`] for ended jobs.
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page>;
 
     /// Returns one job, live or dead, or `None` if it is not in the store. An ended job is returned,
@@ -219,7 +223,8 @@ pub trait Backend: Any + Debug + Send + Sync {
         Err(Error::unsupported(self.name(), "announcements of runners").operation("runners"))
     }
 
-    /// Checks versions, settings and clock skew of the store; the result is empty if all is well.
+    /// Checks versions, settings and clock skew of the store. If all is well, no finding is above
+    /// [`Severity::Info`](super::Severity::Info).
     async fn check(&self) -> Vec<Finding>;
 
     /// Completes the calls in progress and releases the store.

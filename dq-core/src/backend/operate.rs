@@ -6,7 +6,8 @@ use crate::model::{Due, JobId, QueueName};
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
-    /// Schedules dead jobs again, with `attempts` and `losses` set to zero. A job stays dead and is
+    /// Schedules dead jobs again, with `attempts` and `losses` set to zero and without their
+    /// last error. A job stays dead and is
     /// not counted if a live job has its key.
     ///
     /// Requires [`Capabilities::dead_letters`](super::Capabilities::dead_letters).

@@ -192,7 +192,7 @@ impl Dq {
     }
 
     /// The main store, behind a layer that checks limits and capabilities. Its calls do not include
-    /// stores being drained, unlike those of this client.
+    /// stores being drained, unlike most of this client.
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.stores.main

@@ -81,7 +81,8 @@ impl Stores {
     ///
     /// # Errors
     /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. The
-    /// same call with the same id cancels what is left of the old jobs.
+    /// same call with the same id cancels what is left of the old jobs, unless the new one has ended
+    /// by then.
     async fn schedule_and_cancel(&self, job: NewJob, old: &[OldJob<'_>]) -> Result<Scheduled> {
         let new = JobRef::new(job.queue.clone(), job.id);
         let (id, on_running) = (job.id, job.on_running);
@@ -131,7 +132,8 @@ impl Stores {
         running: Receipt,
     ) -> Result<Scheduled> {
         let cancelled = self.main.cancel(&[new]).await.map_err(|error| {
-            interrupted("schedule", "a job with the same key runs", &self.main, &error)
+            let done = "the job was scheduled, although one with its key has started";
+            interrupted("schedule", done, &self.main, &error)
         })?;
         Ok(match single(cancelled)? {
             Cancelled::Cancelled | Cancelled::Requested => Scheduled::AlreadyRunning(running),
@@ -180,6 +182,15 @@ impl Stores {
         futures_util::stream::iter(lookups).buffered(LOOKUPS).try_collect().await
     }
 
+    /// Whether the main store has a job, live or dead; `false` if it cannot tell.
+    async fn is_stored(&self, job: &NewJob) -> Result<bool> {
+        if !self.main.capabilities().browse {
+            return Ok(false);
+        }
+        let found = self.main.get(&JobRef::new(job.queue.clone(), job.id)).await?;
+        Ok(found.is_some_and(|view| view.state != JobState::Ended))
+    }
+
     /// Finds the live jobs of drained stores that have the key of a new job, and decides by its
     /// conflict policy which of them stay. Changes nothing.
     async fn find_key_conflict(&self, job: &NewJob) -> Result<KeyConflict<'_>> {
@@ -198,6 +209,9 @@ impl Stores {
                 _ if receipt.id == job.id => {
                     return Ok(KeyConflict::Decided(Scheduled::Created(receipt)));
                 }
+                // An earlier call with this id has stored it, and was interrupted before it could
+                // cancel this one: the policy has decided.
+                _ if self.is_stored(job).await? => old.push(OldJob { store, receipt }),
                 JobState::Running if job.on_running == OnRunning::Detach => {}
                 JobState::Running => {
                     return Ok(KeyConflict::Decided(Scheduled::AlreadyRunning(receipt)));
@@ -221,15 +235,15 @@ impl Stores {
     /// precedence in the result.
     pub(super) async fn cancel(&self, job: JobRef) -> Result<Cancelled> {
         let job = [job];
-        let mut combined = Cancelled::NotFound;
+        let (mut combined, mut has_cancelled) = (Cancelled::NotFound, false);
         for store in self.drain.iter().chain([&self.main]) {
-            let result = store.cancel(&job).await.map_err(|error| match combined {
-                Cancelled::Cancelled | Cancelled::Requested => {
-                    interrupted("cancel", "a job was cancelled", store, &error)
-                }
-                Cancelled::NotFound | Cancelled::AlreadyRunning => error,
+            let result = store.cancel(&job).await.map_err(|error| match has_cancelled {
+                true => interrupted("cancel", "a job was cancelled", store, &error),
+                false => error,
             })?;
-            combined = match (combined, single(result)?) {
+            let result = single(result)?;
+            has_cancelled |= matches!(result, Cancelled::Cancelled | Cancelled::Requested);
+            combined = match (combined, result) {
                 (Cancelled::AlreadyRunning, _) | (_, Cancelled::AlreadyRunning) => {
                     Cancelled::AlreadyRunning
                 }
@@ -407,8 +421,8 @@ fn merge(results: Vec<Scheduled>, ended: BTreeMap<usize, Scheduled>) -> Vec<Sche
     results
 }
 
-/// The error of a sequence of calls one of which has failed on `store`, after `done`, which an
-/// earlier call has changed in another store.
+/// The error of a sequence of calls of which one has failed on `store`, after an earlier one has
+/// changed another store. `done` says what it has changed.
 fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
     // An error that a repetition does not mend keeps its kind.
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };

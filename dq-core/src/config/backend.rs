@@ -92,8 +92,8 @@ pub struct BackendRegistration {
 
 inventory::collect!(BackendRegistration);
 
-/// Registers a backend: its name for typetag, its URL schemes, and a function from
-/// [`ConnectUrl`] to its boxed settings.
+/// Registers a backend: its name, which must be the one given to `#[typetag::deserialize]`, its URL
+/// schemes, and a function from [`ConnectUrl`] to its boxed settings.
 #[macro_export]
 macro_rules! register_backend {
     (name: $name:literal, schemes: [$($scheme:literal),* $(,)?], from_url: $from_url:expr $(,)?) => {
@@ -146,10 +146,13 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     Err(Error::new(ErrorKind::Config, what).remedy(missing_backend_remedy(url.scheme())))
 }
 
-/// The remedy for an unknown backend type or URL scheme: the cargo feature to enable if the
-/// backend is one of this workspace's, otherwise a hint that its crate must be linked.
+/// The remedy for an unknown backend type or URL scheme: the cargo feature to enable if that would
+/// add the backend, otherwise a hint to take a known one or to link a crate.
 pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
-    match cargo_feature(name) {
+    // Each feature has the name of its first backend.
+    let is_linked =
+        |feature: &&str| known_backends().is_ok_and(|known| known.contains_key(feature));
+    match cargo_feature(name).filter(|feature| !is_linked(feature)) {
         Some(feature) => format!(
             "enable the feature in Cargo.toml: dq = {{ package = \"dq-jobs\", \
              features = [\"{feature}\"] }}"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use super::range_error::RangeError;
+use super::setting_error::SettingError;
 use crate::model::Backoff;
 
 /// Settings of a [`Backoff`], each optional.
@@ -96,20 +96,20 @@ impl BackoffSettings {
     }
 
     /// Checks the fields that are set.
-    pub(super) fn validate(&self) -> Result<(), RangeError> {
+    pub(super) fn validate(&self) -> Result<(), SettingError> {
         if let Some(factor) = self.factor.filter(|it| !(it.is_finite() && *it >= 1.0)) {
             let problem = format!("is {factor}; it must be at least 1.0");
-            return Err(RangeError::new("backoff.factor", problem));
+            return Err(SettingError::new("backoff.factor", problem));
         }
         if let Some(jitter) = self.jitter.filter(|it| !(0.0..=1.0).contains(it)) {
             let problem = format!("is {jitter}; it must be 0.0 to 1.0");
-            return Err(RangeError::new("backoff.jitter", problem));
+            return Err(SettingError::new("backoff.jitter", problem));
         }
         match (self.initial, self.max) {
             (Some(initial), Some(max)) if initial > max => {
                 let [initial, max] = [initial, max].map(humantime::format_duration);
                 let problem = format!("is {initial}, longer than backoff.max, {max}");
-                Err(RangeError::new("backoff.initial", problem))
+                Err(SettingError::new("backoff.initial", problem))
             }
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use super::range_error::RangeError;
+use super::setting_error::SettingError;
 use crate::error::{Error, Result};
 use crate::model::QueueName;
 
@@ -34,14 +34,14 @@ impl LatePolicy {
     }
 
     /// Checks the fields.
-    pub(super) fn validate(&self) -> Result<(), RangeError> {
+    pub(super) fn validate(&self) -> Result<(), SettingError> {
         if self.after.is_zero() {
             let problem = "is 0, and every job starts a little late; write at least \"1s\"";
-            return Err(RangeError::new("late.after", problem));
+            return Err(SettingError::new("late.after", problem));
         }
         match &self.then {
             LateAction::Queue(queue) if queue.is_reserved() => {
-                Err(RangeError::new("late.then", format!("names the reserved queue {queue}")))
+                Err(SettingError::new("late.then", format!("names the reserved queue {queue}")))
             }
             _ => Ok(()),
         }

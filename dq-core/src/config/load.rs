@@ -11,8 +11,8 @@ use super::backend::{BackendConfig, known_backends};
 use super::layers::{EnvironmentOnly, Layers};
 use super::problem::Problem;
 use super::queue::QueueSettings;
-use super::range_error::RangeError;
 use super::schedule::ScheduleSettings;
+use super::setting_error::SettingError;
 use super::settings::{LimitSettings, RunnerSettings, ServeSettings};
 use super::typed::TypedSettings;
 use super::variables::Variable;
@@ -140,30 +140,30 @@ impl Config {
         // Two backends of one name are an error even if the configuration would deserialize.
         known_backends()?;
         let config: Self = layers.deserialize()?;
-        let out_of_range = |table: &[&str], error: RangeError| {
-            let RangeError { field, problem } = error;
+        let refused = |table: &[&str], error: SettingError| {
+            let SettingError { field, problem } = error;
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
             layers.error_at(&path.collect::<Vec<_>>(), Problem::new(format!("it {problem}")))
         };
-        config.runner.check_ranges().map_err(|error| out_of_range(&["runner"], error))?;
+        config.runner.check_ranges().map_err(|error| refused(&["runner"], error))?;
         if config.defaults.forward.is_some() {
             let problem = "belongs to one queue: move it to `[queues.NAME.forward]`";
-            return Err(out_of_range(&["defaults"], RangeError::new("forward", problem)));
+            return Err(refused(&["defaults"], SettingError::new("forward", problem)));
         }
-        config.defaults.validate().map_err(|error| out_of_range(&["defaults"], error))?;
+        config.defaults.validate().map_err(|error| refused(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
             // Settings in the handler's attribute, which both tables override, are known only to
             // the runner. It validates again after merging them.
             let merged = settings.clone().over(config.defaults.clone());
             let table = ["queues", queue.as_str()];
-            merged.validate().map_err(|error| out_of_range(&table, error))?;
+            merged.validate().map_err(|error| refused(&table, error))?;
         }
         for (name, settings) in &config.schedules {
             let table = ["schedules", name.as_str()];
             ScheduleSpec::check_name(name).map_err(|error| {
                 layers.error_at(&table.map(str::to_owned), Problem::new(error.to_string()))
             })?;
-            let spec = settings.checked().map_err(|error| out_of_range(&table, error))?;
+            let spec = settings.checked().map_err(|error| refused(&table, error))?;
             spec.queue.refuse_reserved().map_err(|error| {
                 let path = ["schedules", name, "queue"].map(str::to_owned);
                 layers.error_at(&path, Problem::new(error.to_string()))

@@ -1,8 +1,8 @@
 //! Turns errors of the configuration parser into messages that reveal no secret.
 //!
 //! Values under `backend` and `drain` may be secrets. Messages about them contain only the names of
-//! keys, the backend's `type`, and a number where another number is expected. All other values are
-//! described by their kind or replaced by `***`.
+//! keys, the backend's `type`, `true` or `false`, and a number that is out of range. All other values
+//! are described by their kind or replaced by `***`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use figment::value::{Dict, Num, Value};
 
 use super::backend::{BackendConfig, known_backends, missing_backend_remedy};
 
-/// The top-level tables whose values may be secrets.
+/// The top-level tables whose errors may repeat values that are secret, since typetag turns them into
+/// texts. Errors of `serve` and of forwards are described without the value.
 pub(super) const SECRET_TABLES: [&str; 2] = ["backend", "drain"];
 
 /// The key that selects the type of a backend's settings.
@@ -221,7 +222,7 @@ fn redact(message: String, refused: &Value) -> String {
         Value::Dict(_, dict) => dict.values().fold(message, redact),
         Value::Array(_, values) => values.iter().fold(message, redact),
         Value::String(_, text) => redact_text(&message.replace(&format!("{text:?}"), "***"), text),
-        // Text was expected: the number may be a password of digits.
+        // Text may have been expected: the number may be a password of digits.
         Value::Num(_, number) if message.starts_with("invalid type") => {
             redact_text(&message, &number_text(*number))
         }

@@ -8,7 +8,7 @@ use super::backoff::BackoffSettings;
 use super::duration;
 use super::history;
 use super::late::{LateAction, LatePolicy};
-use super::range_error::RangeError;
+use super::setting_error::SettingError;
 use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
@@ -210,27 +210,27 @@ impl QueueSettings {
     }
 
     /// Checks the fields that are set.
-    pub(super) fn validate(&self) -> Result<(), RangeError> {
+    pub(super) fn validate(&self) -> Result<(), SettingError> {
         const LEASE_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_secs(1)..=Duration::from_secs(86_400);
         if self.concurrency == Some(0) {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
-            return Err(RangeError::new("concurrency", problem));
+            return Err(SettingError::new("concurrency", problem));
         }
         if self.max_attempts == Some(0) {
             let problem = "is 0; it must be at least 1, which means no retry";
-            return Err(RangeError::new("max_attempts", problem));
+            return Err(SettingError::new("max_attempts", problem));
         }
         if self.max_losses == Some(0) {
-            return Err(RangeError::new("max_losses", "is 0; it must be at least 1"));
+            return Err(SettingError::new("max_losses", "is 0; it must be at least 1"));
         }
         if self.timeout == Some(Duration::ZERO) {
             let problem = "is 0; it must be longer, or \"none\" for no limit";
-            return Err(RangeError::new("timeout", problem));
+            return Err(SettingError::new("timeout", problem));
         }
         if let Some(lease) = self.lease.filter(|lease| !LEASE_RANGE.contains(lease)) {
             let lease = humantime::format_duration(lease);
-            return Err(RangeError::new("lease", format!("is {lease}; it must be 1s to 1day")));
+            return Err(SettingError::new("lease", format!("is {lease}; it must be 1s to 1day")));
         }
         if let Some(late) = &self.late {
             late.validate()?;

@@ -6,7 +6,7 @@ use dq_cron::{Cron, Interval, Recurrence};
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use super::range_error::RangeError;
+use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CatchUp, Overlap, QueueName, ScheduleSpec};
 
@@ -135,8 +135,8 @@ impl ScheduleSettings {
     }
 
     /// The schedule that these settings describe.
-    pub(super) fn checked(&self) -> Result<ScheduleSpec, RangeError> {
-        let missing = || RangeError::new("queue", "is missing; name the queue of the jobs");
+    pub(super) fn checked(&self) -> Result<ScheduleSpec, SettingError> {
+        let missing = || SettingError::new("queue", "is missing; name the queue of the jobs");
         let mut spec = ScheduleSpec::new(
             self.queue.clone().ok_or_else(missing)?,
             self.recurrence()?,
@@ -144,16 +144,16 @@ impl ScheduleSettings {
         );
         for (field, value) in [("deadline", self.deadline), ("jitter", self.jitter)] {
             if value.is_some_and(|value| value.is_zero()) {
-                return Err(RangeError::new(field, "is 0; leave it out, or set a longer time"));
+                return Err(SettingError::new(field, "is 0; leave it out, or set a longer time"));
             }
             // The store keeps milliseconds.
             if value.is_some_and(|value| value < Duration::from_millis(1)) {
                 let problem = "is less than a millisecond; leave it out, or set a longer time";
-                return Err(RangeError::new(field, problem));
+                return Err(SettingError::new(field, problem));
             }
         }
         if self.schema_version == Some(0) {
-            return Err(RangeError::new("schema_version", "is 0; the first version is 1"));
+            return Err(SettingError::new("schema_version", "is 0; the first version is 1"));
         }
         spec.schema_version = self.schema_version;
         spec.catch_up = self.catch_up.unwrap_or_default();
@@ -162,8 +162,8 @@ impl ScheduleSettings {
         Ok(spec)
     }
 
-    fn recurrence(&self) -> Result<Recurrence, RangeError> {
-        let refused = |field| move |error| RangeError::new(field, format!("is refused: {error}"));
+    fn recurrence(&self) -> Result<Recurrence, SettingError> {
+        let refused = |field| move |error| SettingError::new(field, format!("is refused: {error}"));
         match (&self.cron, self.every) {
             (Some(cron), None) => {
                 let zone = self.tz.as_deref().unwrap_or("UTC");
@@ -175,17 +175,17 @@ impl ScheduleSettings {
             }
             (None, Some(_)) if self.tz.is_some() => {
                 let problem = "belongs to `cron`; an interval has no time zone";
-                Err(RangeError::new("tz", problem))
+                Err(SettingError::new("tz", problem))
             }
             (None, Some(every)) => {
                 Interval::new(every).map(Recurrence::from).map_err(refused("every"))
             }
             (Some(_), Some(_)) => {
-                Err(RangeError::new("every", "is given beside `cron`; keep one of them"))
+                Err(SettingError::new("every", "is given beside `cron`; keep one of them"))
             }
             (None, None) => {
                 let problem = "is missing; set it, such as \"30 2 * * *\", or set `every`";
-                Err(RangeError::new("cron", problem))
+                Err(SettingError::new("cron", problem))
             }
         }
     }

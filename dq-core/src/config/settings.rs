@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::duration;
-use super::range_error::RangeError;
 use super::secret::Secret;
+use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Limits;
 
@@ -47,16 +47,16 @@ impl RunnerSettings {
     }
 
     /// As [`Self::validate`], for a caller that knows where the settings come from.
-    pub(super) fn check_ranges(&self) -> Result<(), RangeError> {
+    pub(super) fn check_ranges(&self) -> Result<(), SettingError> {
         const SWEEP_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_millis(100)..=Duration::from_secs(60);
         if self.concurrency == 0 {
             let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
-            return Err(RangeError::new("concurrency", problem));
+            return Err(SettingError::new("concurrency", problem));
         }
         if !SWEEP_RANGE.contains(&self.sweep) {
             let sweep = humantime::format_duration(self.sweep);
-            return Err(RangeError::new("sweep", format!("is {sweep}; it must be 100ms to 1m")));
+            return Err(SettingError::new("sweep", format!("is {sweep}; it must be 100ms to 1m")));
         }
         Ok(())
     }

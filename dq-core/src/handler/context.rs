@@ -37,7 +37,7 @@ pub struct RunContext {
     pub clock: Arc<dyn Clock>,
     /// When the handler started, by the store's clock.
     pub started: Timestamp,
-    /// Total number of attempts of the job.
+    /// Maximum number of attempts of the job; of each step, if it has several.
     pub max_attempts: u32,
     /// Number of steps of the queue's escalation; 0 if it has none.
     pub steps: u32,
@@ -94,7 +94,7 @@ impl JobContext {
         self.inner.leased.job.attempts.saturating_add(1)
     }
 
-    /// Total number of attempts of this job.
+    /// Maximum number of attempts of this job; of each step, if it has several.
     #[must_use]
     pub fn max_attempts(&self) -> u32 {
         self.inner.run.max_attempts
@@ -118,7 +118,8 @@ impl JobContext {
         self.step().saturating_add(1) >= self.inner.run.steps
     }
 
-    /// How many times this job was leased, including this time.
+    /// How many times this job was leased, including this time, without leases that were given back
+    /// before the handler started.
     #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.inner.leased.job.deliveries

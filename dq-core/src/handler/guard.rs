@@ -55,8 +55,11 @@ impl<T: IntoGuard, E: Into<BoxError>> IntoGuard for Result<T, E> {
     }
 }
 
-/// Asks a guard; returns the outcome of the run if the handler must not run. An error, and a guard
-/// that takes longer than `limit`, is a failed attempt.
+/// Asks a guard; returns the outcome of the run if the handler must not run.
+///
+/// `answer` also decodes the payload and runs the extractors for the guard: its outer error is theirs
+/// and ends the run as it is, and their time counts towards `limit`. An error of the guard, and an
+/// answer that takes longer, is a failed attempt.
 pub(super) async fn ask(
     ctx: &JobContext,
     name: &str,

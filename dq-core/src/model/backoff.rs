@@ -37,7 +37,7 @@ impl Backoff {
     #[must_use]
     pub fn delay(&self, failed: u32, random: f64) -> Duration {
         if self.initial.is_zero() {
-            // The factor may grow to infinity, of which zero is no share.
+            // The growth may overflow to infinity, and zero times infinity is no number.
             return Duration::ZERO;
         }
         let growth = self.factor.powf(f64::from(failed.saturating_sub(1)));

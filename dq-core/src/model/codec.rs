@@ -22,7 +22,8 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
     }
 }
 
-/// Decodes a payload from JSON; the error says what was expected.
+/// Decodes a payload from JSON; the error says what was expected. The content type must be absent or
+/// exactly `application/json`: sources of messages remove parameters.
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
     if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|value| *value != JSON) {
         return Err(format!("its content type is {other:?}; expected {JSON}"));
@@ -30,8 +31,9 @@ pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> 
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// How the messages of serde itself begin that end with what was expected. Those of other authors may
-/// have the value anywhere.
+/// How the messages of serde itself begin that end with what was expected, or, if nothing is, with
+/// "there are no fields" or "variants" right behind the value. Those of other authors may have the
+/// value anywhere.
 const OWN_MESSAGES: [&str; 5] = [
     "invalid type: ",
     "invalid value: ",
@@ -49,8 +51,9 @@ fn without_values(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let is_own = OWN_MESSAGES.iter().any(|begin| text.starts_with(begin));
     // The last one: the value before it may contain these words, too.
-    match text.rsplit_once(", expected ").filter(|_| is_own) {
-        Some((_, expected)) => format!("expected {expected}"),
+    let expected = text.rsplit_once(", expected ").map(|(_, expected)| expected);
+    match expected.filter(|expected| is_own && !expected.contains("`, there are no ")) {
+        Some(expected) => format!("expected {expected}"),
         None => {
             let name = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
             let what = match name {
@@ -86,6 +89,12 @@ mod tests {
             let error = decode::<Login>(&Headers::new(), payload.as_bytes()).unwrap_err();
             assert_eq!(error, expected);
         }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Tick {}
+        let payload = r#"{"x, expected hunter2":1}"#;
+        let error = decode::<Tick>(&Headers::new(), payload.as_bytes()).unwrap_err();
+        assert_eq!(error, "an invalid value at line 1 column 22");
         for text in [
             "hunter2 is no date",
             "bad date, expected ISO 8601, found hunter2",

@@ -1,4 +1,5 @@
-//! Text headers of a job: trace context, content type, schema version, and the user's own.
+//! Text headers of a job: those of this library, such as its schedule and the trace context, and the
+//! user's own.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ impl Headers {
     /// Name of the header with the time of the occurrence, in milliseconds since
     /// 1970-01-01T00:00Z.
     pub const OCCURRENCE: &'static str = "dq-occurrence";
-    /// Name of the header with the step of an escalation, from 0; absent at the first step.
+    /// Name of the header with the step of an escalation, from 0; absent at the first step, and in
+    /// listings without payloads and in the history, since stores keep it in front of the payload.
     pub const STEP: &'static str = "dq-step";
     /// Name of the header with the W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";

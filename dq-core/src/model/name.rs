@@ -1,4 +1,4 @@
-//! The check that queue names, job keys and header names share.
+//! The check that names of queues, schedules and headers, and job keys, share.
 
 use crate::error::{Error, Result};
 

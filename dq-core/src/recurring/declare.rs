@@ -73,18 +73,19 @@ impl Declarations {
         }
     }
 
-    /// Stores the schedules, those that were not stored yet, and says once an hour that this process
-    /// declares them.
+    /// Stores the schedules that this process has not stored yet, and says of the others, once an
+    /// hour, that it declares them, unless another process has said so within the hour.
     ///
     /// # Errors
-    /// The first error of a schedule. The others are stored all the same.
+    /// The first retryable error of a schedule, else the first one. The others are stored all the
+    /// same.
     pub(crate) async fn keep(&self) -> Result<()> {
         let now = self.dq.shared().environment.clock.elapsed();
         let is_fresh = |refreshed: Duration| now.saturating_sub(refreshed) < SEEN_INTERVAL;
         if lock(&self.refreshed).is_some_and(is_fresh) {
             return Ok(());
         }
-        let mut result = Ok(());
+        let mut result: Result<()> = Ok(());
         for (name, declaration) in &self.schedules {
             let is_stored = *lock(&declaration.is_stored);
             let kept = if is_stored {
@@ -97,7 +98,11 @@ impl Declarations {
                 Err(error) => {
                     tracing::warn!(schedule = %name, place = declaration.place, %error,
                         "the schedule was not stored");
-                    result = result.and(Err(error));
+                    // `run` repeats the call soon because of a retryable one.
+                    result = match result {
+                        Err(first) if first.is_retryable() || !error.is_retryable() => Err(first),
+                        _ => Err(error),
+                    };
                 }
             }
         }

@@ -59,7 +59,8 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
 async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Duration) {
     let runner = &context.runner;
     let (numbers, renewals): (Vec<u64>, Vec<Renewal>) = batch.into_iter().unzip();
-    // By then each lease is renewed by a repeated call, or has ended.
+    // Not the limit of other calls: an answer counts whenever it comes, until each lease is renewed by
+    // a repeated call, or has ended.
     let longest = renewals.iter().map(|renewal| renewal.lease_for).max().unwrap_or_default();
     match runner.answer("renew", longest, context.store.renew(&renewals)).await {
         Ok(results) => {

@@ -1,11 +1,12 @@
 //! Drained stores: they receive no new jobs, and their jobs still run and can be changed.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{
-    Backend, Cancelled, Dq, DurationExt, Filter, JobState, MemoryBackend, OnConflict, QueueHandle,
-    Rescheduled, Scheduled, VirtualClock,
+    Backend, Cancelled, ClaimParams, Dq, DurationExt, Error, ErrorKind, Filter, JobRef, JobState,
+    Layer, MemoryBackend, OnConflict, QueueHandle, Rescheduled, Result, Scheduled, VirtualClock,
+    Want, async_trait,
 };
 
 use crate::faulty::{Faults, FaultyStore, OpenStore};
@@ -92,6 +93,70 @@ async fn a_conflict_with_a_key_in_the_old_store_is_resolved_by_the_policy() {
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
     assert_eq!(old.stats().await.stored(), 0);
     assert_eq!(new.stats().await.stored(), 1);
+}
+
+/// A store of which the first call of `cancel` fails.
+#[derive(Debug)]
+struct FailsToCancel {
+    inner: MemoryBackend,
+    has_failed: AtomicBool,
+}
+
+impl FailsToCancel {
+    fn new(clock: &Arc<VirtualClock>) -> Arc<Self> {
+        let inner = MemoryBackend::new(clock.clone());
+        Arc::new(Self { inner, has_failed: AtomicBool::new(false) })
+    }
+}
+
+#[async_trait]
+impl Layer for FailsToCancel {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
+    }
+
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        if !self.has_failed.swap(true, Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
+        }
+        Backend::cancel(&self.inner, jobs).await
+    }
+}
+
+/// The new job is in the main store when the old one cannot be cancelled. Until the call is
+/// repeated, the old one starts, or the policy would prefer it.
+#[tokio::test]
+async fn a_call_that_was_interrupted_and_is_repeated_leaves_one_job_of_the_key() {
+    for starts in [true, false] {
+        let clock = Arc::new(VirtualClock::default());
+        let store = FailsToCancel::new(&clock);
+        let old = Fixture::with_backend(store.clone(), clock.clone()).await;
+        let job = old.dq.queue(QUEUE).unwrap().schedule(r#""old""#, "application/json").key("k");
+        assert!(job.after(1.hours() + 2.seconds()).await.unwrap().is_stored());
+        let new = draining(store.clone(), clock.clone()).await;
+        let (queue, id) = (new.dq.queue(QUEUE).unwrap(), new.dq.new_id());
+        let schedule = async || {
+            let job = queue.schedule(r#""new""#, "application/json").id(id).key("k");
+            job.after(1.hours()).on_conflict(OnConflict::Earliest).await
+        };
+        let unknown = schedule().await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::OutcomeUnknown);
+
+        clock.advance(if starts { 2.hours() } else { 5.seconds() });
+        let wants = [Want::new(QUEUE.try_into().unwrap(), 1, 30.seconds())];
+        let claimed = Backend::claim(&*store, ClaimParams::new(&wants, 1, "worker")).await.unwrap();
+        assert_eq!(claimed.jobs.len(), usize::from(starts));
+        let repeated = schedule().await.unwrap();
+        let in_new = queue.get(id).await.unwrap().filter(|view| view.state != JobState::Ended);
+        if starts {
+            assert!(matches!(repeated, Scheduled::AlreadyRunning(_)), "{repeated:?}");
+            assert!(in_new.is_none(), "it was taken back");
+        } else {
+            assert!(matches!(repeated, Scheduled::Replaced(_)), "{repeated:?}");
+            assert!(in_new.is_some());
+            assert_eq!(old.stats().await.stored(), 0);
+        }
+    }
 }
 
 #[tokio::test]

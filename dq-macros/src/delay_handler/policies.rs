@@ -130,6 +130,10 @@ impl Policies {
                 errors.push(syn::Error::new(alias.span(), message));
             }
         }
+        if !errors.is_empty() {
+            // What seems to be missing may be there and have a mistake.
+            return;
+        }
         if let (Some(span), None) = (self.guard_timeout_at, &self.guard) {
             errors.push(syn::Error::new(span, "`guard_timeout` without a `guard` does nothing"));
         }
@@ -185,7 +189,7 @@ fn steps(value: &Expr) -> syn::Result<Vec<Duration>> {
     }
     let mut errors = Errors::default();
     let mut steps = Vec::new();
-    for element in elements {
+    for element in &elements {
         match value::duration("escalate", element) {
             Ok(Duration::ZERO) => errors.push(syn::Error::new_spanned(
                 element,
@@ -215,7 +219,7 @@ fn aliases(value: &Expr) -> syn::Result<Vec<LitStr>> {
     let elements = list(value, "aliases = [\"OLD_CODE\"]")?;
     let mut errors = Errors::default();
     let mut aliases: Vec<LitStr> = Vec::new();
-    for element in elements {
+    for element in &elements {
         let alias = value::string(element, "\"OLD_CODE\"")
             .and_then(|alias| value::check_code(alias).map(|()| alias.clone()));
         if let Some(alias) = errors.keep(alias) {
@@ -226,12 +230,9 @@ fn aliases(value: &Expr) -> syn::Result<Vec<LitStr>> {
     Ok(aliases)
 }
 
-fn list<'a>(
-    value: &'a Expr,
-    example: &str,
-) -> syn::Result<&'a syn::punctuated::Punctuated<Expr, Token![,]>> {
+fn list(value: &Expr, example: &str) -> syn::Result<Vec<Expr>> {
     match value {
-        Expr::Array(array) => Ok(&array.elems),
+        Expr::Array(array) => Ok(array.elems.iter().cloned().map(value::ungrouped).collect()),
         _ => Err(syn::Error::new_spanned(value, format!("expected a list, like {example}"))),
     }
 }

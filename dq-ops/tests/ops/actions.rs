@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dq_core::{
-    Cancelled, Dq, Due, DurationExt, ErrorKind, MemoryBackend, QueueName, Target, Verdict,
-    VirtualClock,
+    Backend, BrowseParams, Clock, Cursor, Dq, Due, DurationExt, ErrorKind, MemoryBackend, Page,
+    QueueName, Target, Timestamp, Verdict, VirtualClock,
 };
 use dq_ops::{
     Actor, BulkAction, CancelResult, Ops, OpsError, Role, ScheduleRequest, ScheduleResult,
@@ -93,6 +93,23 @@ async fn queues_of_the_framework_cannot_be_changed() {
     let queue = QueueName::new("dq.anything").unwrap();
     let error = fixture.admin().purge(&queue, "dq.anything").await.unwrap_err();
     assert_eq!(error.store_kind(), Some(ErrorKind::InvalidInput));
+}
+
+/// A store whose listings do not end.
+#[derive(Debug)]
+struct Endless(MemoryBackend);
+
+#[dq_core::async_trait]
+impl dq_core::Layer for Endless {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn browse(&self, params: BrowseParams<'_>) -> dq_core::Result<Page> {
+        let page = self.0.browse(params.after(None)).await?;
+        let next = Cursor { at: Timestamp::EPOCH, seq: 1 };
+        Ok(Page::new(page.jobs, Some(next)))
+    }
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cursor, Dq, Due, DurationExt, ErrorKind, JobState, MemoryBackend, Page,
-    QueueName, Target, Timestamp, VirtualClock,
+    Backend, BrowseParams, Dq, Due, DurationExt, ErrorKind, JobState, MemoryBackend, Page,
+    QueueName, Target, VirtualClock,
 };
 use dq_ops::{Actor, BulkAction, JobQuery, Ops, OpsError, Role, ScheduleRequest};
 
@@ -199,23 +199,6 @@ async fn a_search_for_one_job_reads_pages_of_many() {
     assert_eq!(found, 12, "each match is found once");
     let calls = store.1.load(Ordering::Relaxed);
     assert!(calls <= 3 * pages, "{calls} calls for {pages} pages");
-}
-
-/// A store whose listings do not end.
-#[derive(Debug)]
-struct Endless(MemoryBackend);
-
-#[dq_core::async_trait]
-impl dq_core::Layer for Endless {
-    fn inner(&self) -> &dyn Backend {
-        &self.0
-    }
-
-    async fn browse(&self, params: BrowseParams<'_>) -> dq_core::Result<Page> {
-        let page = self.0.browse(params.after(None)).await?;
-        let next = Cursor { at: Timestamp::EPOCH, seq: 1 };
-        Ok(Page::new(page.jobs, Some(next)))
-    }
 }
 
 #[tokio::test]

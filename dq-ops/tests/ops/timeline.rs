@@ -1,6 +1,6 @@
 //! What has happened to a job, and what it waits for.
 
-use dq_core::{Backend, Cancelled, DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
+use dq_core::{Backend, DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
 use dq_ops::{EventKind, OpsError, Role, WaitReason};
 
 use crate::fixture::{Fixture, key};

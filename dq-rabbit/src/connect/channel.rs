@@ -31,7 +31,8 @@ use crate::error::Blocked;
 /// How long to wait for the reply to `channel.close`.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How many limits a declaration may take: it writes to the disks of several nodes.
+/// How many times the timeout of a reply a declaration may take: it writes to the disks of several
+/// nodes.
 const DECLARE_LIMITS: u32 = 6;
 
 /// How long the broker may take to reply, and why it does not.
@@ -62,8 +63,9 @@ impl ReplyLimit {
     }
 }
 
-/// An open channel; it is closed when its last clone is dropped. A channel on which a request has
-/// failed or taken too long must not be used again.
+/// An open channel; it is closed when its last clone, and the last consumer on it, are dropped. A
+/// channel on which a request has failed or taken too long must not be used again: the broker has
+/// closed it, or may still carry the request out.
 #[derive(Debug, Clone)]
 pub(crate) struct AmqpChannel {
     channel: lapin::Channel,

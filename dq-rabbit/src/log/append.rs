@@ -385,10 +385,10 @@ enum Admission {
     Refuse,
 }
 
-/// Decides whether a call may be sent. What ends jobs, or changes little, always may: it is small,
-/// and may be what frees the log.
+/// Decides whether a call may be sent. All but new jobs always may: they may be what frees the log,
+/// and a settlement, even one with a new payload, must not wait until its lease has ended.
 fn admission(shared: &LogShared, state: &mut LogState, command: &Command) -> Admission {
-    if !command.stores_payloads() {
+    if !command.adds_jobs() {
         return Admission::Send;
     }
     // The generations that are kept should not take more of the disk.

@@ -215,7 +215,7 @@ impl Retention {
         self.is_complete && (is_long || self.appended() >= self.size / 8)
     }
 
-    /// Whether payloads have to wait for the next generation.
+    /// Whether new jobs have to wait for the next generation.
     pub(super) fn blocks_growth(&self) -> bool {
         self.appended() >= self.size / 4
     }

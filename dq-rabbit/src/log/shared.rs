@@ -163,7 +163,7 @@ impl LogState {
         self.unsent_calls.push_back(call);
     }
 
-    /// Whether payloads have to wait for the next generation.
+    /// Whether new jobs have to wait for the next generation.
     pub(super) fn blocks_growth(&mut self) -> bool {
         self.follow_size();
         self.retention.blocks_growth()

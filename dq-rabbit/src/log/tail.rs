@@ -287,8 +287,9 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets everything that was read, so that the log is replayed. Wakes all listeners once the
-/// replay is over, because hints may have been lost.
+/// Forgets everything that was read, so that the log is replayed. The replica is not kept until then:
+/// it is of a log that is not there any more, and what it says may contradict what other processes
+/// read. Wakes all listeners once the replay is over, because hints may have been lost.
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();

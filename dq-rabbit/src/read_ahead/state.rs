@@ -42,7 +42,8 @@ impl ReadAhead {
         }
     }
 
-    /// A job that has a message was due before it arrived.
+    /// A job that should have a message was claimed here without it. That is also so while this reads
+    /// ahead, which then goes on.
     pub(crate) fn note_miss(&self, now: Timestamp) {
         self.missed_at.store(now.as_millis(), Ordering::Relaxed);
         self.missed.notify_one();

@@ -28,7 +28,7 @@ const MIN_PATIENCE: Duration = Duration::from_millis(250);
 const MAX_PATIENCE: Duration = Duration::from_secs(1);
 
 /// After this number of requests in a row without a reply in time, other processes are not asked any
-/// more. One may be slow because the broker is.
+/// more. A single reply may be late because the broker is slow.
 const MAX_TIMEOUTS: u32 = 2;
 
 /// Maximum size of all requests without a reply, in bytes. Calls beyond it fail with `Unavailable`.
@@ -175,7 +175,7 @@ impl RemoteClient {
             match self.next_event(&mut pending, patience).await? {
                 Event::Answered(answer) => return Ok(answer),
                 Event::Unanswered => {
-                    // Assumed if the broker does not say: then the request waits on.
+                    // If the broker does not say, somebody is assumed to serve, and the request waits on.
                     let is_served = timeout_at(pending.deadline, self.is_served(operation)).await;
                     if matches!(is_served, Ok(Ok(false))) {
                         return Ok(Answer::Waits(pending));
@@ -199,7 +199,7 @@ impl RemoteClient {
         }
     }
 
-    /// Whether the last request had no reply in time.
+    /// Whether a request since the last reply had none in time.
     pub(crate) fn has_timed_out(&self) -> bool {
         lock(&self.timeouts).count > 0
     }
@@ -300,6 +300,9 @@ impl RemoteClient {
                     pending.confirm = None;
                     match confirmed {
                         Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => {}
+                        // The message of another request; see `error::returned`. This one waits on.
+                        Ok(Confirmation::Ack(Some(message)))
+                            if number_of(&message.delivery.properties) != Some(pending.number) => {}
                         // The queue was deleted.
                         Ok(Confirmation::Ack(Some(_))) => {
                             let answer = Answer::NotServed(NotServed::NobodyServes);
@@ -465,11 +468,15 @@ impl Session {
     }
 }
 
+/// The number of the request that a message is, or replies to.
+fn number_of(properties: &BasicProperties) -> Option<u64> {
+    properties.correlation_id().as_ref()?.as_str().parse().ok()
+}
+
 /// Gives replies to their callers until the channel closes.
 async fn read(mut consumer: Consumer, waiting: Arc<Waiting>) {
     while let Some(Ok(delivery)) = consumer.next().await {
-        let number = delivery.properties.correlation_id().as_ref();
-        if let Some(number) = number.and_then(|number| number.as_str().parse().ok()) {
+        if let Some(number) = number_of(&delivery.properties) {
             waiting.reply(number, delivery.data.into());
         }
     }

@@ -14,8 +14,8 @@ const JOBS: u64 = 3_000;
 /// Number of jobs that run at a time.
 const CONCURRENCY: usize = 40;
 
-/// Maximum number of jobs that have ended and that the store has not settled: the backlog of a runner,
-/// and the settlements of one call.
+/// Maximum number of jobs that have ended and that the store has not settled: `SETTLEMENT_BACKLOG` of
+/// a runner, and `BATCH` of one call.
 const UNSETTLED: usize = 1_024 + 100;
 
 /// When the first job is due, in milliseconds. By then, all are scheduled: else a call whose reply is

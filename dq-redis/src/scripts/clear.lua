@@ -1,5 +1,5 @@
 -- Removes waiting and dead jobs (with `redisson`: native jobs): at most `limit`, or at most 8 if
--- records may be large. Returns the limit that applied, and the number of jobs removed. The script
+-- records may be large. An entry that is no job is deleted and counted, too. Returns the limit that applied, and the number of jobs removed. The script
 -- calls flush_ended afterwards.
 local function clear(partition, limit)
   local removed = 0

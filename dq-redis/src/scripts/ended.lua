@@ -47,7 +47,7 @@ local function add_ended(partition, handle, letter, packed_state, note, reason)
   end
 end
 
--- As add_ended, for a job that was not leased, whose record exists. `due` is its due time, or nil
+-- As add_ended, for a job that is not leased now and whose record exists. `due` is its due time, or nil
 -- for the one in its packed state. Called before the job is deleted.
 local function add_ended_unleased(partition, handle, letter, record, due, reason)
   if history_max == 0 and not has_first_note(record) then
@@ -91,7 +91,8 @@ local function remove_first(zset, hash, n)
   end
 end
 
--- Maximum number of jobs that one call removes from the history, or of pins: more than one adds.
+-- Maximum number of jobs that one call removes from the history, and of pins: more than one call
+-- can add, so that what exceeds the limit shrinks.
 local MAX_FORGOTTEN = 200
 
 -- Removes pins that have ended.

@@ -30,10 +30,11 @@
 -- Jobs in the history and pinned ids have none of the other entries. The last four keys expire, so
 -- that they do not outlive their last entry by long.
 --
--- Quarantined is an entry of a sorted set that is no job, since it has no record or no handle's
--- length. Only another program can have written it. Scripts that meet one move it to the
--- quarantine, where the backend's `check` reports it, and go on. Listings of the history only
--- remove one, since no job there is still to run.
+-- Quarantined is an entry of a sorted set that is no job, since it has no record or is not as long
+-- as a handle. Only another program can have written it. Scripts that meet one move it to the
+-- quarantine, where the backend's `check` reports it, and go on. There are two exceptions: listings
+-- of the history only remove one, since no job there is still to run, and a purge (clear.lua)
+-- deletes one and counts it as a job.
 --
 -- Handle: the name of a job in these keys, 14 bytes. The id of a job has 16: its last two, the
 -- tail, are in the record (see handle.rs). Scripts take and return an id as handle and tail in one
@@ -74,7 +75,7 @@
 -- Maximum number of expired leases that one call ends.
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
 local KEYS_PER_PARTITION = 14
--- Scores are doubles: times beyond this lose precision.
+-- Scores and Lua's numbers are doubles, exact up to 2^53. A duration may still be added to a time.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
 local now_micros = clock[1] * 1000000 + clock[2]

@@ -142,6 +142,7 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
     };
     wait_until("the files are complete", async || cluster.nodes().iter().all(is_complete)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
+    // Calls to a killed node end soon, so that the clients make others meanwhile.
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
         let owner = cluster.owner(key);

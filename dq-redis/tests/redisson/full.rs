@@ -32,6 +32,8 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
         for n in 0..20 {
             fixture.java_offers(n, 1_000, b"java");
         }
+        // Entries that are no jobs count as ready until a claim drops them, which must also work
+        // without memory.
         fixture.redis.command(&["ZADD", TIMEOUT, "1", "no member"]);
         fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
         fixture.redis.command(&["ZADD", "dq:due:{q}", "1", "no job"]);

@@ -84,10 +84,12 @@ async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {
     // Not a multiple of the number of jobs after which the call of a store ends: after exactly that
     // many, a store may set `more` although no job is left.
     store.schedule_all((0..2_500).map(|_| store.job(&queue, LATER)).collect()).await?;
-    let mut left = 2_500;
+    let (mut left, mut steps) = (2_500, 0);
     loop {
         let report = store.backend().operate(Operation::Purge { queue: &queue }).await?;
         left -= report.affected.min(left);
+        ensure!(left > 0 || steps > 0, "one call removes a limited number of jobs");
+        steps += 1;
         store.expect_counts(&queue, Counts::scheduled(left), "after a step of a purge").await?;
         ensure_eq!(report.more, left > 0, "`more` says whether another call would remove jobs");
         if left == 0 {

@@ -14,7 +14,8 @@ use crate::problem::Problem;
 #[openapi(
     info(
         title = "dq",
-        description = "Delayed jobs: schedule, inspect and operate. Errors are RFC 9457 problems. \
+        description = "Delayed jobs: schedule, inspect and operate. Errors are RFC 9457 problems, except a 409 for a \
+            job that runs already, which is described at its operation. \
             In a path, names are percent-encoded, or written as `base64:` (keys: `key-base64:`) and the \
             name in URL-safe Base64, which no proxy changes."
     ),
@@ -56,7 +57,7 @@ impl Modify for Schemes {
 }
 
 /// Completes each response: the specification demands a description, and the generator of the
-/// document leaves out an empty one. All errors are the response `default`, to which the generator
+/// document leaves out an empty one. All problems are the response `default`, to which the generator
 /// gives the type of ordinary JSON instead of that of problems.
 struct Responses;
 

@@ -1,10 +1,14 @@
 //! Runners, the store's problems, and the audit.
 
 use askama::Template;
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::header::REFRESH;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use dq_core::Timestamp;
 use dq_ops::{AuditEntry, AuditOutcome, FindingView, RunnerSummary};
+
+use crate::app::App;
 
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, duration, number};
@@ -92,15 +96,22 @@ fn runner_row(c: &Chrome, runner: RunnerSummary, now: Timestamp) -> RunnerRow {
 #[template(path = "check.html")]
 struct CheckPage {
     c: Chrome,
-    findings: Vec<FindingView>,
+    /// `None` while the check runs.
+    findings: Option<Vec<FindingView>>,
 }
 
 /// `GET check`
-pub(super) async fn check(request: PageRequest) -> Response {
+pub(super) async fn check(State(app): State<App>, request: PageRequest) -> Response {
     let mut c = request.chrome("check");
     c.title = c.t.check.to_owned();
-    let findings = request.session.check().await;
-    render(StatusCode::OK, &CheckPage { c, findings })
+    let findings = app.check(&request.session).await;
+    let is_running = findings.is_none();
+    let mut response = render(StatusCode::OK, &CheckPage { c, findings });
+    if is_running {
+        // In seconds. This also works without scripts.
+        response.headers_mut().insert(REFRESH, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 #[derive(Template)]

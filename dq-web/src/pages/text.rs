@@ -69,6 +69,7 @@ texts! {
     cancel: "Cancel", "取消";
     cancel_all: "Cancel all that match…", "取消全部匹配…";
     check: "Check", "检查";
+    check_runs: "The check takes longer than this page waits. Its result will be here in a moment.", "检查尚未完成，结果稍后显示在此页。";
     check_ok: "The store has no problem that you should know of.", "存储没有需要注意的问题。";
     claimed_by: "claimed by", "领取者";
     clear: "Clear", "清除";

@@ -209,7 +209,7 @@ impl Fixture {
         id
     }
 
-    /// Sends a request with a token.
+    /// Sends a request with a token, and repeats it while the page says that it is not complete.
     pub(crate) async fn send(
         &self,
         token: &str,
@@ -222,7 +222,12 @@ impl Fixture {
         if body.is_some() {
             headers.push(("content-type", "application/json"));
         }
-        self.raw(method, path, &headers, body.unwrap_or("").as_bytes()).await
+        loop {
+            let reply = self.raw(method, path, &headers, body.unwrap_or("").as_bytes()).await;
+            if reply.header("refresh").is_none() {
+                return reply;
+            }
+        }
     }
 
     /// Sends a request with exactly these headers, besides host, length and connection.

@@ -47,6 +47,15 @@ macro_rules! handler {
 
 handler!(from_macro, "FROM_MACRO", Vec<u64>, 3);
 
+macro_rules! escalation {
+    ($name:ident, $code:literal, $old:literal, $step:literal) => {
+        #[dq::delay_handler($code, aliases = [$old], escalate = [$step, "1h"])]
+        async fn $name() {}
+    };
+}
+
+escalation!(escalated, "ESCALATED", "ESCALATED_OLD", "15m");
+
 fn main() {
     #[derive(serde::Deserialize)]
     struct Local;

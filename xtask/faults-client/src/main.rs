@@ -2,13 +2,14 @@
 //!
 //! - `URL LOG NAME produce` schedules, replaces, cancels and runs jobs until its standard input ends or
 //!   it gets SIGINT, and writes its [`Journal`](dq_testkit::faults::Journal) to LOG;
-//! - `URL LOG NAME drain` runs jobs until none is left;
+//! - `URL LOG NAME drain` runs jobs until none is left, and writes its journal, too;
 //! - `URL LOG NAME soak` does as `produce`, with more jobs and without a journal: LOG has the number of jobs
 //!   that are in the store;
 //! - `URL DIRECTORY judge` reads all journals, and fails if they or the store break a promise;
 //! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on its standard input.
 //!
-//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process, and `DQ_FAULTS_CLOCK=jumping` its clock.
+//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process, and `DQ_FAULTS_CLOCK`, with any
+//! value, lets its clock jump.
 
 mod clock;
 mod defects;

@@ -35,8 +35,7 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
         "[package]\nname = \"upgrade-client\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\ndq = {{ package = \"dq-jobs\", path = {:?}, features = [\"redis\", \
          \"rabbitmq\"] }}\ntokio = {{ version = \"1\", features = [\"macros\", \
-         \"rt-multi-thread\", \"time\"] }}\n\n\
-         [profile.dev]\ndebug = \"line-tables-only\"\n\n[workspace]\n",
+         \"rt-multi-thread\", \"time\"] }}\n\n[workspace]\n",
         source.display().to_string()
     );
     fs::write(dir.join("Cargo.toml"), manifest).map_err(failed)?;

@@ -188,7 +188,8 @@ fn idle(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
     thread::sleep(sizes.idle / 4);
     let commands = info(redis, "total_commands_processed")?;
     thread::sleep(sizes.idle);
-    // The two `INFO` of this function are not those of the worker.
+    // Without the first `INFO` of this function. The second is not in the count that it returns: Redis
+    // counts a command when it has run.
     let commands = info(redis, "total_commands_processed")? - commands - 1.0;
     drop(worker);
     let rate = commands / sizes.idle.as_secs_f64();

@@ -11,12 +11,12 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(peers: &[Peer]) -> Self {
-        let columns =
-            peers.iter().map(|peer| format!("{} {}", peer.name, peer.version).trim().to_owned());
+        let columns = peers.iter().map(|peer| format!("{} {}", peer.name, peer.version));
         Self { columns: columns.collect(), rows: Vec::new() }
     }
 
-    /// Sets a cell. Rows are in the order in which they were first set.
+    /// Sets a cell. Rows are in the order in which they were first set. Cells that are never set are
+    /// shown as "–".
     pub(crate) fn set(&mut self, row: String, column: usize, value: String) {
         let at = self.rows.iter().position(|(name, _)| *name == row).unwrap_or_else(|| {
             self.rows.push((row, vec![String::from("–"); self.columns.len()]));

@@ -106,8 +106,8 @@ pub struct SourceEntry {
     pub token: Bytes,
     /// The job, or why the entry is not one. The reason does not show the payload.
     pub job: Result<ImportJob, String>,
-    /// Whether a later part of the source lists the entry, too. An entry that cannot be imported is
-    /// then counted in the report only when that part is listed.
+    /// Whether a later part of the source lists the entry, too. A preview then counts it only when
+    /// that part is listed, and so does a report if it cannot be imported.
     pub in_later_part: bool,
 }
 

@@ -5,8 +5,9 @@
 //! change (see [`kinds`]): the `postcard` crate does not mark fields, and would read wrong values.
 //!
 //! A process that does not know the kind of an entry stops with `Incompatible` if the entry *must be
-//! understood*, because its replica would differ from the others; otherwise it skips the entry. What
-//! is not a message of this format, or is damaged, is skipped by all replicas alike.
+//! understood*, because its replica would differ from the others; otherwise it skips the entry. A
+//! message that is foreign, of the format without checksums, or damaged is skipped by all replicas
+//! alike. An intact message of a later format stops the process.
 //!
 //! Types here have the names of the [`dq_core`] types that they encode: [`NewJob`] is the wire
 //! format of [`dq_core::NewJob`].

@@ -96,13 +96,10 @@ impl Command {
         }
     }
 
-    /// Whether the command adds jobs or payloads to the state. A snapshot adds none: it has those that
-    /// are there, and must be written when the log is full.
-    pub(crate) fn stores_payloads(&self) -> bool {
-        match self {
-            Self::Settle(settlements) => settlements.iter().any(|one| one.payload().is_some()),
-            _ => !self.new_jobs().is_empty(),
-        }
+    /// Whether the command adds jobs to the state. A snapshot adds none: it has those that are there,
+    /// and must be written when the log is full.
+    pub(crate) fn adds_jobs(&self) -> bool {
+        !self.new_jobs().is_empty()
     }
 }
 

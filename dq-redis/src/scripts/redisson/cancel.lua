@@ -17,6 +17,7 @@ end
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
 check_keys_of_jobs(partition)
+-- Fails before anything is written if the key has another type.
 order_length(partition)
 local answers = {}
 for i = 1, #ARGV - 2 do

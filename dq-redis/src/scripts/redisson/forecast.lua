@@ -3,7 +3,7 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     times in ascending order (at most 1,001)
--- returns  nil: repeat the call; else for each pair of neighbouring times, the number of jobs that
+-- returns  nil: repeat the call; FORMAT: see requeue_expired; else for each pair of neighbouring times, the number of jobs that
 --          are due from the first until before the second
 -- cost     O(log n) a time
 

@@ -2,8 +2,9 @@
 -- to the index, where the other scripts find it. (Words: see java.lua.)
 --
 -- KEYS     the keys of the queue
--- ARGV     handle and tail in one string; cursor of ZSCAN ('0' at first); how many members to read
--- returns  '': the job was found; '0': there is no such member; else the cursor for the next call
+-- ARGV     handle and tail in one string; cursor of ZSCAN ('0' at first); about how many
+--          members to read
+-- returns  FORMAT: see refuse_format; '': the job was found; '0': there is no such member; else the cursor for the next call
 -- cost     O(members read)
 
 local partition = redisson_partition_at(0)

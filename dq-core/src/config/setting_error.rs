@@ -1,23 +1,23 @@
-//! The error for a setting whose value is out of range.
+//! The error for a setting that cannot be used.
 
 use std::fmt;
 
-/// A setting whose value is out of range. The caller adds where the setting is.
+/// A setting that is missing, out of range, or does not fit others. The caller adds where it is.
 #[derive(Debug)]
-pub(super) struct RangeError {
+pub(super) struct SettingError {
     /// The path of the setting in its table, such as `backoff.factor`.
     pub(super) field: &'static str,
-    /// The value and the allowed range; the predicate of a sentence whose subject is the field.
+    /// What is wrong, and the remedy; the predicate of a sentence whose subject is the field.
     pub(super) problem: String,
 }
 
-impl RangeError {
+impl SettingError {
     pub(super) fn new(field: &'static str, problem: impl Into<String>) -> Self {
         Self { field, problem: problem.into() }
     }
 }
 
-impl fmt::Display for RangeError {
+impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.field, self.problem)
     }
