@@ -194,13 +194,21 @@ impl BrokerCheck<'_> {
             stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
         let overdue = first_due.map_or(Duration::ZERO, |due| self.clock.now().since(due));
         let (_, without_message) = self.claim_counts;
+        let skew = match self.skew {
+            None => "no other process writes to it".to_owned(),
+            Some(skew) => format!(
+                "the clock of another process is {} ms {} that of this one",
+                skew.unsigned_abs(),
+                direction(skew)
+            ),
+        };
         finding(
             Severity::Info,
             "rabbitmq.gauges",
             format!(
                 "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
                  {without_message} jobs were claimed before their messages, and {} have none; the log \
-                 uses {} % of its capacity, and its level is {}",
+                 uses {} % of its capacity, and its level is {}; {skew}",
                 sum(|stats| stats.scheduled + stats.ready),
                 sum(|stats| stats.running),
                 sum(|stats| stats.dead),
@@ -469,15 +477,19 @@ fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
 }
 
 /// Reports the skew between the clocks of two processes.
+fn direction(skew: i64) -> &'static str {
+    if skew > 0 { "ahead of" } else { "behind" }
+}
+
 fn process_skew(skew: i64) -> Option<Finding> {
-    let direction = if skew > 0 { "ahead of" } else { "behind" };
     (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
         finding(
             Severity::Warning,
             "rabbitmq.process-clock-skew",
             format!(
-                "the clock of a process that uses this prefix is {} s {direction} that of this one",
-                skew.unsigned_abs() / 1_000
+                "the clock of a process that uses this prefix is {} s {} that of this one",
+                skew.unsigned_abs() / 1_000,
+                direction(skew)
             ),
             "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
              schedules, and jobs are due by the clock of the one that claims them. Leases are not \

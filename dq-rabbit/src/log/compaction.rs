@@ -196,3 +196,33 @@ async fn append<T: Send + 'static>(
     let read = |replica: &mut Replica, (), at| read(replica, at);
     shared.call(OPERATION, LostReply::Unavailable, Snapshot(part), read).await
 }
+
+#[cfg(test)]
+mod tests {
+    use dq_core::machine::JobPlacement;
+    use dq_core::{Headers, Job, QueueName, Timestamp};
+
+    use super::super::wire::Checksum;
+    use super::*;
+
+    /// A waiting job of a replica whose payload has this length.
+    fn job(length: u32) -> JobSnapshot {
+        let position = LogPosition { offset: 0, entry: 0, job: 0 };
+        let stored = PayloadRef { position, length, checksum: Checksum::from_u64(0) };
+        let (id, queue) = (JobId::from_bytes([1; 16]), QueueName::new("q").unwrap());
+        let (now, payload) = (Timestamp::EPOCH, stored.to_bytes(&Headers::new()));
+        let job = Job::new(id, queue, now, now, payload);
+        JobSnapshot { job, seq: 0, placement: JobPlacement::Waiting, notes: None }
+    }
+
+    #[test]
+    fn payloads_are_fetched_by_their_number_and_size() {
+        const MIB: u32 = 1024 * 1024;
+        let large = std::iter::repeat_n(MIB, 10).chain([5 * MIB, 1]);
+        let many = std::iter::repeat_n(1, FETCH_JOBS + 1);
+        let mut jobs = large.chain(many).map(job).peekable();
+        let chunks = std::iter::from_fn(|| Some(next_chunk(&mut jobs)).filter(|it| !it.is_empty()));
+        let chunks: Vec<usize> = chunks.map(|chunk| chunk.len()).collect();
+        assert_eq!(chunks, [4, 4, 2, 1, FETCH_JOBS, 2]);
+    }
+}

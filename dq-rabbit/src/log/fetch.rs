@@ -264,3 +264,24 @@ fn extract(message: &[u8], positions: &[LogPosition], payloads: &mut Payloads) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_at_the_position_of_a_job_may_be_another_one() {
+        let position = LogPosition { offset: 7, entry: 0, job: 0 };
+        let [own, other] = [1, 2].map(|byte| JobId::from_bytes([byte; 16]));
+        let (payload, foreign) = (Bytes::from_static(b"own"), Bytes::from_static(b"foreign"));
+        let stored = |payload: &Bytes| PayloadRef {
+            position,
+            length: payload.len() as u32,
+            checksum: Checksum::of(payload),
+        };
+        let found = Payloads(HashMap::from([(position, (own, payload.clone()))]));
+        assert_eq!(found.get(own, &stored(&payload)), Some(payload.clone()));
+        assert_eq!(found.get(other, &stored(&payload)), None, "it is of another job");
+        assert_eq!(found.get(own, &stored(&foreign)), None, "it is not the one that was stored");
+    }
+}
