@@ -40,8 +40,8 @@ Measures dq and prints a table of figures.
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
        dq-bench scale --backend STORE --pending N [--dir DIR]
 
-  --only GROUP  runs only this group: index, memory, idle, sqlite, lateness, redis,
-                rabbit; or one measurement of redis or rabbit: GROUP/NAME
+  --only GROUP  runs only this group: index, memory, idle, sqlite, history, lateness,
+                redis, rabbit; or one measurement of redis or rabbit: GROUP/NAME
   --dir DIR     directory for the files of the run, on the disk to measure
                 (default: target/dq-bench)
   --json FILE   also writes conditions and figures to a file
@@ -54,11 +54,12 @@ a table, a plot and the figures to DIR (default: target/scale).";
 /// Name of a group, its function, and the names of its measurements for `--only GROUP/NAME`.
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 8] = [
     ("index", index::run, Vec::new),
     ("memory", memory::run, Vec::new),
     ("idle", idle::run, Vec::new),
     ("sqlite", sqlite::run, Vec::new),
+    ("history", history::run, Vec::new),
     ("lateness", lateness::run, Vec::new),
     ("redis", redis::run, redis::names),
     ("rabbit", rabbit::run, rabbit::names),

@@ -1,5 +1,6 @@
 //! `dq serve`: the dashboard and the HTTP API as a program of its own.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
@@ -102,8 +103,9 @@ impl Server {
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
         announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
         let metrics = forwards.metrics();
-        let asked_to_stop = CancellationToken::new();
-        let stop = asked_to_stop.child_token();
+        let stop = CancellationToken::new();
+        // The error of the runner, for when a signal ends the others.
+        let failure = OnceCell::new();
         let server = async {
             // Whatever ends first ends the others.
             let _stop_others = stop.clone().drop_guard();
@@ -118,31 +120,33 @@ impl Server {
         let forwarding = async {
             let _stop_others = stop.clone().drop_guard();
             match forwards.runner {
-                Some(runner) => runner.run_until(stop.cancelled()).await,
-                None => {
-                    stop.cancelled().await;
-                    Ok(())
+                Some(runner) => {
+                    if let Err(error) = runner.run_until(stop.cancelled()).await {
+                        let _ = failure.set(error);
+                    }
                 }
+                None => stop.cancelled().await,
             }
         };
         let messages = ingress.run_until(stop.cancelled());
         let signals = async {
             tokio::select! {
-                () = signal => asked_to_stop.cancel(),
+                () = signal => stop.cancel(),
                 () = stop.cancelled() => {}
             }
         };
-        // A second signal ends the server at once: it need not wait for a webhook without an answer,
-        // whose job is sent again.
+        // A signal ends a server that is stopping at once: it need not wait for a webhook without an
+        // answer, whose job is sent again.
         let hurried = async {
-            asked_to_stop.cancelled().await;
+            stop.cancelled().await;
             shutdown_signal().await;
         };
-        tokio::select! {
-            (served, forwarded, (), ()) =
-                async { tokio::join!(server, forwarding, messages, signals) } => served.and(forwarded),
+        let served = tokio::select! {
+            (served, (), (), ()) =
+                async { tokio::join!(server, forwarding, messages, signals) } => served,
             () = hurried => Ok(()),
-        }
+        };
+        served.and(failure.into_inner().map_or(Ok(()), Err))
     }
 }
 

@@ -78,6 +78,14 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) skew: Option<i64>,
 }
 
+/// Why the canary cannot return.
+enum CanaryError {
+    /// Its queue could not be declared, or the channel not be used.
+    NotSent(Error),
+    /// It was sent, and the broker did not take it.
+    Refused(Error),
+}
+
 impl BrokerCheck<'_> {
     /// All problems, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
@@ -89,13 +97,15 @@ impl BrokerCheck<'_> {
                 Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
                 // With passive topology, the user may lack the permission to declare the canary's
                 // queue.
-                Err(error)
+                Err(CanaryError::NotSent(error))
                     if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
                 {
                     let prefix = &self.connection.broker_info().prefix;
                     findings.push(ladder_untested(&error, prefix));
                 }
-                Err(error) => findings.push(check_failed(&error)),
+                Err(CanaryError::NotSent(error) | CanaryError::Refused(error)) => {
+                    findings.push(check_failed(&error));
+                }
             },
             Err(error) => findings.push(check_failed(&error)),
         }
@@ -194,13 +204,12 @@ impl BrokerCheck<'_> {
             stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
         let overdue = first_due.map_or(Duration::ZERO, |due| self.clock.now().since(due));
         let (_, without_message) = self.claim_counts;
-        let skew = match self.skew {
-            None => "no other process writes to it".to_owned(),
-            Some(skew) => format!(
-                "the clock of another process is {} ms {} that of this one",
-                skew.unsigned_abs(),
-                direction(skew)
-            ),
+        let seconds = self.skew.map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
+        let skew = match seconds.filter(|(seconds, _)| *seconds > 0) {
+            None => "no clock of another process differs by a second".to_owned(),
+            Some((seconds, direction)) => {
+                format!("the clock of another process is {seconds} s {direction} that of this one")
+            }
         };
         finding(
             Severity::Info,
@@ -260,19 +269,19 @@ impl BrokerCheck<'_> {
 
     /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
     /// time.
-    async fn canary_returns(&self) -> Result<bool> {
-        let channel = self.connection.channel("check").await?;
+    async fn canary_returns(&self) -> Result<bool, CanaryError> {
+        let channel = self.connection.channel("check").await.map_err(CanaryError::NotSent)?;
         let returned = match self.send_canary(&channel).await {
             Ok(mut consumer) => {
                 match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
                     Ok(Some(Ok(_))) => Ok(true),
-                    // The broker has closed the channel, as it does if the exchange is missing, or the
-                    // connection was lost.
-                    Ok(Some(Err(error))) => Err(self.error(&error)),
+                    // The broker has closed the channel, as it does if the exchange is missing or may
+                    // not be written, or the connection was lost.
+                    Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
                     Ok(None) | Err(_) => Ok(false),
                 }
             }
-            Err(error) => Err(self.error(&error)),
+            Err(error) => Err(CanaryError::NotSent(self.error(&error))),
         };
         channel.close().await;
         returned
@@ -476,11 +485,11 @@ fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
     ))
 }
 
-/// Reports the skew between the clocks of two processes.
 fn direction(skew: i64) -> &'static str {
     if skew > 0 { "ahead of" } else { "behind" }
 }
 
+/// Reports the skew between the clocks of two processes.
 fn process_skew(skew: i64) -> Option<Finding> {
     (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
         finding(

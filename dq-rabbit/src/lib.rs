@@ -50,7 +50,8 @@
 //! or age. After an eighth of `log_size_mib` or many entries, a process closes the generation. The log
 //! goes on in the next one, into which that process writes a snapshot of the state, with payloads.
 //! Older generations are deleted two minutes after the snapshot is complete. A process that starts
-//! reads the newest generation with a complete snapshot. Calls that add payloads wait while a snapshot is overdue.
+//! reads the newest generation with a complete snapshot. Calls that add jobs wait while a
+//! snapshot is overdue.
 //! Each replica knows to the byte what a snapshot would take; when that would exceed a fifth of
 //! `log_size_mib`, the log itself refuses more jobs, of all processes alike: `schedule` fails with
 //! [`Full`](dq_core::ErrorKind::Full), and foreign messages stay in their queues. Calls that end jobs

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dq_core::{Error, ErrorKind, Finding, Result, Severity};
+use dq_core::{Error, ErrorKind, Finding, JobId, Result, Severity, Timestamp};
+use rusqlite::OptionalExtension;
 
 use crate::config::{Durability, SqliteConfig};
 use crate::connection::{CHECKPOINT_PAGES, log_path};
@@ -188,22 +189,32 @@ impl ReadTx<'_> {
         Ok(orphaned.into_iter().chain(stuck).collect())
     }
 
-    /// Reports jobs whose rows could not be read when they were due, of the last day: a runner tells
-    /// of a finding once, and dead jobs of any age are in the listings.
+    /// Reports the last job whose row could not be read when it was due. A runner tells of a finding
+    /// once, so its text changes only with another such job.
     fn quarantined_jobs(self) -> StoreResult<Option<Finding>> {
         let yesterday = self.now - Duration::from_secs(86_400);
-        let jobs: i64 = self
+        let last: Option<(Vec<u8>, i64)> = self
             .conn
-            .prepare_cached(&self.statements.count_quarantined)?
-            .query_row([yesterday.as_millis()], |row| row.get(0))?;
-        Ok((jobs > 0).then(|| Finding {
-            severity: Severity::Warning,
-            code: "sqlite.quarantined",
-            cause: format!(
-                "{jobs} jobs could not be read within the last day, and are dead: another program has \
-                 changed rows of the job table"
-            ),
-            remedy: "find that program; the dead jobs have the reason and their payload".to_owned(),
+            .prepare_cached(&self.statements.last_quarantined)?
+            .query_row([yesterday.as_millis()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        Ok(last.map(|(id, died)| {
+            let id = id.try_into().map_or("without a valid id".to_owned(), |bytes| {
+                JobId::from_bytes(bytes).to_string()
+            });
+            Finding {
+                severity: Severity::Warning,
+                code: "sqlite.quarantined",
+                cause: format!(
+                    "job {id} could not be read at {}, and is dead: another program has written or \
+                     changed its row",
+                    Timestamp::from_millis(died)
+                ),
+                remedy:
+                    "find that program; dead jobs of the kind `quarantined` have the reason and \
+                         their payload"
+                        .to_owned(),
+            }
         }))
     }
 

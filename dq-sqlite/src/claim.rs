@@ -88,7 +88,7 @@ fn lease_due(
                     remaining -= 1;
                     tracing::error!(
                         queue = %want.queue, seq, reason = message,
-                        "a job cannot be read: another program has changed its row; it is dead"
+                        "a job cannot be read: another program has written or changed its row; it becomes dead"
                     );
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
                     move_to_dead(tx, seq, &reason, 0, 0)?;

@@ -154,10 +154,10 @@ statements! {
     count_orphaned_leases = "SELECT count(*) FROM {p}lease AS lease \
         WHERE NOT EXISTS (SELECT 1 FROM {p}job AS job WHERE job.seq = lease.seq)";
     count_stuck_jobs = concat!("SELECT count(*) FROM {p}job ", where_stuck!());
-    // The unary `+` leaves `kind` to the rows that the index has found.
-    count_quarantined = "SELECT count(*) FROM {p}queue AS queue \
+    // Of those that died after a time, which the index finds by queue.
+    last_quarantined = "SELECT dead.id, max(dead.died) FROM {p}queue AS queue \
         JOIN {p}dead AS dead ON dead.q = queue.q AND dead.died > ?1 \
-        WHERE +dead.kind = 'quarantined'";
+        WHERE +dead.kind = 'quarantined' HAVING max(dead.died) IS NOT NULL";
     /// Lets them wait again. For operators.
     free_stuck_jobs =
         concat!("INSERT INTO {p}due (q, at, seq) SELECT q, due, seq FROM {p}job ", where_stuck!());
@@ -254,7 +254,7 @@ mod tests {
         "shorten_leases",
         "runners",
         "remove_runners",
-        "count_quarantined",
+        "last_quarantined",
     ];
 
     /// Listings of leases, of which there are only as many as running handlers.

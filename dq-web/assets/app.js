@@ -54,6 +54,7 @@
   let busy = false;
   let again = false;
   const refresh = async () => {
+    if (!main.querySelector("[data-live]")) return;
     const query = new URLSearchParams(location.search);
     // A search compares thousands of payloads: only a person repeats it.
     if (query.get("contains")) return;

@@ -27,8 +27,9 @@ const FORECAST_QUEUES: usize = 50;
 /// through the broker.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long the result of a check is kept for the page that asks again.
-const CHECK_AGE: Duration = Duration::from_secs(10);
+/// How long the result of a check that took longer is kept, for the pages that ask again after a
+/// second.
+const CHECK_AGE: Duration = Duration::from_secs(3);
 
 /// When a check was complete, and what it has found; `None` while it runs.
 type CheckResult = Option<(Instant, Vec<FindingView>)>;
@@ -49,8 +50,8 @@ struct Shared {
     /// The forecasts that were read last, by window. It is held while one is read, so that many
     /// pages cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
-    /// The check that runs, or whose result no page has shown yet.
-    check: Mutex<Option<watch::Receiver<CheckResult>>>,
+    /// The last check, and when it began.
+    check: Mutex<Option<(Instant, watch::Receiver<CheckResult>)>>,
 }
 
 impl App {
@@ -76,10 +77,14 @@ impl App {
     /// a later call has its result.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
         let lock = || self.shared.check.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_usable = |check: &watch::Receiver<CheckResult>| match &*check.borrow() {
-            Some((at, _)) => at.elapsed() < CHECK_AGE,
-            // An error means that the task is gone.
-            None => check.has_changed().is_ok(),
+        // The result of a quick one is not kept: who has mended something and looks again sees the
+        // effect.
+        let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {
+            match &*check.borrow() {
+                Some((at, _)) => *at - *began > CHECK_TIMEOUT && at.elapsed() < CHECK_AGE,
+                // An error means that the task is gone.
+                None => check.has_changed().is_ok(),
+            }
         };
         let mut check = {
             let mut current = lock();
@@ -90,15 +95,12 @@ impl App {
                     let findings = session.check().await;
                     sender.send_replace(Some((Instant::now(), findings)));
                 });
-                *current = Some(receiver);
+                *current = Some((Instant::now(), receiver));
             }
-            current.clone()?
+            current.as_ref()?.1.clone()
         };
         let complete = tokio::time::timeout(CHECK_TIMEOUT, check.wait_for(Option::is_some)).await;
-        let findings = complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone());
-        // What is shown is not kept: who has mended something and looks again sees the effect.
-        *lock() = None;
-        findings
+        complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone())
     }
 
     /// The forecast of all queues. One is read at a time, and each window every few seconds at most.

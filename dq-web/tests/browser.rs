@@ -87,7 +87,8 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
     }
     // A page with status 404 is an error of the network to the browser.
     let console = window.console().await;
-    assert!(console.iter().all(|line| line.contains("status of 404")), "{console:?}");
+    let is_the_page = |line: &String| line.contains("key=nobody") && line.contains("404");
+    assert!(console.iter().all(is_the_page), "{console:?}");
 }
 
 /// Schedules two jobs and lets a third die, in a queue with a name that proxies like to change. The
@@ -219,6 +220,26 @@ async fn actions_change_the_page_without_a_reload_behind_a_proxy() {
     let fixture = Fixture::start("").await;
     let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
     act_with_scripts(&fixture, nginx.address()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_change_the_page_without_a_reload_in_actix_behind_a_proxy() {
+    let fixture = Fixture::start_in(Server::Actix, "").await;
+    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
+    act_with_scripts(&fixture, nginx.address()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_work_without_scripts_and_without_tls_in_actix() {
+    let fixture = Fixture::start_in(Server::Actix, "/ops/dq").await;
+    act_without_scripts(&fixture, fixture.address).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_work_without_scripts_and_without_tls_behind_a_proxy() {
+    let fixture = Fixture::start("").await;
+    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
+    act_without_scripts(&fixture, nginx.address()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

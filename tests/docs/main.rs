@@ -31,7 +31,7 @@ use std::path::Path;
 use dq::config::Config;
 
 /// A page, and the source that its code blocks must be part of.
-const PAGES: [(&str, &str, &str); 24] = [
+const PAGES: [(&str, &str, &str); 26] = [
     ("README.md", include_str!("../../README.md"), include_str!("readme.rs")),
     ("README.zh-CN.md", include_str!("../../README.zh-CN.md"), include_str!("readme.rs")),
     page!("getting-started.md", "getting_started.rs"),
@@ -43,6 +43,7 @@ const PAGES: [(&str, &str, &str); 24] = [
     page!("dashboard.md", "dashboard.rs"),
     page!("http-api.md"),
     page!("cli.md"),
+    page!("securing.md", "dashboard.rs"),
     page!("metrics.md", "metrics.rs"),
     page!("forwarding.md", "forwarding.rs"),
     page!("ingress.md", "ingress.rs"),
@@ -55,6 +56,7 @@ const PAGES: [(&str, &str, &str); 24] = [
     page!("redisson.md", "redisson.rs"),
     page!("rabbitmq.md"),
     page!("migrating.md", "migrating.rs"),
+    page!("schedulers.md"),
     page!("writing-a-backend.md", "writing_a_backend.rs"),
 ];
 

@@ -45,6 +45,8 @@ pub(crate) fn package() -> Result {
     let lock = root().join("Cargo.lock");
     fs::copy(&lock, dir.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
+    // With the profiles of this workspace: with others, it would compile all dependencies again.
+    check.arg("--config").arg(root().join(".cargo/config.toml"));
     check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
     step("unpacked crates", &mut check)
 }

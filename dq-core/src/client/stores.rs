@@ -65,7 +65,8 @@ impl Stores {
         for job in jobs {
             results.push(match self.find_key_conflict(&job).await? {
                 KeyConflict::Decided(result) => result,
-                KeyConflict::Replaces(old) => self.schedule_and_cancel(job, &old).await?,
+                KeyConflict::Replaces(old) => self.schedule_and_cancel(job, &old, false).await?,
+                KeyConflict::WasReplaced(old) => self.schedule_and_cancel(job, &old, true).await?,
             });
         }
         Ok(results)
@@ -81,9 +82,14 @@ impl Stores {
     ///
     /// # Errors
     /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. The
-    /// same call with the same id cancels what is left of the old jobs, unless the new one has ended
-    /// by then.
-    async fn schedule_and_cancel(&self, job: NewJob, old: &[OldJob<'_>]) -> Result<Scheduled> {
+    /// same call with the same id cancels what is left of the old jobs, and lets one that has started
+    /// run; with [`OnRunning::Detach`], or once the new job has ended, it leaves them to the policy.
+    async fn schedule_and_cancel(
+        &self,
+        job: NewJob,
+        old: &[OldJob<'_>],
+        is_repeated: bool,
+    ) -> Result<Scheduled> {
         let new = JobRef::new(job.queue.clone(), job.id);
         let (id, on_running) = (job.id, job.on_running);
         let result = single(self.schedule_in_main(vec![job]).await?)?;
@@ -115,8 +121,9 @@ impl Stores {
             }
         }
         match (result, running) {
-            // It is not taken back if it has replaced a job already, which would then be lost.
-            (Scheduled::Created(created), Some(running)) if !replaced => {
+            // It is not taken back if it has replaced a job already, which would then be lost. Of a
+            // repeated call that is not known.
+            (Scheduled::Created(created), Some(running)) if !replaced && !is_repeated => {
                 self.take_back(new, created, running).await
             }
             (Scheduled::Created(created), _) if replaced => Ok(Scheduled::Replaced(created)),
@@ -182,19 +189,20 @@ impl Stores {
         futures_util::stream::iter(lookups).buffered(LOOKUPS).try_collect().await
     }
 
-    /// Whether the main store has a job, live or dead; `false` if it cannot tell.
-    async fn is_stored(&self, job: &NewJob) -> Result<bool> {
+    /// The receipt of a job that the main store has, live or dead; `None` also if it cannot tell.
+    async fn find_stored(&self, job: &NewJob) -> Result<Option<Receipt>> {
         if !self.main.capabilities().browse {
-            return Ok(false);
+            return Ok(None);
         }
         let found = self.main.get(&JobRef::new(job.queue.clone(), job.id)).await?;
-        Ok(found.is_some_and(|view| view.state != JobState::Ended))
+        let found = found.filter(|view| view.state != JobState::Ended);
+        Ok(found.map(|JobView { job, .. }| Receipt { id: job.id, due: job.due }))
     }
 
     /// Finds the live jobs of drained stores that have the key of a new job, and decides by its
     /// conflict policy which of them stay. Changes nothing.
     async fn find_key_conflict(&self, job: &NewJob) -> Result<KeyConflict<'_>> {
-        let mut old = Vec::new();
+        let (mut old, mut was_replaced) = (Vec::new(), false);
         let Some(key) = &job.key else { return Ok(KeyConflict::Replaces(old)) };
         let same_key = JobRef::new(job.queue.clone(), key.clone());
         for store in &self.drain {
@@ -211,13 +219,21 @@ impl Stores {
                 }
                 // An earlier call with this id has stored it, and was interrupted before it could
                 // cancel this one: the policy has decided.
-                _ if self.is_stored(job).await? => old.push(OldJob { store, receipt }),
+                _ if job.on_running == OnRunning::Refuse
+                    && self.find_stored(job).await?.is_some() =>
+                {
+                    was_replaced = true;
+                    old.push(OldJob { store, receipt });
+                }
                 JobState::Running if job.on_running == OnRunning::Detach => {}
                 JobState::Running => {
                     return Ok(KeyConflict::Decided(Scheduled::AlreadyRunning(receipt)));
                 }
                 _ if !job.on_conflict.replaces(receipt.due, due) => {
-                    return Ok(KeyConflict::Decided(Scheduled::Kept(receipt)));
+                    // After a detached job that is now retried, both are stored.
+                    let stored = self.find_stored(job).await?;
+                    let decided = stored.map_or(Scheduled::Kept(receipt), Scheduled::Created);
+                    return Ok(KeyConflict::Decided(decided));
                 }
                 _ => old.push(OldJob { store, receipt }),
             }
@@ -228,7 +244,7 @@ impl Stores {
         {
             return Err(Error::unsupported(store.name(), "cancel").operation("schedule"));
         }
-        Ok(KeyConflict::Replaces(old))
+        Ok(if was_replaced { KeyConflict::WasReplaced(old) } else { KeyConflict::Replaces(old) })
     }
 
     /// Cancels in every store, since a key may be live in several. A job that still runs takes
@@ -386,7 +402,9 @@ struct OldJob<'a> {
 enum KeyConflict<'a> {
     /// The new job replaces these jobs, if any.
     Replaces(Vec<OldJob<'a>>),
-    /// An old job stays; the new one is not to be stored. This is the result.
+    /// These jobs are left of those that an earlier call of the new one was to replace.
+    WasReplaced(Vec<OldJob<'a>>),
+    /// An old job stays, and nothing is to be changed. This is the result.
     Decided(Scheduled),
 }
 

@@ -30,7 +30,7 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// - A generation is closed once 1/8 was appended to it. It is also closed after many messages,
 ///   relative to the number of jobs and to the size of its snapshot.
-/// - Payloads wait at 1/4, until the log goes on in the next generation. Neither limit counts
+/// - New jobs wait at 1/4, until the log goes on in the next generation. Neither limit counts
 ///   snapshots.
 /// - What a snapshot would take is limited to 1/5 by the log itself: see
 ///   [`Replica`](super::replica::Replica).
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_closed_at_an_eighth_and_payloads_wait_at_a_quarter() {
+    fn a_generation_is_closed_at_an_eighth_and_new_jobs_wait_at_a_quarter() {
         let mut retention = retention(true);
         (0..99).for_each(|_| retention.add_message(0));
         assert!(!retention.needs_close(0));

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Entropy, HistoryLimit, HistoryLimits, SystemClock};
+use dq_core::{
+    Due, Entropy, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement, SystemClock,
+    Verdict,
+};
 
 use super::append::{next_message, rewrite};
 use super::levels::LevelSettings;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
 use super::tail;
-use super::wire::{Command, Entry, encode};
+use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::generation::Generation;
@@ -50,7 +53,10 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
 }
 
 fn call(shared: &LogShared) -> PendingCall {
-    let command = Command::Barrier;
+    call_of(shared, Command::Barrier)
+}
+
+fn call_of(shared: &LogShared, command: Command) -> PendingCall {
     let size = command.approx_size();
     let (at, submitted) = (shared.clock.now(), shared.clock.elapsed());
     let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
@@ -155,6 +161,27 @@ async fn a_process_may_be_behind_from_a_close_until_it_reads_an_entry_of_its_own
     assert_eq!(shared.generation(), Some(Generation::new(1)));
     read_barriers(&shared, Generation::new(1).offset(0), &[3]);
     assert!(!shared.is_catching_up());
+}
+
+#[tokio::test]
+async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
+    let shared = shared(Generation::FIRST, 0);
+    shared.state().retention.add_message(8 << 20);
+    assert!(shared.state().blocks_growth());
+    let job = dq_testkit::fixture::job("q");
+    let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
+    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
+    let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
+    let options = wire::JobOptions::of(&job).unwrap();
+    let new = Command::ScheduleWith(vec![(job.into(), options)]);
+    for command in [new, Command::Settle(vec![again])] {
+        let call = call_of(&shared, command);
+        shared.state().enqueue(call);
+    }
+    assert!(next_message(&shared).0.is_some());
+    let state = shared.state();
+    assert!(matches!(state.sent_calls[0].call.command, Command::Settle(_)));
+    assert!(matches!(state.unsent_calls[0].command, Command::ScheduleWith(_)));
 }
 
 #[tokio::test]

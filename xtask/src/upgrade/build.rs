@@ -45,6 +45,8 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     fs::copy(source.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(failed)?;
     let target = root().join("target");
     let mut build = cargo(["build"]);
+    // With the profiles of this workspace: with others, it would compile all dependencies again.
+    build.arg("--config").arg(root().join(".cargo/config.toml"));
     build.current_dir(dir).env("CARGO_TARGET_DIR", &target);
     step(&format!("client of the {name} revision"), &mut build)?;
     let path = dir.join("upgrade-client");
