@@ -177,8 +177,22 @@ async fn a_burst_beyond_the_log_is_refused_and_costs_no_payload() {
     assert!(found == sorted(accepted), "{} payloads differ", found.len());
     let foreign = payloads(&fresh, &name, JobState::Dead).await;
     assert!(foreign.iter().all(|payload| payload[..] == [7; PAYLOAD]));
+    // What is left of the room.
+    let full = loop {
+        let small = job(&entropy, &name, Bytes::from(vec![8; 64 * 1024]));
+        if let Err(error) = fresh.schedule(vec![small]).await {
+            break error;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    let is_reported = async || {
+        let findings = fresh.check().await;
+        findings.iter().any(|finding| finding.code == "rabbitmq.log-full")
+    };
+    assert!(is_reported().await);
     // What frees the log always passes.
     fresh.operate(Operation::Purge { queue: &name }).await.unwrap();
+    assert!(!is_reported().await);
 }
 
 async fn has_first_generation(server: &RabbitMq) -> bool {

@@ -13,6 +13,7 @@ use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
 
 const OLD: &str = include_str!("7f97ef4.txt");
+const OLD_REDISSON: &str = include_str!("redisson-154008c.txt");
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -34,10 +35,10 @@ fn old_id(n: u8) -> JobId {
     JobId::from_bytes(bytes)
 }
 
-/// A server with the data of the file.
-fn old_server() -> Redis {
+/// A server with the data of a file.
+fn old_server(data: &str) -> Redis {
     let server = Redis::start();
-    for line in OLD.lines().filter(|line| !line.starts_with('#')) {
+    for line in data.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split('\t');
         let mut command = vec![
             words.next().unwrap().as_bytes().to_vec(),
@@ -52,7 +53,7 @@ fn old_server() -> Redis {
 
 #[tokio::test]
 async fn jobs_of_an_older_version_are_read_and_finished() {
-    let server = old_server();
+    let server = old_server(OLD);
     let backend = connect(&server).await.unwrap();
     let queue = QueueName::new("old").unwrap();
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
@@ -106,6 +107,50 @@ async fn jobs_of_an_older_version_are_read_and_finished() {
     );
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)));
+}
+
+#[tokio::test]
+async fn jobs_in_a_queue_of_redisson_of_an_older_version_are_read_and_finished() {
+    let server = old_server(OLD_REDISSON);
+    let config = RedissonConfig::new(server.url());
+    let backend = RedissonBackend::connect(&config, &Environment::default()).await.unwrap();
+    let queue = QueueName::new("old").unwrap();
+    let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
+    assert_eq!((stats.scheduled, stats.running, stats.dead), (4, 1, 1));
+    let get = async |n| {
+        let job = JobRef::new(queue.clone(), old_id(n));
+        backend.get(&job).await.unwrap().unwrap()
+    };
+    let keyed = get(2).await;
+    assert_eq!(keyed.job.key, Some(JobKey::new("order-2").unwrap()));
+    assert_eq!((keyed.job.max_attempts, &keyed.job.payload[..]), (Some(7), &b"{\"n\":2}"[..]));
+    assert_eq!(keyed.job.headers.get("tenant"), Some("acme"));
+    let retried = get(4).await;
+    assert_eq!((retried.job.attempts, retried.last_error.as_deref()), (1, Some("no")));
+    let (reason, _) = get(5).await.dead.unwrap();
+    assert_eq!((reason.kind, reason.message.as_str()), (DeadKind::Exhausted, "too often"));
+    assert_eq!(get(3).await.state, JobState::Running);
+    let token = FencingToken(0x0006_60f8_9cd4_3852);
+    let lease = Lease { queue: queue.clone(), job: old_id(3), token };
+    let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
+    assert_eq!(settled, [Settled::Accepted]);
+
+    for n in [1, 2, 4, 6] {
+        let job = JobRef::new(queue.clone(), old_id(n));
+        let moves = [dq_core::Reschedule { job, due: Due::NOW }];
+        drop(backend.reschedule(&moves).await.unwrap());
+    }
+    let wants = [Want::new(queue.clone(), 10, LEASE)];
+    let claimed = backend.claim(ClaimParams::new(&wants, 10, "new")).await.unwrap();
+    let mut payloads: Vec<_> = claimed.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, [b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":4}", b"{\"n\":6}"]);
+    let done: Vec<_> =
+        claimed.jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
+    assert!(
+        backend.settle(&done).await.unwrap().iter().all(|settled| *settled == Settled::Accepted)
+    );
+    assert_eq!(backend.stats(std::slice::from_ref(&queue)).await.unwrap()[0].live(), 0);
 }
 
 #[tokio::test]
