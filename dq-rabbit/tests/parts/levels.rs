@@ -7,12 +7,11 @@ use dq_core::config::{Environment, QueueSettings};
 use dq_core::{
     Backend, DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode,
 };
-use dq_servers::RabbitCluster;
 use dq_testkit::fixture::{TIMEOUT, blocking, job, stats, wait_until};
 
-use super::fixture::{assert_error, config, config_for};
+use super::fixture::{assert_error, config};
 use crate::RabbitBackend;
-use crate::config::{LadderKind, QueueKind, RabbitConfig};
+use crate::config::{QueueKind, RabbitConfig};
 use crate::log::LevelSettings;
 use crate::log::wire::Levels;
 
@@ -150,63 +149,39 @@ async fn the_hello_of_a_killed_process_lapses() {
     wait_until("the level is raised", async || upgraded.level() == 2).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_raise_survives_kills_between_its_steps() {
-    raise_with_kills(&classic("killed-steps")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute"]
-async fn on_three_nodes_a_raise_survives_kills_while_one_is_cut_off() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
-    let hosts: Vec<_> = cluster.nodes().iter().map(|node| node.address()).collect();
-    let vhost = blocking({
-        let cluster = Arc::clone(&cluster);
-        move || cluster.nodes()[0].vhost("raise")
-    });
-    vhost.await;
-    let mut config = config_for(format!("amqp://dq:secret@{}/raise", hosts.join(",")));
-    config.queues = QueueKind::Classic;
-    config.ladder = LadderKind::None;
-    let cut_off = Arc::clone(&cluster);
-    blocking(move || cut_off.partition(2)).await;
-    raise_with_kills(&config).await;
-    blocking(move || cluster.heal()).await;
-    let healed = start(&config, version(2)).await.unwrap();
-    assert_eq!((healed.level(), stats(&*healed, "q").await.ready), (2, 1));
-}
-
 /// The steps are: a new process says hello, the hellos of old processes end, the level is raised, the
 /// others read that.
-async fn raise_with_kills(config: &RabbitConfig) {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raise_survives_kills_between_its_steps() {
+    let config = classic("killed-steps");
     let new = job("q");
     let patient = LevelSettings { raise_after: Duration::from_secs(3_600), ..version(2) };
     let mortal = LevelSettings { ttl: SHORT, ..patient };
-    let old = start(config, version(1)).await.unwrap();
+    let old = start(&config, version(1)).await.unwrap();
     old.schedule(vec![new.clone()]).await.unwrap();
-    kill_when(config, mortal, "it says hello", |new| new.live_processes() == 2).await;
+    kill_when(&config, mortal, "it says hello", |new| new.live_processes() == 2).await;
     wait_until("the hello of the killed process ends", async || old.live_processes() == 1).await;
     old.close().await.unwrap();
 
     let levels = LevelSettings { ttl: SHORT, ..version(1) };
-    kill_when(config, levels, "it is open", |_| true).await;
-    kill_when(config, mortal, "the old hello ends", |new| new.live_processes() == 1).await;
+    kill_when(&config, levels, "it is open", |_| true).await;
+    kill_when(&config, mortal, "the old hello ends", |new| new.live_processes() == 1).await;
 
     // Before the raise, all of it can be rolled back.
-    let rolled_back = start(config, version(1)).await.unwrap();
-    let hasty = start(config, version(2)).await.unwrap();
+    let rolled_back = start(&config, version(1)).await.unwrap();
+    let hasty = start(&config, version(2)).await.unwrap();
     assert_eq!(level_after_a_while(&hasty).await, 1);
     hasty.close().await.unwrap();
     rolled_back.close().await.unwrap();
 
-    let witness = start(config, patient).await.unwrap();
+    let witness = start(&config, patient).await.unwrap();
     assert_eq!(witness.level(), 1);
     let levels = LevelSettings { ttl: SHORT, ..version(2) };
-    kill_when(config, levels, "the level is raised", |new| new.level() == 2).await;
+    kill_when(&config, levels, "the level is raised", |new| new.level() == 2).await;
     wait_until("others read that", async || witness.level() == 2).await;
     wait_until("its hello ends", async || witness.live_processes() == 1).await;
     let words = ["level 2", "newer version"];
-    assert_error(&start(config, version(1)).await.unwrap_err(), ErrorKind::Incompatible, &words);
-    let last = start(config, version(2)).await.unwrap();
+    assert_error(&start(&config, version(1)).await.unwrap_err(), ErrorKind::Incompatible, &words);
+    let last = start(&config, version(2)).await.unwrap();
     assert_eq!((last.level(), stats(&*last, "q").await.ready), (2, 1));
 }
