@@ -65,8 +65,9 @@ impl Stores {
         for job in jobs {
             results.push(match self.find_key_conflict(&job).await? {
                 KeyConflict::Decided(result) => result,
-                KeyConflict::Replaces(old) => self.schedule_and_cancel(job, &old, false).await?,
-                KeyConflict::WasReplaced(old) => self.schedule_and_cancel(job, &old, true).await?,
+                KeyConflict::Replaces { old, is_repeated } => {
+                    self.schedule_and_cancel(job, &old, is_repeated).await?
+                }
             });
         }
         Ok(results)
@@ -202,8 +203,8 @@ impl Stores {
     /// Finds the live jobs of drained stores that have the key of a new job, and decides by its
     /// conflict policy which of them stay. Changes nothing.
     async fn find_key_conflict(&self, job: &NewJob) -> Result<KeyConflict<'_>> {
-        let (mut old, mut was_replaced) = (Vec::new(), false);
-        let Some(key) = &job.key else { return Ok(KeyConflict::Replaces(old)) };
+        let (mut old, mut is_repeated) = (Vec::new(), false);
+        let Some(key) = &job.key else { return Ok(KeyConflict::Replaces { old, is_repeated }) };
         let same_key = JobRef::new(job.queue.clone(), key.clone());
         for store in &self.drain {
             let Some(JobView { job: found, state, .. }) = store.get(&same_key).await? else {
@@ -222,7 +223,7 @@ impl Stores {
                 _ if job.on_running == OnRunning::Refuse
                     && self.find_stored(job).await?.is_some() =>
                 {
-                    was_replaced = true;
+                    is_repeated = true;
                     old.push(OldJob { store, receipt });
                 }
                 JobState::Running if job.on_running == OnRunning::Detach => {}
@@ -244,7 +245,7 @@ impl Stores {
         {
             return Err(Error::unsupported(store.name(), "cancel").operation("schedule"));
         }
-        Ok(if was_replaced { KeyConflict::WasReplaced(old) } else { KeyConflict::Replaces(old) })
+        Ok(KeyConflict::Replaces { old, is_repeated })
     }
 
     /// Cancels in every store, since a key may be live in several. A job that still runs takes
@@ -400,10 +401,9 @@ struct OldJob<'a> {
 
 /// The conflict of a new job's key with live jobs of drained stores.
 enum KeyConflict<'a> {
-    /// The new job replaces these jobs, if any.
-    Replaces(Vec<OldJob<'a>>),
-    /// These jobs are left of those that an earlier call of the new one was to replace.
-    WasReplaced(Vec<OldJob<'a>>),
+    /// The new job replaces these jobs, if any. `is_repeated`: they are left of those that an earlier
+    /// call with its id was to replace.
+    Replaces { old: Vec<OldJob<'a>>, is_repeated: bool },
     /// An old job stays, and nothing is to be changed. This is the result.
     Decided(Scheduled),
 }

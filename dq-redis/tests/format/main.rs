@@ -51,6 +51,25 @@ fn old_server(data: &str) -> Redis {
     server
 }
 
+/// Makes the waiting jobs of a file due, runs them and settles them.
+async fn finish_waiting(backend: &dyn Backend, queue: &QueueName) {
+    for n in [1, 2, 4, 6] {
+        let job = JobRef::new(queue.clone(), old_id(n));
+        let moves = [dq_core::Reschedule { job, due: Due::NOW }];
+        drop(backend.reschedule(&moves).await.unwrap());
+    }
+    let wants = [Want::new(queue.clone(), 10, LEASE)];
+    let claimed = backend.claim(ClaimParams::new(&wants, 10, "new")).await.unwrap();
+    let mut payloads: Vec<_> = claimed.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, [b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":4}", b"{\"n\":6}"]);
+    let done: Vec<_> =
+        claimed.jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
+    assert!(
+        backend.settle(&done).await.unwrap().iter().all(|settled| *settled == Settled::Accepted)
+    );
+}
+
 #[tokio::test]
 async fn jobs_of_an_older_version_are_read_and_finished() {
     let server = old_server(OLD);
@@ -90,21 +109,7 @@ async fn jobs_of_an_older_version_are_read_and_finished() {
     assert_eq!(removed.ending, Ending::Removed);
     assert_eq!(removed.reason.as_deref(), Some("exhausted: too often"));
 
-    for n in [1, 2, 4, 6] {
-        let job = JobRef::new(queue.clone(), old_id(n));
-        let moves = [dq_core::Reschedule { job, due: Due::NOW }];
-        drop(backend.reschedule(&moves).await.unwrap());
-    }
-    let wants = [Want::new(queue.clone(), 10, LEASE)];
-    let claimed = backend.claim(ClaimParams::new(&wants, 10, "new")).await.unwrap();
-    let mut payloads: Vec<_> = claimed.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
-    payloads.sort_unstable();
-    assert_eq!(payloads, [b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":4}", b"{\"n\":6}"]);
-    let done: Vec<_> =
-        claimed.jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
-    assert!(
-        backend.settle(&done).await.unwrap().iter().all(|settled| *settled == Settled::Accepted)
-    );
+    finish_waiting(&backend, &queue).await;
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)));
 }
@@ -135,21 +140,7 @@ async fn jobs_in_a_queue_of_redisson_of_an_older_version_are_read_and_finished()
     let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
     assert_eq!(settled, [Settled::Accepted]);
 
-    for n in [1, 2, 4, 6] {
-        let job = JobRef::new(queue.clone(), old_id(n));
-        let moves = [dq_core::Reschedule { job, due: Due::NOW }];
-        drop(backend.reschedule(&moves).await.unwrap());
-    }
-    let wants = [Want::new(queue.clone(), 10, LEASE)];
-    let claimed = backend.claim(ClaimParams::new(&wants, 10, "new")).await.unwrap();
-    let mut payloads: Vec<_> = claimed.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
-    payloads.sort_unstable();
-    assert_eq!(payloads, [b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":4}", b"{\"n\":6}"]);
-    let done: Vec<_> =
-        claimed.jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
-    assert!(
-        backend.settle(&done).await.unwrap().iter().all(|settled| *settled == Settled::Accepted)
-    );
+    finish_waiting(&backend, &queue).await;
     assert_eq!(backend.stats(std::slice::from_ref(&queue)).await.unwrap()[0].live(), 0);
 }
 
