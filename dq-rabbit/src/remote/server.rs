@@ -149,7 +149,7 @@ impl Shared {
             return Ok(End::Final);
         };
         self.started.cancel();
-        let (channel, generation, consumer) = opened?;
+        let (channel, generation, consumer, watch) = opened?;
         lock(&self.failure).take();
         let calls = TaskTracker::new();
         let incapable = CancellationToken::new();
@@ -157,7 +157,7 @@ impl Shared {
             Replies { channel: channel.clone(), generation, lost: CancellationToken::new() };
         // Also when this future is dropped.
         let lost = replies.lost.clone().drop_guard();
-        let end = self.receive(&replies, consumer, &calls, &incapable).await;
+        let end = self.receive(&replies, consumer, watch, &calls, &incapable).await;
         match end {
             End::Channel => drop(lost),
             End::Final => {
@@ -171,15 +171,22 @@ impl Shared {
     }
 
     /// Declares the queue of requests, unless it is declared elsewhere, and consumes.
-    async fn open(&self) -> Result<(AmqpChannel, u64, Consumer)> {
+    async fn open(&self) -> Result<(AmqpChannel, u64, Consumer, StallWatch)> {
         self.topology.declare_requests().await?;
         let (channel, generation) = self.connection.open("serve").await?;
         let consume = async {
             channel.qos(PREFETCH).await?;
-            channel.consume(self.topology.names().requests(), FieldTable::default()).await
+            // From before the first request arrives.
+            let watch = StallWatch::new(
+                self.connection.response_timeout(),
+                Moment::of(self.engine.log.clock()),
+            );
+            let consumer =
+                channel.consume(self.topology.names().requests(), FieldTable::default()).await?;
+            Ok((consumer, watch))
         };
         match consume.await {
-            Ok(consumer) => Ok((channel, generation, consumer)),
+            Ok((consumer, watch)) => Ok((channel, generation, consumer, watch)),
             Err(error) => {
                 channel.close().await;
                 let broker = self.connection.broker_info();
@@ -193,11 +200,11 @@ impl Shared {
         self: &Arc<Self>,
         replies: &Replies,
         mut consumer: Consumer,
+        mut watch: StallWatch,
         calls: &TaskTracker,
         incapable: &CancellationToken,
     ) -> End {
         let clock = self.engine.log.clock();
-        let mut watch = StallWatch::new(self.connection.response_timeout(), Moment::of(clock));
         let mut end = End::Channel;
         loop {
             let ends = async {
