@@ -7,6 +7,7 @@
 
 use std::time::SystemTime;
 
+use dq::HistoryLimit;
 use dq::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,9 @@ fn is_moved(answer: Rescheduled) -> bool {
 
 #[tokio::main]
 async fn main() -> dq::Result<()> {
-    let dq = Dq::connect("memory:").await?;
+    // The store remembers ended jobs, which are listed at the end.
+    let settings = QueueSettings::new().history(HistoryLimit::default());
+    let dq = Dq::builder().url("memory:").defaults(settings).connect().await?;
     let now = Timestamp::from(SystemTime::now());
     let remind_at = |meeting: Timestamp| Timestamp::from_millis(meeting.as_millis() - 15 * 60_000);
 

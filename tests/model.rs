@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use dq::backend::backend_from_url;
 use dq::config::Environment;
-use dq::{Clock, Entropy, MemoryBackend, VirtualClock};
+use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
+use dq_testkit::fixture::memory;
 use dq_testkit::model::{self, Step};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
@@ -28,9 +29,11 @@ fn compare(steps: &[Step]) -> TrialResult {
         // Relaxed durability is faster; the test compares answers only.
         let file = directory.path().join("jobs.db");
         let url = format!("sqlite://{}?durability=relaxed", file.display());
-        let environment = Environment::new(shared_clock.clone(), Arc::new(Entropy::seeded(1)));
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let entropy = Arc::new(Entropy::seeded(1));
+        let environment = Environment::new(shared_clock.clone(), entropy).history(history);
         let sqlite = backend_from_url(&url)?.connect(&environment).await?;
-        let memory = Arc::new(MemoryBackend::new(shared_clock));
+        let memory = Arc::new(memory(shared_clock));
         model::check(memory, sqlite, clock, steps).await
     })
 }

@@ -36,7 +36,7 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
         // A mistake in `[serve]` must not create a store, so the server is bound first.
         if args.demo {
             let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
-            let dq = Dq::connect("memory:").await?;
+            let dq = stores::with_history(Dq::builder().url("memory:")).connect().await?;
             let ops = Ops::new(dq.clone());
             let demo = Demo::start(&ops).await?;
             let served = server.run(&ops, "memory, gone at the end", output).await;

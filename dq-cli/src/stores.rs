@@ -4,8 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use dq_core::client::DqBuilder;
-use dq_core::config::{Config, ServeSettings};
-use dq_core::{Backend, Dq};
+use dq_core::config::{Config, QueueSettings, ServeSettings};
+use dq_core::{Backend, Dq, HistoryLimit};
 
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
@@ -50,11 +50,16 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     }
     let path = env::current_dir().unwrap_or_default().join(FILE);
     Ok(Store {
-        builder: Dq::builder().url(&format!("sqlite://{FILE}")),
+        builder: with_history(Dq::builder().url(&format!("sqlite://{FILE}"))),
         serve: ServeSettings::default(),
         origin: path.display().to_string(),
         default_file: Some(path),
     })
+}
+
+/// Lets a store that nobody has configured remember ended jobs: whoever looks at it wants to see them.
+pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
+    builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
 }
 
 fn of_config(mut config: Config, origin: String) -> Store {

@@ -32,6 +32,9 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     assert_eq!(ok(path, &["jobs", "get", "MAIL", "key:k"]), before);
     let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
     assert_eq!(status, 1, "{error}");
+    // Nobody has asked for it, but whoever looks at this store wants to see what has ended.
+    ok(path, &["jobs", "cancel", "MAIL", "key:k"]);
+    assert!(ok(path, &["jobs", "ls", "MAIL", "--state", "ended"]).contains("cancelled"));
 }
 
 #[cfg(unix)]
@@ -79,6 +82,7 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
     let path = directory.path();
     let config = format!(
         "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n\
+         [queues.BILLING]\nhistory = {{ max = 100 }}\n\
          [queues.BILLING.forward]\ntype = \"http\"\nurl = \"{webhook}\"\nallow = [\"127.0.0.1/32\"]\n\
          [schedules.tick]\nqueue = \"BILLING\"\nevery = \"1s\"\npayload = \"tick\""
     );

@@ -92,7 +92,7 @@ impl OpsError {
         match self {
             Self::Forbidden { .. } => Some("ask an administrator of this service".to_owned()),
             Self::NotFound { job: Some(_), .. } => Some(
-                "it may have ended and been forgotten; dead and ended jobs are found by id only"
+                "it may have ended; ended jobs are remembered if `history` is set, and found by id only, as dead ones"
                     .to_owned(),
             ),
             Self::NotFound { job: None, .. } => {

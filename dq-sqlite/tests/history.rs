@@ -40,11 +40,15 @@ async fn listed(backend: &SqliteBackend) -> usize {
 
 #[tokio::test]
 async fn nothing_is_written_without_history_and_pins() {
-    let fixture = Fixture::new();
-    let backend = open(&fixture, 0).await;
-    run(&fixture, &backend, 20).await;
-    for table in ["ended", "note", "pin", "job", "lease"] {
-        assert_eq!(count(&fixture, table), 0, "{table}");
+    // Unless somebody asks for it, there is none.
+    for limits in [HistoryLimits::default(), HistoryLimits::all(HistoryLimit::OFF)] {
+        let fixture = Fixture::new();
+        let environment = fixture.environment().history(limits);
+        let backend = SqliteBackend::open(&fixture.config(), &environment).await.unwrap();
+        run(&fixture, &backend, 20).await;
+        for table in ["ended", "note", "pin", "job", "lease"] {
+            assert_eq!(count(&fixture, table), 0, "{table}");
+        }
     }
 }
 

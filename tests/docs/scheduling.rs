@@ -129,7 +129,8 @@ async fn a_reminder_moves_with_its_meeting_and_is_cancelled_with_it() -> dq::Res
 
 #[tokio::test]
 async fn a_remembered_job_is_scheduled_once() -> dq::Result<()> {
-    let dq = Dq::connect("memory:").await?;
+    let history = QueueSettings::new().history(dq::HistoryLimit::default());
+    let dq = Dq::builder().url("memory:").defaults(history).connect().await?;
     let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
     let meeting = Meeting { id: 7, start, is_called_off: false };
     let id = dq.new_id();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dq::prelude::*;
-use dq::{Event, JobId, Queue, QueueStats, Verdict};
+use dq::{Event, HistoryLimit, JobId, Queue, QueueStats, Verdict};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -194,7 +194,12 @@ impl ChildOptions {
 
 /// Opens the store of a trial's directory.
 pub(crate) async fn connect(dir: &Path) -> dq::Result<Dq> {
-    Dq::connect(&format!("sqlite://{}", dir.join("jobs.db").display())).await
+    let url = format!("sqlite://{}", dir.join("jobs.db").display());
+    Dq::builder()
+        .url(&url)
+        .defaults(QueueSettings::new().history(HistoryLimit::default()))
+        .connect()
+        .await
 }
 
 /// Runs the child process until it exits; with a point, it should abort.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dq::prelude::*;
-use dq::{Clock, Ending, Event, Guard, JobState, MemoryBackend, Queue, Verdict, VirtualClock};
+use dq::{Clock, Ending, Event, Guard, JobState, Queue, Verdict, VirtualClock};
 use dq_testkit::TestKit;
+use dq_testkit::fixture::memory;
 
 use crate::{Order, Shop, kit};
 
@@ -78,7 +79,7 @@ async fn a_guard_that_fails_or_panics_is_a_failed_attempt() {
 async fn a_guard_that_hangs_is_timed_out() {
     let shop = Shop::default();
     let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(MemoryBackend::new(clock.clone()));
+    let backend = Arc::new(memory(clock.clone()));
     let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
     let (sender, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

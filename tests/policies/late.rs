@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dq::config::{LateAction, LatePolicy, QueueSettings};
 use dq::prelude::*;
-use dq::{DeadKind, Ending, ErrorKind, Event, MemoryBackend, VirtualClock};
+use dq::{DeadKind, Ending, ErrorKind, Event, VirtualClock};
+use dq_testkit::fixture::memory;
 
 use crate::{Order, Shop};
 
@@ -32,7 +33,7 @@ impl Outage {
     /// Schedules an order that is due at once, waits, and runs what is due with this policy.
     async fn of(length: Duration, policy: Option<LatePolicy>) -> Self {
         let clock = Arc::new(VirtualClock::default());
-        let backend = Arc::new(MemoryBackend::new(clock.clone()));
+        let backend = Arc::new(memory(clock.clone()));
         let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
         let scheduled = dq
             .schedule::<punctual>(Order { id: 7 })
@@ -118,7 +119,7 @@ async fn a_late_job_moves_to_another_queue_with_everything() {
 #[tokio::test]
 async fn a_late_job_is_not_lost_if_another_has_its_key() {
     let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(MemoryBackend::new(clock.clone()));
+    let backend = Arc::new(memory(clock.clone()));
     let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
     for (due, id) in [(0, 1), (1, 2)] {
         let job = dq.schedule::<punctual>(Order { id }).after(due.seconds()).key(id);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Parser as _;
 use dq_core::{
     Announcement, Backend, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, Entropy,
-    MemoryBackend, QueueName, Settlement, Verdict, VirtualClock, Want,
+    HistoryLimit, HistoryLimits, MemoryBackend, QueueName, Settlement, Verdict, VirtualClock, Want,
 };
 use dq_ops::{Actor, Ops, Role};
 use dq_web::Auth;
@@ -31,7 +31,9 @@ impl Store {
     async fn new() -> Self {
         let start = dq_ops::parse_timestamp("2027-01-31T10:00:00Z").unwrap();
         let clock = Arc::new(VirtualClock::new(start));
-        let backend = Arc::new(MemoryBackend::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let backend = MemoryBackend::with_history(Arc::clone(&clock) as Arc<dyn Clock>, history);
+        let backend = Arc::new(backend);
         let dq = Dq::builder()
             .backend(Arc::clone(&backend) as Arc<dyn Backend>)
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)
@@ -173,7 +175,7 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     both.expect(
         &["jobs", "cancel", job[0], job[1]],
         "error: queue ORDER_TIMEOUT has no job key:order-4711\n\
-         remedy: it may have ended and been forgotten; dead and ended jobs are found by id only\n\
+         remedy: it may have ended; ended jobs are remembered if `history` is set, and found by id only, as dead ones\n\
          exit code 3\n",
     );
     both.expect(

@@ -70,8 +70,8 @@ pub struct QueueSettings {
     /// cannot set it.
     #[serde(with = "duration::option")]
     pub spread: Option<Duration>,
-    /// How many ended jobs the store remembers; `0` for none. Default 1,000, for a day;
-    /// none in Redis, where a history is expensive.
+    /// How many ended jobs the store remembers; `0` for none. Default none, except in RabbitMQ, where
+    /// a history costs next to nothing: 1,000, for a day.
     ///
     /// A setting of the store: it is read from the configuration when the store is opened. Handlers'
     /// attributes and runners cannot set it.

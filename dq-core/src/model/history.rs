@@ -37,7 +37,7 @@ impl Default for HistoryLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HistoryLimits {
-    /// The limit of queues without one of their own; that of the store if `None`.
+    /// The limit of queues without one of their own; that of the store's kind if `None`.
     pub default: Option<HistoryLimit>,
     /// Limits by queue.
     pub queues: BTreeMap<QueueName, HistoryLimit>,

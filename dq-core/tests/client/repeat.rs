@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{
-    Backend, Capabilities, ClaimParams, DurationExt, Error, ErrorKind, Layer, MemoryBackend,
-    NewJob, Result, Scheduled, Settlement, Verdict, VirtualClock, Want, async_trait,
+    Backend, Capabilities, ClaimParams, DurationExt, Error, ErrorKind, HistoryLimit, HistoryLimits,
+    Layer, MemoryBackend, NewJob, Result, Scheduled, Settlement, Verdict, VirtualClock, Want,
+    async_trait,
 };
 
 use crate::{QUEUE, open};
@@ -47,7 +48,8 @@ impl Layer for LosesAnswer {
 #[tokio::test]
 async fn a_job_that_has_run_before_its_call_is_repeated_is_not_scheduled_again() {
     let clock = Arc::new(VirtualClock::default());
-    let inner = MemoryBackend::new(clock.clone());
+    let history = HistoryLimits::all(HistoryLimit::default());
+    let inner = MemoryBackend::with_history(clock.clone(), history);
     let store = Arc::new(LosesAnswer { inner, lost: AtomicBool::new(false) });
     let queue = open(store.clone(), &clock).await;
     let dq = dq_core::Dq::builder().backend(store).clock(clock).connect().await.unwrap();

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::{
-    Backend, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, JobId, LeasedJob,
-    MemoryBackend, QueueName, Settlement, Target, Verdict, VirtualClock, Want,
+    Backend, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, HistoryLimit,
+    HistoryLimits, JobId, LeasedJob, MemoryBackend, QueueName, Settlement, Target, Verdict,
+    VirtualClock, Want,
 };
 use dq_ops::{Actor, JobFilter, Ops, Role, ScheduleRequest, Session, parse_target};
 
@@ -19,7 +20,9 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) async fn new() -> Self {
         let clock = Arc::new(VirtualClock::default());
-        let store = Arc::new(MemoryBackend::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let store = MemoryBackend::with_history(Arc::clone(&clock) as Arc<dyn Clock>, history);
+        let store = Arc::new(store);
         let dq = Dq::builder()
             .backend(store)
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)

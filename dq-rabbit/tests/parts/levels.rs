@@ -7,9 +7,10 @@ use dq_core::config::{Environment, QueueSettings};
 use dq_core::{
     Backend, DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode,
 };
-use dq_testkit::fixture::{TIMEOUT, blocking, job, stats, wait_until};
+use dq_servers::RabbitCluster;
+use dq_testkit::fixture::{TIMEOUT, blocking, job, poll, stats, wait_until};
 
-use super::fixture::{assert_error, config};
+use super::fixture::{assert_error, config, config_for};
 use crate::RabbitBackend;
 use crate::config::{QueueKind, RabbitConfig};
 use crate::log::LevelSettings;
@@ -149,39 +150,79 @@ async fn the_hello_of_a_killed_process_lapses() {
     wait_until("the level is raised", async || upgraded.level() == 2).await;
 }
 
-/// The steps are: a new process says hello, the hellos of old processes end, the level is raised, the
-/// others read that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raise_survives_kills_between_its_steps() {
-    let config = classic("killed-steps");
+    raise_with_kills(&classic("killed-steps"), async || {}).await;
+}
+
+/// The third of three nodes is cut off before the first step, with an old process that is connected
+/// to it and reads no more. It is left behind when its hello lapses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raise_on_three_nodes_survives_kills_while_one_is_cut_off() {
+    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let addresses: Vec<_> = cluster.nodes().iter().map(|node| node.address()).collect();
+    let on = |addresses: &[_]| {
+        let mut config = config_for(format!("amqp://dq:secret@{}", addresses.join(",")));
+        config.response_timeout = Duration::from_secs(10);
+        config
+    };
+    let config = on(&addresses[..2]);
+    // It declares the queues, while all nodes are there.
+    start(&config, version(1)).await.unwrap().close().await.unwrap();
+    let levels = LevelSettings { ttl: SHORT, ..version(1) };
+    let behind = start(&on(&addresses[2..]), levels).await.unwrap();
+    raise_with_kills(&config, async || {
+        let cluster = Arc::clone(&cluster);
+        blocking(move || cluster.partition(2)).await;
+    })
+    .await;
+    assert_eq!(behind.level(), 1, "it is cut off");
+    let healed = Arc::clone(&cluster);
+    blocking(move || healed.heal()).await;
+    let words = ["level 2", "newer version"];
+    let refused = poll("it reads that it was left behind", async || {
+        let error = behind.schedule(vec![job("q")]).await.err()?;
+        (error.kind() == ErrorKind::Incompatible).then_some(error)
+    });
+    assert_error(&refused.await, ErrorKind::Incompatible, &words);
+    let last = start(&on(&addresses[2..]), version(2)).await.unwrap();
+    assert_eq!((last.level(), stats(&*last, "q").await.ready), (2, 1));
+}
+
+/// Raises the level in a log in which nobody knows level 2, and kills a process after each step:
+/// a new process says hello, the hellos of old processes end, the level is raised, the others read
+/// that. In between, all of it is rolled back. `disturb` is called before the first step.
+async fn raise_with_kills(config: &RabbitConfig, disturb: impl AsyncFnOnce()) {
     let new = job("q");
     let patient = LevelSettings { raise_after: Duration::from_secs(3_600), ..version(2) };
     let mortal = LevelSettings { ttl: SHORT, ..patient };
-    let old = start(&config, version(1)).await.unwrap();
+    let old = start(config, version(1)).await.unwrap();
     old.schedule(vec![new.clone()]).await.unwrap();
-    kill_when(&config, mortal, "it says hello", |new| new.live_processes() == 2).await;
+    disturb().await;
+    wait_until("no other process lives", async || old.live_processes() == 1).await;
+    kill_when(config, mortal, "it says hello", |new| new.live_processes() == 2).await;
     wait_until("the hello of the killed process ends", async || old.live_processes() == 1).await;
     old.close().await.unwrap();
 
     let levels = LevelSettings { ttl: SHORT, ..version(1) };
-    kill_when(&config, levels, "it is open", |_| true).await;
-    kill_when(&config, mortal, "the old hello ends", |new| new.live_processes() == 1).await;
+    kill_when(config, levels, "it is open", |_| true).await;
+    kill_when(config, mortal, "the old hello ends", |new| new.live_processes() == 1).await;
 
     // Before the raise, all of it can be rolled back.
-    let rolled_back = start(&config, version(1)).await.unwrap();
-    let hasty = start(&config, version(2)).await.unwrap();
+    let rolled_back = start(config, version(1)).await.unwrap();
+    let hasty = start(config, version(2)).await.unwrap();
     assert_eq!(level_after_a_while(&hasty).await, 1);
     hasty.close().await.unwrap();
     rolled_back.close().await.unwrap();
 
-    let witness = start(&config, patient).await.unwrap();
+    let witness = start(config, patient).await.unwrap();
     assert_eq!(witness.level(), 1);
     let levels = LevelSettings { ttl: SHORT, ..version(2) };
-    kill_when(&config, levels, "the level is raised", |new| new.level() == 2).await;
+    kill_when(config, levels, "the level is raised", |new| new.level() == 2).await;
     wait_until("others read that", async || witness.level() == 2).await;
     wait_until("its hello ends", async || witness.live_processes() == 1).await;
     let words = ["level 2", "newer version"];
-    assert_error(&start(&config, version(1)).await.unwrap_err(), ErrorKind::Incompatible, &words);
-    let last = start(&config, version(2)).await.unwrap();
+    assert_error(&start(config, version(1)).await.unwrap_err(), ErrorKind::Incompatible, &words);
+    let last = start(config, version(2)).await.unwrap();
     assert_eq!((last.level(), stats(&*last, "q").await.ready), (2, 1));
 }

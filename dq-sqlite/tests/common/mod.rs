@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, JobId, JobKey,
-    JobState, LeasedJob, NewJob, Operation, QueueName, QueueStats, Settlement, SystemClock,
-    Timestamp, Verdict, VirtualClock, Want,
+    Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, HistoryLimit,
+    HistoryLimits, JobId, JobKey, JobState, LeasedJob, NewJob, Operation, QueueName, QueueStats,
+    Settlement, SystemClock, Timestamp, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -38,8 +38,10 @@ impl Fixture {
         SqliteConfig::new(self.path())
     }
 
+    /// An environment in which ended jobs are remembered.
     pub fn environment(&self) -> Environment {
         Environment::new(self.clock.clone(), self.entropy.clone())
+            .history(HistoryLimits::all(HistoryLimit::default()))
     }
 
     pub async fn open(&self) -> SqliteBackend {
@@ -83,7 +85,8 @@ impl Fixture {
 }
 
 pub fn real_environment() -> Environment {
-    Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
+    let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
+    environment.history(HistoryLimits::all(HistoryLimit::default()))
 }
 
 pub fn queue() -> QueueName {

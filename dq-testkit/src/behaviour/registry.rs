@@ -19,6 +19,7 @@ topic! { "registry":
     announcement_ends_to_the_millisecond [Registry, VirtualTime],
     replacement_sets_the_end_anew [Registry],
     announcement_can_be_withdrawn [Registry],
+    announcements_survive_a_crash [Registry, Durable],
     runners_are_listed_by_name [Registry],
     runners_of_every_process_are_listed [Registry, Shared],
 }
@@ -98,6 +99,19 @@ async fn later_announcement_replaces_the_earlier_one(store: TrialStore) -> Trial
     let second = only_runner(&store).await?;
     ensure_eq!(&second.info[..], b"2", "the info of the later announcement");
     ensure!(second.at > first.at, "the time of the later announcement");
+    Ok(())
+}
+
+/// Whoever looks sees a runner that has crashed until its announcement ends.
+async fn announcements_survive_a_crash(store: TrialStore) -> TrialResult {
+    let name = store.name("a");
+    announce(&store, &name, "1", LATER).await?;
+    announce(&store, &name, "2", LATER).await?;
+    let before = only_runner(&store).await?;
+    let store = store.crash().await?;
+    ensure_eq!(only_runner(&store).await?, before, "the last announcement after a crash");
+    announce(&store, &name, "3", LATER).await?;
+    ensure_eq!(&only_runner(&store).await?.info[..], b"3", "what the restarted runner announces");
     Ok(())
 }
 

@@ -59,9 +59,9 @@ use std::time::Duration;
 
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Clock, Dq, Due, Entropy, Error, Event, Job, JobId, JobKey, JobState,
-    MemoryBackend, Payload, Queue, QueueName, Result, Runner, RunnerBuilder, Timestamp, Verdict,
-    VirtualClock,
+    Backend, BrowseParams, Clock, Dq, Due, Entropy, Error, Event, HistoryLimit, HistoryLimits, Job,
+    JobId, JobKey, JobState, MemoryBackend, Payload, Queue, QueueName, Result, Runner,
+    RunnerBuilder, Timestamp, Verdict, VirtualClock,
 };
 
 pub use context::TestContext;
@@ -153,7 +153,8 @@ impl TestKit {
         configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
     ) -> Result<Self> {
         let clock = Arc::new(VirtualClock::default());
-        let backend = Arc::new(MemoryBackend::new(clock.clone()));
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let backend = Arc::new(MemoryBackend::with_history(clock.clone(), history));
         let dq = Dq::builder()
             .backend(backend)
             .clock(clock.clone())

@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use dq_core::{Backend, MemoryBackend};
+use dq_core::Backend;
+use dq_testkit::fixture::memory;
 use dq_testkit::history::Promise;
 
 use super::layers::*;
@@ -27,7 +28,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         name: "fires early",
         add_defect: |opened| {
             let fast = Arc::new(FastClock(opened.clock.clone()));
-            let inner = process(Arc::new(MemoryBackend::new(fast)));
+            let inner = process(Arc::new(memory(fast)));
             Arc::new(FiresEarly { inner, clock: opened.clock })
         },
         failing_trials: &[
@@ -48,7 +49,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         name: "loses jobs in a crash",
         add_defect: |opened| match opened.opened_before {
             0 => opened.process,
-            _ => process(Arc::new(MemoryBackend::new(opened.clock))),
+            _ => process(Arc::new(memory(opened.clock))),
         },
         failing_trials: &["crash/jobs_survive_unchanged", "crash/states_survive"],
         violates: None,
@@ -267,7 +268,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "remembers ended jobs without the limits of the queue",
-        add_defect: |opened| process(Arc::new(MemoryBackend::new(opened.clock))),
+        add_defect: |opened| process(Arc::new(memory(opened.clock))),
         failing_trials: &[
             "history/oldest_jobs_are_forgotten_beyond_the_maximum",
             "history/jobs_are_forgotten_after_the_maximum_age",

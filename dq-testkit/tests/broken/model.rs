@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use dq_core::{Backend, Clock, MemoryBackend, OnConflict, VirtualClock};
+use dq_core::{Backend, Clock, OnConflict, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
+use dq_testkit::fixture::memory;
 use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 
 use super::backends::BROKEN_BACKENDS;
@@ -81,7 +82,7 @@ async fn compare(add_defect: AddDefect) -> TrialResult {
     for steps in [steps(), steps_of_long_jobs()] {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
-        let memory = || Arc::new(MemoryBackend::new(shared_clock.clone()));
+        let memory = || Arc::new(memory(shared_clock.clone()));
         let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
         let reference: Arc<dyn Backend> = memory();
         model::check(reference, add_defect(opened), clock, &steps).await?;

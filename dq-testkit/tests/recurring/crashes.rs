@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{
-    Backend, ClaimParams, Claimed, DurationExt, Error, ErrorKind, JobRef, JobView, Layer,
-    MemoryBackend, NewJob, Overlap, Result, Scheduled, Settled, Settlement, async_trait,
+    Backend, ClaimParams, Claimed, DurationExt, Error, ErrorKind, JobRef, JobView, Layer, NewJob,
+    Overlap, Result, Scheduled, Settled, Settlement, async_trait,
 };
 use dq_testkit::faults::{Crash, CrashPoint};
+use dq_testkit::fixture::memory;
 
 use crate::fixture::{START, World, hourly};
 
@@ -114,7 +115,7 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     drop(before);
     assert_eq!(world.take_runs(), [1.hours(), 2.hours()]);
 
-    let main = Arc::new(MemoryBackend::new(world.clock.clone()));
+    let main = Arc::new(memory(world.clock.clone()));
     let drained = open(world.store.clone());
     let dq = dq_core::Dq::builder().backend(main.clone()).drain(drained);
     let dq = dq.clock(world.clock.clone()).connect().await.unwrap();

@@ -6,9 +6,10 @@ use std::time::Duration;
 use dq_core::config::{Config, ScheduleSettings};
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, MemoryBackend,
-    Outcome, QueueCode, Recurring, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
+    Backend, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode,
+    Recurring, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
 };
+use dq_testkit::fixture::memory;
 
 /// Sunday, 2026-03-01 at 00:00 UTC: when each test begins.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
@@ -65,7 +66,7 @@ impl World {
     /// A world in which it is this time.
     pub(crate) fn at(start: Timestamp) -> Self {
         let clock = Arc::new(VirtualClock::new(start));
-        let store = Arc::new(MemoryBackend::new(clock.clone()));
+        let store = Arc::new(memory(clock.clone()));
         Self { clock, store, runs: Runs::default() }
     }
 

@@ -93,6 +93,7 @@ texts! {
     due: "Due", "到期";
     due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
     duration: "Run time", "运行时间";
+    empty_ended: "No ended job is remembered. How many the store remembers is the setting “history” of the queue.", "没有已结束任务的记录。记录多少由队列的 history 设置决定。";
     empty_jobs: "No job is here.", "这里没有任务。";
     empty_queues: "There is no queue yet. One appears with its first job, or its first runner.", "还没有队列；有了第一个任务或执行器就会出现。";
     empty_runners: "No runner is known here.", "此处没有已知的执行器。";
