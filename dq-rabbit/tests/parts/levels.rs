@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dq_core::config::{Environment, QueueSettings};
 use dq_core::{
-    Backend, DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode,
+    Backend, DelayHandler, Dq, Error, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode,
 };
 use dq_servers::RabbitCluster;
-use dq_testkit::fixture::{TIMEOUT, blocking, job, poll, stats, wait_until};
+use dq_testkit::fixture::{TIMEOUT, blocking, by_id, job, poll, stats, wait_until};
 
 use super::fixture::{assert_error, config, config_for};
 use crate::RabbitBackend;
@@ -180,13 +180,25 @@ async fn a_raise_on_three_nodes_survives_kills_while_one_is_cut_off() {
     let healed = Arc::clone(&cluster);
     blocking(move || healed.heal()).await;
     let words = ["level 2", "newer version"];
+    // What it stores before it reads that is a job like any other.
+    let mut calls = Vec::new();
     let refused = poll("it reads that it was left behind", async || {
-        let error = behind.schedule(vec![job("q")]).await.err()?;
-        (error.kind() == ErrorKind::Incompatible).then_some(error)
+        let new = job("q");
+        let error = behind.schedule(vec![new.clone()]).await.err();
+        calls.push((new, error.as_ref().map(Error::kind)));
+        error.filter(|error| error.kind() == ErrorKind::Incompatible)
     });
     assert_error(&refused.await, ErrorKind::Incompatible, &words);
     let last = start(&on(&addresses[2..]), version(2)).await.unwrap();
-    assert_eq!((last.level(), stats(&*last, "q").await.ready), (2, 1));
+    assert_eq!(last.level(), 2);
+    for (new, error) in calls {
+        let is_stored = last.get(&by_id(&new)).await.unwrap().is_some();
+        match error {
+            None => assert!(is_stored, "a call that succeeded"),
+            Some(ErrorKind::OutcomeUnknown) => {}
+            Some(kind) => assert!(!is_stored, "a call that failed: {kind:?}"),
+        }
+    }
 }
 
 /// Raises the level in a log in which nobody knows level 2, and kills a process after each step:
