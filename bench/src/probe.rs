@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use dq::config::QueueSettings;
-use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode};
+use dq::{
+    DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode, QueueName, RunnerBuilder,
+};
 use dq_core::sync::lock;
 use tokio::sync::Notify;
 
 use crate::measure::{Stopwatch, Times};
 use crate::plan::Result;
-use crate::workload::{BULK, PAYLOAD, QUEUE};
+use crate::workload::{BULK, PAYLOAD, QUEUE, queues};
 
 dq::queue!(
     /// The queue of the probe.
@@ -22,6 +24,13 @@ dq::queue!(
 #[derive(Clone)]
 pub(crate) struct Probe {
     inner: Arc<Inner>,
+    queues: Vec<QueueName>,
+}
+
+/// The handler of one queue.
+struct InQueue {
+    probe: Arc<Inner>,
+    queue: QueueName,
 }
 
 struct Inner {
@@ -51,22 +60,35 @@ impl Probe {
         Self::new(self.inner.expected, lateness, settings)
     }
 
+    /// Counts the jobs of these queues instead of [`QUEUE`].
+    pub(crate) fn serving(self, queues: Vec<QueueName>) -> Self {
+        Self { queues, ..self }
+    }
+
     fn new(
         expected: usize,
         lateness: Option<Mutex<Vec<Duration>>>,
         settings: QueueSettings,
     ) -> Self {
         let (started, all_started) = (AtomicUsize::new(0), Notify::new());
-        Self { inner: Arc::new(Inner { expected, started, all_started, lateness, settings }) }
+        let inner = Arc::new(Inner { expected, started, all_started, lateness, settings });
+        Self { inner, queues: queues(1) }
     }
 
     /// Runs the jobs of `dq` until the last expected one is settled. Returns a stopwatch that was
     /// started before.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
-        let runner = dq.runner().without_linked_handlers().handler(self.clone());
-        runner.run_until(self.inner.all_started.notified()).await?;
+        self.runner(dq).run_until(self.inner.all_started.notified()).await?;
         Ok(watch)
+    }
+
+    /// A runner with a handler for each queue.
+    pub(crate) fn runner(&self, dq: &Dq) -> RunnerBuilder {
+        let in_queue =
+            |queue: &QueueName| InQueue { probe: self.inner.clone(), queue: queue.clone() };
+        let runner = dq.runner().without_linked_handlers();
+        self.queues.iter().map(in_queue).fold(runner, RunnerBuilder::handler)
     }
 
     /// The recorded lateness.
@@ -76,27 +98,27 @@ impl Probe {
     }
 }
 
-impl DelayHandler for Probe {
+impl DelayHandler for InQueue {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {
-        QUEUE
+        self.queue.to_string()
     }
 
     fn settings(&self) -> QueueSettings {
-        self.inner.settings.clone()
+        self.probe.settings.clone()
     }
 
     async fn handle(&self, job: JobContext, _payload: String) -> HandlerResult {
-        if let Some(lateness) = &self.inner.lateness {
+        if let Some(lateness) = &self.probe.lateness {
             // The job context has whole milliseconds only.
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
             let due = Duration::from_millis(job.due().as_millis().unsigned_abs());
             let late = now.saturating_sub(due);
             lock(lateness).push(late);
         }
-        if self.inner.started.fetch_add(1, Ordering::Relaxed) + 1 == self.inner.expected {
-            self.inner.all_started.notify_one();
+        if self.probe.started.fetch_add(1, Ordering::Relaxed) + 1 == self.probe.expected {
+            self.probe.all_started.notify_one();
         }
         Ok(Outcome::Done)
     }

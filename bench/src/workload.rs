@@ -8,8 +8,18 @@ use dq::{Due, Entropy, JobKey, NewJob, QueueName, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// The queue of all generated jobs.
+/// The queue of generated jobs, unless there are several.
 pub(crate) const QUEUE: &str = "BENCH";
+
+/// The names of so many queues, the first of which is [`QUEUE`].
+pub(crate) fn queues(count: usize) -> Vec<QueueName> {
+    let name = |number| match number {
+        0 => QUEUE.to_owned(),
+        _ => format!("{QUEUE}_{number}"),
+    };
+    let queue = |number| QueueName::new(name(number)).expect("the name is valid");
+    (0..count).map(queue).collect()
+}
 
 /// Seven days in milliseconds, the range of random due times.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
@@ -32,7 +42,8 @@ pub(crate) struct Workload {
     /// Payloads are slices of this, so that generating a job costs little.
     pool: Bytes,
     entropy: Entropy,
-    queue: QueueName,
+    /// Each job is in one of these, chosen at random.
+    queues: Vec<QueueName>,
     /// Number of the next job.
     next: u64,
     /// Lengths of payloads.
@@ -52,7 +63,7 @@ impl Workload {
             rng,
             pool: pool.into(),
             entropy: Entropy::seeded(seed),
-            queue: QueueName::new(QUEUE).expect("the name is valid"),
+            queues: queues(1),
             next: 0,
             lengths: 100..=1_024,
             keys: true,
@@ -67,6 +78,11 @@ impl Workload {
     /// Sets the length of all payloads.
     pub(crate) fn payloads(self, bytes: usize) -> Self {
         Self { lengths: bytes..=bytes, ..self }
+    }
+
+    /// Puts each job into one of these queues, chosen at random.
+    pub(crate) fn spread_over(self, queues: Vec<QueueName>) -> Self {
+        Self { queues, ..self }
     }
 
     /// Generates no keys.
@@ -87,7 +103,8 @@ impl Workload {
         let from = self.rng.random_range(0..self.pool.len() - len);
         let payload = self.pool.slice(from..from + len);
         let id = self.entropy.job_id(now);
-        let job = NewJob::new(id, self.queue.clone(), Due::At(due), payload);
+        let queue = self.queues[self.rng.random_range(0..self.queues.len())].clone();
+        let job = NewJob::new(id, queue, Due::At(due), payload);
         if self.keys && has_key(number) { job.key(key(number)) } else { job }
     }
 

@@ -5,16 +5,17 @@ use std::process::Command;
 
 const PENDING: usize = 1_200;
 
-fn run(store: &str) {
+fn run(store: &str, queues: usize, name: &str, title: &str) {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_dq-bench"))
-        .args(["scale", "--backend", store, "--pending", &PENDING.to_string(), "--dir"])
+        .args(["scale", "--backend", store, "--pending", &PENDING.to_string()])
+        .args(["--queues", &queues.to_string(), "--dir"])
         .arg(dir.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = |extension: &str| {
-        let path = dir.path().join(format!("{store}-{PENDING}.{extension}"));
+        let path = dir.path().join(format!("{name}.{extension}"));
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
     let report: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
@@ -32,17 +33,22 @@ fn run(store: &str) {
     let bytes = points[1]["store_bytes"].as_f64().unwrap();
     assert!((100.0..100_000.0).contains(&bytes), "{bytes} bytes for each job");
     let table = read("md");
-    assert!(table.contains("pending jobs | 120 | 1,200 |"), "{table}");
+    assert!(table.contains(&format!("| {title}, pending jobs | 120 | 1,200 |")), "{table}");
     assert!(table.contains("QUICK"), "figures of an unoptimized build say so: {table}");
     assert_eq!(read("svg").matches("<circle").count(), 4 * 2);
 }
 
 #[test]
 fn scale_of_sqlite() {
-    run("sqlite");
+    run("sqlite", 1, "sqlite-1200", "`sqlite`");
 }
 
 #[test]
 fn scale_of_redis() {
-    run("redis");
+    run("redis", 1, "redis-1200", "`redis`");
+}
+
+#[test]
+fn scale_with_many_queues() {
+    run("sqlite", 300, "sqlite-1200-300-queues", "`sqlite`, 300 queues");
 }

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use dq::backend::{Backend, Cancelled, ClaimParams, Settlement, Want};
-use dq::{Dq, Due, JobRef, Verdict};
+use dq::{Dq, Due, JobRef, QueueName, Verdict};
 use serde::Serialize;
 
 use super::store::Store;
-use crate::lateness::{now, schedule};
+use crate::lateness::now;
 use crate::measure::{Stopwatch, Times, io_runtime, millis, rate, resident};
 use crate::plan::{Result, progress};
 use crate::probe::Probe;
-use crate::workload::{BULK, PAYLOAD, Workload};
+use crate::workload::{self, BULK, PAYLOAD, Workload};
 
 /// How much is measured at each number of pending jobs.
 #[derive(Debug)]
@@ -99,11 +99,16 @@ pub(super) struct Idle {
     pub(super) commands: Option<f64>,
 }
 
-/// Fills the store and measures at each of these numbers of pending jobs.
-pub(super) fn points(store: &Store, steps: &[usize], sizes: &Sizes) -> Result<Vec<Point>> {
+/// Fills so many queues of the store and measures at each of these numbers of pending jobs.
+pub(super) fn points(
+    store: &Store,
+    queues: usize,
+    steps: &[usize],
+    sizes: &Sizes,
+) -> Result<Vec<Point>> {
     io_runtime().block_on(async {
         let dq = Dq::connect(&store.url()).await?;
-        let mut filling = Filling::begin(&dq, store).await?;
+        let mut filling = Filling::begin(&dq, store, workload::queues(queues)).await?;
         let mut points = Vec::new();
         for pending in steps {
             points.push(filling.point(*pending, sizes).await?);
@@ -117,6 +122,7 @@ pub(super) fn points(store: &Store, steps: &[usize], sizes: &Sizes) -> Result<Ve
 struct Filling<'a> {
     dq: &'a Dq,
     store: &'a Store,
+    queues: Vec<QueueName>,
     workload: Workload,
     pending: usize,
     /// Bytes in the store and of this process before the first job.
@@ -124,9 +130,9 @@ struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    async fn begin(dq: &'a Dq, store: &'a Store) -> Result<Self> {
-        let workload = Workload::with_seed(21).payloads(PAYLOAD);
-        let mut filling = Self { dq, store, workload, pending: 0, empty: (0.0, 0) };
+    async fn begin(dq: &'a Dq, store: &'a Store, queues: Vec<QueueName>) -> Result<Self> {
+        let workload = Workload::with_seed(21).payloads(PAYLOAD).spread_over(queues.clone());
+        let mut filling = Self { dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
         // What the first calls load and create does not count.
         filling.claim_and_settle(1).await?;
         filling.empty = (store.bytes()?, resident("self"));
@@ -248,11 +254,20 @@ impl<'a> Filling<'a> {
 
     async fn lateness(&self, sizes: &Sizes) -> Result<Quantiles> {
         let first = now() + sizes.lead;
-        schedule(self.dq, sizes.late, |job| first + Duration::from_millis(10 * job as u64)).await?;
+        let handles: Vec<_> =
+            self.queues.iter().map(|queue| self.dq.queue(queue)).collect::<dq::Result<_>>()?;
+        for from in (0..sizes.late).step_by(BULK) {
+            let job = |job: usize| {
+                let due = first + Duration::from_millis(10 * job as u64);
+                // An empty string in JSON. Neighbours are in different queues.
+                handles[job % handles.len()].schedule("\"\"", "application/json").at(due)
+            };
+            self.dq.schedule_many((from..sizes.late.min(from + BULK)).map(job)).await?;
+        }
         if sizes.strict && now() > first {
             return Err("the first job was due before the last was stored".into());
         }
-        let probe = Probe::timing(sizes.late);
+        let probe = Probe::timing(sizes.late).serving(self.queues.clone());
         // In a spawned task, as in an application, and not on the thread of `block_on`.
         let dq = self.dq.clone();
         let running = probe.clone();
@@ -263,12 +278,9 @@ impl<'a> Filling<'a> {
     /// Observes the client without a runner, and then with one whose next job is due tomorrow.
     async fn idle(&self, window: Duration) -> Result<Idle> {
         let without = self.observe(window).await?;
-        let dq = self.dq.clone();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let runner = tokio::spawn(async move {
-            let runner = dq.runner().without_linked_handlers().handler(Probe::counting(usize::MAX));
-            runner.run_until(async { drop(stopped.await) }).await
-        });
+        let probe = Probe::counting(usize::MAX).serving(self.queues.clone());
+        let runner = tokio::spawn(probe.runner(self.dq).run_until(async { drop(stopped.await) }));
         // The calls of the start are not counted.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let with = self.observe(window).await?;

@@ -24,6 +24,7 @@ const LEAST: usize = 100;
 struct Options {
     kind: Kind,
     pending: usize,
+    queues: usize,
     dir: PathBuf,
 }
 
@@ -31,10 +32,12 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Options> {
     use lexopt::prelude::{Long, ValueExt};
     let mut parser = lexopt::Parser::from_args(arguments);
     let (mut kind, mut pending, mut dir) = (None, None, PathBuf::from("target/scale"));
+    let mut queues = 1;
     while let Some(argument) = parser.next()? {
         match argument {
             Long("backend") => kind = Some(Kind::parse(&parser.value()?.string()?)?),
             Long("pending") => pending = Some(parser.value()?.parse::<usize>()?),
+            Long("queues") => queues = parser.value()?.parse::<usize>()?,
             Long("dir") => dir = parser.value()?.into(),
             other => return Err(other.unexpected().into()),
         }
@@ -42,7 +45,10 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Options> {
     let kind = kind.ok_or("scale: --backend is missing")?;
     let pending = pending.filter(|pending| *pending > 0);
     let pending = pending.ok_or("scale: --pending is missing, or is 0")?;
-    Ok(Options { kind, pending, dir })
+    if queues == 0 {
+        return Err("scale: --queues is 0".into());
+    }
+    Ok(Options { kind, pending, queues, dir })
 }
 
 /// The numbers of pending jobs to measure at: the last, and a tenth, a hundredth and a thousandth
@@ -56,7 +62,7 @@ fn steps(pending: usize) -> Vec<usize> {
 
 /// Measures, and writes the report.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
-    let Options { kind, pending, dir } = parse(arguments)?;
+    let Options { kind, pending, queues, dir } = parse(arguments)?;
     fs::create_dir_all(&dir)?;
     let (redis, rabbit) = match kind {
         Kind::Sqlite => (None, None),
@@ -69,11 +75,15 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     println!("{conditions}");
     let files = tempfile::tempdir_in(&dir)?;
     let store = Store::start(kind, files.path())?;
-    let points = measure::points(&store, &steps(pending), &sizes)?;
+    let points = measure::points(&store, queues, &steps(pending), &sizes)?;
     drop(store);
     conditions.finish();
-    let report = Report { store: kind.name(), conditions, points };
-    let base = dir.join(format!("{}-{pending}", kind.name()));
+    let report = Report { store: kind.name(), queues, conditions, points };
+    let mut name = format!("{}-{pending}", kind.name());
+    if queues > 1 {
+        name += &format!("-{queues}-queues");
+    }
+    let base = dir.join(name);
     fs::write(base.with_extension("json"), serde_json::to_vec_pretty(&report)?)?;
     fs::write(base.with_extension("md"), report.markdown())?;
     fs::write(base.with_extension("svg"), report.plot())?;
@@ -103,11 +113,12 @@ mod tests {
             "--backend redis --pending 0",
             "--backend redis --pending x",
             "--backend mysql --pending 5",
+            "--backend redis --pending 5 --queues 0",
             "--backend redis --pending 5 --jobs 6",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
         let options = parse("--backend rabbitmq --pending 5").unwrap();
-        assert_eq!((options.kind, options.pending), (Kind::RabbitMq, 5));
+        assert_eq!((options.kind, options.pending, options.queues), (Kind::RabbitMq, 5, 1));
     }
 }

@@ -11,6 +11,7 @@ use crate::conditions::Conditions;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) store: &'static str,
+    pub(super) queues: usize,
     pub(super) conditions: Conditions,
     pub(super) points: Vec<Point>,
 }
@@ -59,7 +60,12 @@ pub(super) fn grouped(number: usize) -> String {
 impl Report {
     /// Conditions and table.
     pub(super) fn markdown(&self) -> String {
-        let mut text = format!("```\n{}```\n\n| `{}`, pending jobs |", self.conditions, self.store);
+        let Self { store, queues, conditions, .. } = self;
+        let of_queues = match queues {
+            1 => String::new(),
+            _ => format!(", {} queues", grouped(*queues)),
+        };
+        let mut text = format!("```\n{conditions}```\n\n| `{store}`{of_queues}, pending jobs |");
         for point in &self.points {
             let _ = write!(text, " {} |", grouped(point.pending));
         }

@@ -4,11 +4,15 @@
 mod cluster;
 mod defect;
 mod dice;
+mod durable_redis;
 mod fault;
 mod proxy;
+mod redis_cluster;
+mod replication;
 mod run;
 mod scene;
 mod selection;
+mod sentinel;
 mod server;
 mod small_disk;
 

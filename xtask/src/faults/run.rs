@@ -134,7 +134,7 @@ impl Run {
         if let Some(defect) = self.defect {
             program.environment.push(("DQ_FAULTS_DEFECT", defect.name.to_owned()));
         }
-        let server = Server::start(&self.store, dir);
+        let server = Server::start_on_small_disk(&self.store, dir)?;
         let faults = self.storm(&server, &program, &sound, dir)?;
         let (verdict, judgement) = judge(&sound, &server.url(), dir)?;
         Ok(Report { verdict, text: format!("   {faults}\n{judgement}") })

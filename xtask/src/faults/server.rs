@@ -7,6 +7,7 @@ use std::time::Duration;
 use dq_servers::{RabbitMq, Redis};
 
 use super::cluster::Cluster;
+use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
 use super::small_disk::SmallDisk;
 use crate::run::Result;
@@ -16,8 +17,7 @@ use crate::run::Result;
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
     Sqlite(String, Option<SmallDisk>),
-    /// With every write on the disk before the reply: what a kill loses otherwise is as configured.
-    Redis(Redis, String),
+    Redis(DurableRedis),
     RabbitMq(RabbitMq),
     Cluster(Cluster),
 }
@@ -28,36 +28,45 @@ impl Server {
         ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
     /// The clusters, as names of backends of `cargo xtask faults`.
-    pub(crate) const CLUSTERS: [&str; 2] = ["redis-cluster", "rabbitmq-cluster"];
+    pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
     /// Starts the server of a store, or creates the directory of its file below `dir`.
     pub(crate) fn start(store: &str, dir: &Path) -> Self {
         match store {
+            "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
+            "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
+            "redis-cluster" => Self::Cluster(Cluster::redis()),
+            "redis-sentinel" => Self::Cluster(Cluster::sentinel()),
+            "rabbitmq-cluster" => Self::Cluster(Cluster::rabbitmq()),
+            scheme => Self::Redis(DurableRedis::start(scheme)),
+        }
+    }
+
+    /// The same on a disk that can be filled, for stores that write to one themselves. On the usual
+    /// disk, with a message, if none can be mounted.
+    pub(super) fn start_on_small_disk(store: &str, dir: &Path) -> Result<Self> {
+        let server = match store {
             "sqlite" => {
                 let disk = dir.join("disk");
                 let small = SmallDisk::mount(&disk);
                 // The directory exists without the disk, too, and the store is in it all the same.
-                if small.is_none() {
-                    println!(
-                        "   sqlite: without full disks, since this user may not mount a file system"
-                    );
-                }
                 Self::Sqlite(format!("sqlite://{}/jobs.db", disk.display()), small)
             }
-            "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
-            "redis-cluster" => Self::Cluster(Cluster::redis()),
-            "rabbitmq-cluster" => Self::Cluster(Cluster::rabbitmq()),
-            scheme => {
-                let redis = Redis::options().aof().set("notify-keyspace-events", "Ex").start();
-                Self::Redis(redis, scheme.to_owned())
+            "redis" | "redisson" | "redis-expiry" => {
+                Self::Redis(DurableRedis::start_on_small_disk(store)?)
             }
+            _ => return Ok(Self::start(store, dir)),
+        };
+        if !server.faults().contains(&Fault::FillDisk) {
+            println!("   {store}: without full disks, since this user may not mount a file system");
         }
+        Ok(server)
     }
 
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite(url, _) => url.clone(),
-            Self::Redis(redis, scheme) => redis.url().replacen("redis", scheme, 1),
+            Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
             Self::Cluster(cluster) => cluster.url(),
         }
@@ -68,7 +77,7 @@ impl Server {
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Sqlite(..) | Self::Cluster(_) => None,
-            Self::Redis(redis, _) => Some(redis.address()),
+            Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
         }
     }
@@ -81,7 +90,10 @@ impl Server {
             // Here the server's clock decides. With SQLite and RabbitMQ it is the clock of the
             // process that claims, so that a process whose clock is wrong starts jobs at the wrong
             // time, as documented.
-            Self::Redis(..) => &[Fault::FillMemory, Fault::WrongClock],
+            Self::Redis(redis) if redis.disk.is_some() => {
+                &[Fault::FillMemory, Fault::FillDisk, Fault::WrongClock]
+            }
+            Self::Redis(_) => &[Fault::FillMemory, Fault::WrongClock],
             Self::RabbitMq(_) => &[Fault::FillMemory, Fault::FillDisk],
             Self::Cluster(cluster) => return [&OF_PROCESSES[..], cluster.faults()].concat(),
         };
@@ -91,7 +103,7 @@ impl Server {
     /// Waits until what was declared is on the disk.
     pub(super) fn sync(&self) {
         match self {
-            Self::Sqlite(..) | Self::Redis(..) => {}
+            Self::Sqlite(..) | Self::Redis(_) => {}
             Self::RabbitMq(rabbit) => rabbit.sync_declarations(),
             Self::Cluster(cluster) => cluster.sync(),
         }
@@ -132,7 +144,7 @@ impl Server {
     pub(super) fn fail_over(&self) -> Result {
         match self {
             Self::Cluster(cluster) => cluster.fail_over(),
-            Self::Sqlite(..) | Self::Redis(..) | Self::RabbitMq(_) => Ok(()),
+            Self::Sqlite(..) | Self::Redis(_) | Self::RabbitMq(_) => Ok(()),
         }
     }
 
@@ -140,7 +152,7 @@ impl Server {
     pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
         match self {
             Self::Sqlite(..) | Self::Cluster(_) => {}
-            Self::Redis(redis, _) => {
+            Self::Redis(DurableRedis { server: redis, .. }) => {
                 // With the default policy, Redis refuses what needs memory, and evicts nothing.
                 set_redis_memory(redis, "1")?;
                 thread::sleep(lasts);
@@ -164,7 +176,8 @@ impl Server {
                 thread::sleep(lasts);
                 disk.make_room()?;
             }
-            Self::Sqlite(_, None) | Self::Redis(..) | Self::Cluster(_) => {}
+            Self::Redis(redis) => redis.fill_disk(|| thread::sleep(lasts))?,
+            Self::Sqlite(_, None) | Self::Cluster(_) => {}
             Self::RabbitMq(rabbit) => {
                 let set = "rabbit_disk_monitor:set_disk_free_limit";
                 rabbit.eval(&format!("{set}(1000000000000000)"));
@@ -178,9 +191,10 @@ impl Server {
     fn act(&self, node: usize, redis: fn(&Redis), rabbit: fn(&RabbitMq)) {
         match self {
             Self::Sqlite(..) => {}
-            Self::Redis(server, _) => redis(server),
+            Self::Redis(durable) => redis(&durable.server),
             Self::RabbitMq(server) => rabbit(server),
             Self::Cluster(Cluster::Redis(cluster)) => redis(cluster.node(node)),
+            Self::Cluster(Cluster::Sentinel(watched)) => redis(watched.node(node)),
             Self::Cluster(Cluster::RabbitMq(cluster)) => {
                 rabbit(&cluster.nodes()[node % cluster.nodes().len()]);
             }

@@ -57,7 +57,7 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
     let mut values = vec![highest(resident)?, highest(open_files)?, highest(threads)?, jobs];
     values.extend(match server {
         Server::Sqlite(url, _) => sqlite(url)?,
-        Server::Redis(redis, _) => of_redis(redis)?,
+        Server::Redis(redis) => of_redis(&redis.server)?,
         Server::RabbitMq(rabbit) => of_rabbitmq(rabbit)?,
         Server::Cluster(_) => Vec::new(),
     });

@@ -1,0 +1,74 @@
+//! A Redis server with every write on its disk before the reply: what a kill loses otherwise is as
+//! configured.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use dq_servers::{Redis, RedisOptions};
+
+use super::small_disk::SmallDisk;
+use crate::run::Result;
+
+#[derive(Debug)]
+pub(crate) struct DurableRedis {
+    /// Below the server's directory, so it is unmounted before that is removed.
+    pub(super) disk: Option<SmallDisk>,
+    pub(crate) server: Redis,
+    /// Of the store's URL.
+    scheme: String,
+}
+
+impl DurableRedis {
+    pub(super) fn start(scheme: &str) -> Self {
+        Self { disk: None, server: options().start(), scheme: scheme.to_owned() }
+    }
+
+    /// Starts one that writes to a small disk, if one can be mounted.
+    pub(super) fn start_on_small_disk(scheme: &str) -> Result<Self> {
+        // A file that was rewritten could not be moved there: it is written to another disk.
+        let server = options().set("auto-aof-rewrite-percentage", "0").start();
+        server.stop();
+        let dir = server.dir().join("appendonlydir");
+        let failed = |error: io::Error| format!("{}: {error}", dir.display());
+        let files = read(&dir).map_err(failed)?;
+        let disk = SmallDisk::mount(&dir);
+        for (name, content) in files {
+            fs::write(dir.join(name), content).map_err(failed)?;
+        }
+        server.restart();
+        Ok(Self { disk, server, scheme: scheme.to_owned() })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.server.url().replacen("redis", &self.scheme, 1)
+    }
+
+    /// Fills the disk for as long as `wait` takes. Redis ends when it cannot write, and is started
+    /// again when there is room.
+    pub(super) fn fill_disk(&self, wait: impl FnOnce()) -> Result {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.fill()?;
+        wait();
+        disk.make_room()?;
+        self.server.kill();
+        self.server.restart();
+        Ok(())
+    }
+}
+
+fn options() -> RedisOptions {
+    Redis::options().aof().set("notify-keyspace-events", "Ex")
+}
+
+/// The files of a directory.
+fn read(dir: &Path) -> io::Result<BTreeMap<OsString, Vec<u8>>> {
+    fs::read_dir(dir)?
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.file_name(), fs::read(entry.path())?))
+        })
+        .collect()
+}

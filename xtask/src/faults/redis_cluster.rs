@@ -1,0 +1,71 @@
+//! A Redis cluster with a replica.
+
+use dq_servers::{Redis, RedisCluster};
+
+use super::replication::{exchange, is_replica, primary_and_replica, wait_until};
+use crate::run::Result;
+
+/// A key of the store, whose keys all have one slot.
+const KEY: &str = "{dq}:";
+
+/// A Redis cluster of three primaries, of which the one with the keys of the store has a replica.
+#[derive(Debug)]
+pub(crate) struct Replicated {
+    cluster: RedisCluster,
+    replica: Box<Redis>,
+}
+
+impl Replicated {
+    pub(super) fn start() -> Self {
+        let cluster = RedisCluster::start(3);
+        let replica = Box::new(Redis::options().cluster().start());
+        let replicated = Self { cluster, replica };
+        replicated.join();
+        replicated
+    }
+
+    pub(super) fn url(&self) -> String {
+        let nodes: Vec<String> = self.cluster.nodes().iter().map(Redis::address).collect();
+        format!("redis+cluster://{}", nodes.join(","))
+    }
+
+    /// A node by its number, modulo how many there are.
+    pub(super) fn node(&self, number: usize) -> &Redis {
+        let nodes = self.cluster.nodes();
+        nodes.get(number % (nodes.len() + 1)).unwrap_or(&self.replica)
+    }
+
+    /// Connects the replica to the cluster and to its primary.
+    fn join(&self) {
+        for node in self.cluster.nodes().iter().chain([&*self.replica]) {
+            // Only failovers that are asked for; the primaries grant one in twice the node timeout.
+            for setting in
+                [["cluster-replica-no-failover", "yes"], ["cluster-node-timeout", "2500"]]
+            {
+                let set = node.command(&["CONFIG", "SET", setting[0], setting[1]]);
+                assert!(set.is_ok(), "{setting:?} is refused: {set:?}");
+            }
+        }
+        let owner = self.cluster.owner(KEY);
+        let id = owner.command(&["CLUSTER", "MYID"]).text();
+        let port = owner.port().to_string();
+        let met = self.replica.command(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+        assert!(met.is_ok(), "the replica cannot join: {met:?}");
+        let joined = || {
+            // An error until it knows the primary.
+            self.replica.command(&["CLUSTER", "REPLICATE", &id]).is_ok()
+                && is_replica(&self.replica)
+        };
+        assert!(wait_until(joined), "the replica has no primary; log:\n{}", self.replica.log());
+    }
+
+    /// Makes the replica the primary, and the primary its replica. Nothing is lost: the primary stops
+    /// writes until the replica has all.
+    pub(super) fn fail_over(&self) -> Result {
+        let [primary, replica] = primary_and_replica(self.cluster.owner(KEY), &self.replica);
+        // An error while the link to the primary is down.
+        exchange([primary, replica], || {
+            replica.command(&["CLUSTER", "FAILOVER"]);
+        })
+    }
+}

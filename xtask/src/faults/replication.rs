@@ -1,0 +1,67 @@
+//! Redis servers of which one follows another.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dq_servers::Redis;
+
+/// How long a replica may take to become the primary, and the primary to follow it, on a slow machine.
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
+/// When a failover that did not succeed is asked for again: Redis gives up after five seconds.
+const AGAIN: Duration = Duration::from_secs(6);
+
+/// Of two servers, the primary and its replica.
+pub(super) fn primary_and_replica<'a>(one: &'a Redis, other: &'a Redis) -> [&'a Redis; 2] {
+    if replication(one).contains("role:slave") { [other, one] } else { [one, other] }
+}
+
+/// Asks for a failover until the replica is the primary and the primary follows it.
+pub(super) fn exchange(
+    [primary, replica]: [&Redis; 2],
+    mut ask: impl FnMut(),
+) -> Result<(), String> {
+    let mut asked: Option<Instant> = None;
+    let done = || {
+        if is_replica(primary) && replication(replica).contains("role:master") {
+            return true;
+        }
+        if asked.is_none_or(|asked| asked.elapsed() > AGAIN) {
+            ask();
+            asked = Some(Instant::now());
+        }
+        false
+    };
+    if wait_until(done) {
+        return Ok(());
+    }
+    Err(format!("no failover within {} s; log:\n{}", LIMIT.as_secs(), replica.log()))
+}
+
+/// Whether a node follows a primary, and its link is up.
+pub(super) fn is_replica(node: &Redis) -> bool {
+    let text = replication(node);
+    text.contains("role:slave") && text.contains("master_link_status:up")
+}
+
+/// A number of what a server says about its replication.
+pub(super) fn number(node: &Redis, field: &str) -> Option<u64> {
+    let text = replication(node);
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(name, _)| *name == field)?.1.parse().ok()
+}
+
+fn replication(node: &Redis) -> String {
+    node.command(&["INFO", "replication"]).text()
+}
+
+/// Whether a condition comes true within the limit.
+pub(super) fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < LIMIT {
+        if condition() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
