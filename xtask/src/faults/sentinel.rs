@@ -50,9 +50,11 @@ impl Watched {
         if !wait_until(has_all) {
             return Err(format!("the replica does not catch up; log:\n{}", replica.log()));
         }
-        // An error while a switch is going on, or if the Sentinel has not seen the replica for a while.
+        // An error until the Sentinel knows that the replica is well. Once it has agreed, another
+        // request would have it switch back to the primary that does not follow the new one yet.
+        let mut agreed = false;
         exchange([primary, replica], || {
-            self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]);
+            agreed = agreed || self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_ok();
         })?;
         primary.command(&["CLIENT", "UNPAUSE"]);
         Ok(())
