@@ -1,12 +1,17 @@
 //! A Redis cluster with a replica.
 
+use std::time::{Duration, Instant};
+
 use dq_servers::{Redis, RedisCluster};
 
-use super::replication::{exchange, is_replica, primary_and_replica, wait_until};
+use super::replication::{LIMIT, is_replica, primary_and_replica, replication, wait_until};
 use crate::run::Result;
 
 /// A key of the store, whose keys all have one slot.
 const KEY: &str = "{dq}:";
+
+/// When a failover that did not succeed is asked for again: Redis gives up after five seconds.
+const AGAIN: Duration = Duration::from_secs(6);
 
 /// A Redis cluster of three primaries, of which the one with the keys of the store has a replica.
 #[derive(Debug)]
@@ -63,9 +68,21 @@ impl Replicated {
     /// writes until the replica has all.
     pub(super) fn fail_over(&self) -> Result {
         let [primary, replica] = primary_and_replica(self.cluster.owner(KEY), &self.replica);
-        // An error while the link to the primary is down.
-        exchange([primary, replica], || {
-            replica.command(&["CLUSTER", "FAILOVER"]);
-        })
+        let mut asked: Option<Instant> = None;
+        let done = || {
+            if is_replica(primary) && replication(replica).contains("role:master") {
+                return true;
+            }
+            if asked.is_none_or(|asked| asked.elapsed() > AGAIN) {
+                // An error while the link to the primary is down; asked again.
+                replica.command(&["CLUSTER", "FAILOVER"]);
+                asked = Some(Instant::now());
+            }
+            false
+        };
+        if wait_until(done) {
+            return Ok(());
+        }
+        Err(format!("no failover within {} s; log:\n{}", LIMIT.as_secs(), replica.log()))
     }
 }

@@ -7,34 +7,10 @@ use dq_servers::Redis;
 
 /// How long a replica may take to become the primary, and the primary to follow it, on a slow machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
-/// When a failover that did not succeed is asked for again: Redis gives up after five seconds.
-const AGAIN: Duration = Duration::from_secs(6);
 
 /// Of two servers, the primary and its replica.
 pub(super) fn primary_and_replica<'a>(one: &'a Redis, other: &'a Redis) -> [&'a Redis; 2] {
     if replication(one).contains("role:slave") { [other, one] } else { [one, other] }
-}
-
-/// Asks for a failover until the replica is the primary and the primary follows it.
-pub(super) fn exchange(
-    [primary, replica]: [&Redis; 2],
-    mut ask: impl FnMut(),
-) -> Result<(), String> {
-    let mut asked: Option<Instant> = None;
-    let done = || {
-        if is_replica(primary) && replication(replica).contains("role:master") {
-            return true;
-        }
-        if asked.is_none_or(|asked| asked.elapsed() > AGAIN) {
-            ask();
-            asked = Some(Instant::now());
-        }
-        false
-    };
-    if wait_until(done) {
-        return Ok(());
-    }
-    Err(format!("no failover within {} s; log:\n{}", LIMIT.as_secs(), replica.log()))
 }
 
 /// Whether a node follows a primary, and its link is up.
@@ -50,7 +26,7 @@ pub(super) fn number(node: &Redis, field: &str) -> Option<u64> {
     fields.find(|(name, _)| *name == field)?.1.parse().ok()
 }
 
-fn replication(node: &Redis) -> String {
+pub(super) fn replication(node: &Redis) -> String {
     node.command(&["INFO", "replication"]).text()
 }
 

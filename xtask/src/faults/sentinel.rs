@@ -2,7 +2,7 @@
 
 use dq_servers::{Redis, Sentinel};
 
-use super::replication::{LIMIT, exchange, is_replica, number, primary_and_replica, wait_until};
+use super::replication::{LIMIT, is_replica, number, primary_and_replica, wait_until};
 use crate::run::Result;
 
 /// The name by which the Sentinel knows the primary.
@@ -42,21 +42,37 @@ impl Watched {
     pub(super) fn fail_over(&self) -> Result {
         let [one, other] = &self.servers;
         let [primary, replica] = primary_and_replica(one, other);
-        let paused = primary.command(&["CLIENT", "PAUSE", &LIMIT.as_millis().to_string(), "WRITE"]);
-        assert!(paused.is_ok(), "writes cannot be paused: {paused:?}");
+        let pause = LIMIT.as_millis().to_string();
+        expect_ok(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]);
         let acknowledged = number(primary, "master_repl_offset");
         let has_all =
             || is_replica(replica) && number(replica, "slave_repl_offset") >= acknowledged;
         if !wait_until(has_all) {
             return Err(format!("the replica does not catch up; log:\n{}", replica.log()));
         }
-        // An error until the Sentinel knows that the replica is well. Once it has agreed, another
-        // request would have it switch back to the primary that does not follow the new one yet.
-        let mut agreed = false;
-        exchange([primary, replica], || {
-            agreed = agreed || self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_ok();
-        })?;
-        primary.command(&["CLIENT", "UNPAUSE"]);
-        Ok(())
+        // An error until the Sentinel knows that the replica is well. Once it has agreed, it is not
+        // asked again, which could make it switch back.
+        let agrees = || self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_ok();
+        let has_switched = || self.sentinel.primary_port() == replica.port();
+        if !(wait_until(agrees) && wait_until(has_switched)) {
+            return Err(format!("the Sentinel does not switch; log:\n{}", replica.log()));
+        }
+        // What the Sentinel would do if its own messages to this server did not wait, too.
+        let port = replica.port().to_string();
+        expect_ok(primary, &["REPLICAOF", "127.0.0.1", &port]);
+        expect_ok(primary, &["CONFIG", "REWRITE"]);
+        for clients in ["normal", "pubsub"] {
+            primary.command(&["CLIENT", "KILL", "TYPE", clients]);
+        }
+        expect_ok(primary, &["CLIENT", "UNPAUSE"]);
+        if wait_until(|| is_replica(primary)) {
+            return Ok(());
+        }
+        Err(format!("the primary does not become a replica; log:\n{}", primary.log()))
     }
+}
+
+fn expect_ok(server: &Redis, command: &[&str]) {
+    let reply = server.command(command);
+    assert!(reply.is_ok(), "{command:?}: {reply:?}");
 }
