@@ -45,18 +45,23 @@ fn address(server: SocketAddr, prefix: &str, page: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_console() {
     let fixture = Fixture::start("/ops/dq").await;
-    sample::fill(&fixture).await;
+    let ended = sample::fill(&fixture).await;
     let window = Window::open().await;
     let axe = axe::source();
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
     fs::create_dir_all(&pictures).unwrap();
-    for (name, page) in PAGES {
+    let ended = format!("job?queue=ORDER_TIMEOUT&id={ended}");
+    for (name, page) in PAGES.into_iter().chain([("ended-job", ended.as_str())]) {
         for lang in ["en", "zh"] {
             let separator = if page.contains('?') { '&' } else { '?' };
             window
                 .go(&address(fixture.address, "/ops/dq", &format!("{page}{separator}lang={lang}")))
                 .await;
             window.wait_until("return document.querySelector('#running') === null").await;
+            if name == "history" {
+                let rows = window.run("return document.querySelectorAll('tbody tr').length").await;
+                assert!(rows.as_u64() > Some(9), "{rows} ended jobs are listed");
+            }
             for (width, height) in [(1440, 900), (390, 844)] {
                 for dark in [false, true] {
                     window.size(width, height, dark).await;

@@ -276,7 +276,7 @@ async fn markup_stays_text_on_every_page() {
         let reason = DeadReason::new(DeadKind::Exhausted, MARKUP);
         fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
     }
-    fixture.schedule(&queue, &format!("skip{MARKUP}"), &payload, Due::NOW).await;
+    let skipped = fixture.schedule(&queue, &format!("skip{MARKUP}"), &payload, Due::NOW).await;
     for job in fixture.claim(&queue, MARKUP).await {
         fixture.settle(&job, Verdict::skip(MARKUP)).await;
     }
@@ -315,7 +315,7 @@ async fn markup_stays_text_on_every_page() {
     for state in ["scheduled", "ready", "running", "dead", "ended"] {
         pages.push(format!("/jobs?queue={encoded}&state={state}"));
     }
-    for id in [retried, running] {
+    for id in [retried, running, skipped] {
         pages.push(format!("/job?queue={encoded}&id={id}"));
     }
     for page in &pages {
@@ -331,6 +331,9 @@ async fn markup_stays_text_on_every_page() {
         assert!(is_silent || reply.body.contains("&#60;img"), "{page}: {}", reply.body);
         assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
     }
+    let ended = format!("/jobs?queue={encoded}&state=ended");
+    let reply = fixture.send(ADMIN, "GET", &ended, None).await;
+    assert!(reply.body.contains("skip&#60;img"), "the job that ended is not listed: {reply:?}");
 }
 
 #[tokio::test]

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dq_core::config::QueueSettings;
 use dq_core::{
-    Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, JobId,
-    LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict, VirtualClock, Want,
+    Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, HistoryLimit,
+    HistoryLimits, JobId, LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict,
+    VirtualClock, Want,
 };
 use dq_ops::{Actor, Ops, Role, ScheduleRequest};
 use dq_rabbit as _;
@@ -94,15 +96,19 @@ impl Store {
         _ => Self::Memory,
     };
 
+    /// Opens it, with a history of ended jobs.
     async fn open(self, clock: &Arc<VirtualClock>, directory: &Path) -> Dq {
+        let history = HistoryLimit::default();
         let builder = match self {
             Self::Memory => {
                 let clock = Arc::clone(clock) as Arc<dyn Clock>;
-                let store = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
-                Dq::builder().backend(store).clock(clock)
+                let history = HistoryLimits::all(history);
+                let store = MemoryBackend::with_history(Arc::clone(&clock), history);
+                Dq::builder().backend(Arc::new(store)).clock(clock)
             }
             Self::Sqlite => {
-                Dq::builder().url(&format!("sqlite://{}", directory.join("jobs.db").display()))
+                let url = format!("sqlite://{}", directory.join("jobs.db").display());
+                Dq::builder().url(&url).defaults(QueueSettings::new().history(history))
             }
             Self::Redis => {
                 static FIXTURES: AtomicUsize = AtomicUsize::new(0);
@@ -113,6 +119,7 @@ impl Store {
                 let server = dq_servers::shared_redis().url();
                 Dq::builder()
                     .url(&format!("{server}?response_timeout=60s&prefix={module}-{number}"))
+                    .defaults(QueueSettings::new().history(history))
             }
         };
         builder.connect().await.unwrap()

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use dq_core::{
-    Announcement, Backend, DeadKind, DeadReason, Due, DurationExt, Histogram, QueueName, Verdict,
+    Announcement, Backend, DeadKind, DeadReason, Due, DurationExt, Histogram, JobId, QueueName,
+    Verdict,
 };
 use dq_ops::{Actor, Role, ScheduleRequest};
 use serde_json::json;
 
 use super::Fixture;
 
-/// Fills the store of a fixture.
-pub(crate) async fn fill(fixture: &Fixture) {
+/// Fills the store of a fixture. Returns a job of `ORDER_TIMEOUT` that has ended.
+pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     waiting(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
     waiting(fixture, "SEND_REMINDER", "reminder", 180, 11.minutes()).await;
     waiting(fixture, "TRIAL_ENDS", "account", 60, 90.minutes()).await;
     waiting(fixture, "WEBHOOK_RETRY", "delivery", 25, 40.seconds()).await;
-    ended(fixture, "ORDER_TIMEOUT", 30).await;
+    let paid = ended(fixture, "ORDER_TIMEOUT", 30).await;
     dead(fixture).await;
     retried(fixture).await;
     for number in 0..14 {
@@ -41,6 +42,7 @@ pub(crate) async fn fill(fixture: &Fixture) {
         &[("EXPORT", 6, 6), ("WEBHOOK_RETRY", 0, 8), ("TRIAL_ENDS", 0, 2)],
     )
     .await;
+    paid
 }
 
 async fn schedules(fixture: &Fixture) {
@@ -87,9 +89,11 @@ async fn waiting(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Du
     }
 }
 
-async fn ended(fixture: &Fixture, queue: &str, count: u64) {
+/// Ends jobs, and returns the last.
+async fn ended(fixture: &Fixture, queue: &str, count: u64) -> JobId {
+    let mut last = None;
     for number in 0..count {
-        fixture.schedule(queue, &format!("paid-{number}"), "{}", Due::NOW).await;
+        last = Some(fixture.schedule(queue, &format!("paid-{number}"), "{}", Due::NOW).await);
         for job in fixture.claim(queue, "worker-1").await {
             let verdict = match number % 3 {
                 0 => Verdict::skip("the order was paid in time"),
@@ -99,6 +103,7 @@ async fn ended(fixture: &Fixture, queue: &str, count: u64) {
         }
         fixture.clock.advance(7.seconds());
     }
+    last.expect("at least one job")
 }
 
 async fn dead(fixture: &Fixture) {
