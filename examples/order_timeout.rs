@@ -19,11 +19,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::Parser;
-use dq::BoxError;
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::sqlite::rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
+use dq::{BoxError, HistoryLimit, HistoryLimits};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -89,7 +89,9 @@ struct Order {
 impl Shop {
     async fn open(file: &str, timeout: Duration) -> HandlerResult<Self> {
         let config = SqliteConfig::new(file);
-        let jobs = Arc::new(SqliteBackend::open(&config, &Environment::default()).await?);
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let environment = Environment::default().history(history);
+        let jobs = Arc::new(SqliteBackend::open(&config, &environment).await?);
         let dq = Dq::builder().backend(jobs.clone()).connect().await?;
         let orders = Connection::open(file)?;
         orders.busy_timeout(Duration::from_secs(5))?;

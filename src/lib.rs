@@ -178,8 +178,8 @@
 //!
 //! [`Dq::runners`] lists the runners with their load, [`QueueHandle::forecast`] counts jobs by due
 //! time, and a [`Filter`] selects the jobs of a [listing](QueueHandle::browse) or of a
-//! [change of many](Bulk). The store remembers ended jobs for a while (the Redis backends do if they
-//! are configured to): [`Dq::get`] and `browse(JobState::Ended)` return them.
+//! [change of many](Bulk). If `history` is set, and on RabbitMQ also if it is not, the store remembers
+//! ended jobs for a while: [`Dq::get`] and `browse(JobState::Ended)` return them.
 //! [`Dq::backend_as`] gives the store as its own type.
 //!
 //! # Test

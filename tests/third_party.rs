@@ -28,7 +28,8 @@ impl BackendConfig for CloudConfig {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
         assert_eq!((self.region.as_str(), self.token.expose()), ("eu", "hunter2"));
         CONNECTED.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(MemoryBackend::new(environment.clock.clone())))
+        let (clock, history) = (environment.clock.clone(), environment.history.clone());
+        Ok(Arc::new(MemoryBackend::with_history(clock, history)))
     }
 }
 

@@ -33,8 +33,9 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
     assert_eq!(status, 1, "{error}");
     // Nobody has asked for it, but whoever looks at this store wants to see what has ended.
-    ok(path, &["jobs", "cancel", "MAIL", "key:k"]);
-    assert!(ok(path, &["jobs", "ls", "MAIL", "--state", "ended"]).contains("cancelled"));
+    ok(path, &server.api(&["jobs", "cancel", "MAIL", "key:k"]));
+    let ended = ok(path, &server.api(&["jobs", "ls", "MAIL", "--state", "ended"]));
+    assert!(ended.contains("cancelled"), "{ended}");
 }
 
 #[cfg(unix)]

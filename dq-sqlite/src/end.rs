@@ -98,7 +98,7 @@ fn add_to_history(
     end: JobEnd<'_>,
     note: Option<&Note>,
 ) -> StoreResult<()> {
-    let limit = tx.history.of(queue);
+    let Some(limit) = tx.history.get(queue) else { return Ok(()) };
     if limit.max == 0 {
         // An earlier limit may have left rows.
         tx.ended().set_limit(queue_id, limit);

@@ -53,6 +53,18 @@ async fn nothing_is_written_without_history_and_pins() {
 }
 
 #[tokio::test]
+async fn a_process_without_the_setting_shows_the_history_of_others_and_leaves_it_alone() {
+    let fixture = Fixture::new();
+    let writer = open(&fixture, 900).await;
+    run(&fixture, &writer, 100).await;
+    let environment = fixture.environment().history(HistoryLimits::default());
+    let other = SqliteBackend::open(&fixture.config(), &environment).await.unwrap();
+    run(&fixture, &other, 3).await;
+    assert_eq!((listed(&other).await, listed(&writer).await), (100, 100));
+    assert_eq!(count(&fixture, "ended"), 100);
+}
+
+#[tokio::test]
 async fn a_history_that_was_turned_off_is_deleted_in_steps() {
     let fixture = Fixture::new();
     let backend = open(&fixture, 900).await;

@@ -17,7 +17,8 @@ impl BackendConfig for MyStore {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
         // Stands in for a real store. Each connection has jobs of its own, which the suite allows
         // only because this backend is neither durable nor shared.
-        Ok(Arc::new(dq::MemoryBackend::new(environment.clock.clone())))
+        let (clock, history) = (environment.clock.clone(), environment.history.clone());
+        Ok(Arc::new(dq::MemoryBackend::with_history(clock, history)))
     }
 }
 

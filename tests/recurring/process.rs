@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use dq::HistoryLimit;
+use dq::config::QueueSettings;
 use dq::prelude::*;
 
 /// Environment variables: the URL of the store, and the file of the starts.
@@ -64,7 +66,8 @@ impl Options {
 #[tokio::main]
 pub(crate) async fn run(options: &Options) -> ExitCode {
     let run = async {
-        let dq = Dq::connect(&options.url).await?;
+        let history = QueueSettings::new().history(HistoryLimit::default());
+        let dq = Dq::builder().url(&options.url).defaults(history).connect().await?;
         let runner = dq.runner().only(["TICK"]).state(Log(options.log.clone()));
         runner.run_until(std::future::pending::<()>()).await
     };

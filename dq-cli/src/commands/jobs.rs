@@ -170,7 +170,7 @@ pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>
         (0, None) => Err(Failure::new(
             "not found",
             format!("{:?} is no id, no beginning of a key and in no payload", args.text),
-            "check the spelling; a job that has ended is forgotten after a while",
+            "check the spelling; a job that has ended is remembered only if `history` is set",
         )),
         _ => Ok(()),
     }

@@ -21,8 +21,8 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName
 ///
 /// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
 /// with the same id, which stores nothing while the job is in the store. A job that has run before
-/// the repeat is found in the history of its queue. Without a history (a store that has none, or a
-/// limit of 0) it is stored and runs again, unless [`remember`](Self::remember) is set.
+/// the repeat is found in the history of its queue. Without a history, which is the default except on
+/// RabbitMQ, it is stored and runs again, unless [`remember`](Self::remember) is set.
 ///
 /// **Cancellation safety:** if the future is dropped, the job may or may not have been stored. To
 /// repeat the call safely, set an [`id`](Self::id) or a [`key`](Self::key).

@@ -58,9 +58,18 @@ impl HistoryLimits {
         self
     }
 
-    /// The limit of a queue.
+    /// The limit that is set for a queue or for all; `None` if nobody has set one. A store that several
+    /// programs open at once must not take that for [`HistoryLimit::OFF`], and delete what the others
+    /// write.
+    #[must_use]
+    pub fn get(&self, queue: &QueueName) -> Option<HistoryLimit> {
+        self.queues.get(queue).copied().or(self.default)
+    }
+
+    /// The limit of a queue; that of [`HistoryLimit::default`] if none is set, so call
+    /// [`or_default`](Self::or_default) before.
     #[must_use]
     pub fn of(&self, queue: &QueueName) -> HistoryLimit {
-        self.queues.get(queue).copied().or(self.default).unwrap_or_default()
+        self.get(queue).unwrap_or_default()
     }
 }

@@ -291,7 +291,7 @@ pub enum JobState {
     Running,
     /// It will not run again unless an operator replays it.
     Dead,
-    /// It has left the store, which remembers it for a while without its payload.
+    /// It has left the store, which may remember it for a while without its payload.
     Ended,
 }
 

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use dq::backend::backend_from_url;
 use dq::config::Environment;
 use dq::prelude::*;
-use dq::{BoxError, Clock, Due, Entropy, JobId, OnConflict, SystemClock, Timestamp};
+use dq::{
+    BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, SystemClock,
+    Timestamp,
+};
 use dq_testkit::faults::Journal;
 
 use crate::clock::JumpingClock;
@@ -60,7 +63,9 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
         Ok(_) => Arc::new(JumpingClock),
         Err(_) => Arc::new(SystemClock),
     };
-    let environment = Environment::new(clock.clone(), Arc::new(Entropy::from_os()));
+    let history = HistoryLimits::all(HistoryLimit::default());
+    let environment =
+        Environment::new(clock.clone(), Arc::new(Entropy::from_os())).history(history);
     let begin = Instant::now();
     let mut backend = loop {
         match backend_from_url(url)?.connect(&environment).await {
