@@ -98,8 +98,8 @@
 //! ```
 //!
 //! With the default of 180000 ms, messages that are being moved between queues when the broker
-//! restarts stay there for three minutes; meanwhile their jobs run from the log, a quarter of a
-//! second late. With the default of 32, at most this many messages of a queue move at the same
+//! restarts stay there for three minutes; meanwhile their jobs run from the log, which is
+//! read ahead in one pass. With the default of 32, at most this many messages of a queue move at the same
 //! time, which is too few when thousands of jobs are due within a second.
 //!
 //! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue`

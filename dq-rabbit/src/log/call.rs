@@ -14,7 +14,7 @@ use super::shared::LogShared;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
-/// Maximum size of all pending calls, in bytes. Calls beyond it fail with `Unavailable`.
+/// Maximum size of all pending calls, in bytes. Calls that store jobs fail with `Unavailable` beyond it.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many response timeouts a call may take while the log is replayed, which takes time and is
@@ -94,7 +94,7 @@ impl LogShared {
     ///
     /// # Errors
     /// `Closed`; the fatal error of the log; `Unavailable` if too many bytes are pending.
-    fn submit(
+    pub(super) fn submit(
         &self,
         operation: &'static str,
         command: wire::Command,
@@ -117,7 +117,9 @@ impl LogShared {
             }
             if state.pending_bytes + size > MAX_PENDING_BYTES
                 && state.pending_bytes > 0
-                && !matches!(command, wire::Command::Snapshot(_))
+                // A burst of new jobs, which wait for room in the log, must not keep those that run from
+                // being renewed and settled.
+                && command.adds_jobs()
             {
                 return Err(Error::new(
                     ErrorKind::Unavailable,

@@ -185,6 +185,28 @@ async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
 }
 
 #[tokio::test]
+async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
+    let shared = shared(Generation::FIRST, 0);
+    let new = || {
+        let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
+        let options = wire::JobOptions::of(&job).unwrap();
+        Command::ScheduleWith(vec![(job.into(), options)])
+    };
+    let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
+    let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();
+    assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
+    assert_eq!(submit(new()).unwrap_err().kind(), dq_core::ErrorKind::Unavailable);
+    let lease = Lease {
+        queue: dq_testkit::fixture::job("q").queue,
+        job: dq_testkit::fixture::job("q").id,
+        token: FencingToken(1),
+    };
+    let done = wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap();
+    submit(Command::Settle(vec![done])).unwrap();
+    submit(Command::Renew(Vec::new())).unwrap();
+}
+
+#[tokio::test]
 async fn the_size_of_the_log_is_what_the_log_says() {
     let shared = shared(Generation::FIRST, 0);
     shared.state().retention.add_message(3 << 20);

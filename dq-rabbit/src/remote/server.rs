@@ -239,7 +239,9 @@ impl Shared {
                 // Its caller may have given it up, and even repeated it. Closing the channel gives it
                 // back, with all that were received in the meantime, and the broker drops those that
                 // have expired.
-                tracing::warn!("this process was suspended; it gives back the requests of others");
+                tracing::warn!(
+                    "this process was suspended, or the broker is slow: it gives back the requests of others"
+                );
                 return end;
             };
             let execute =
