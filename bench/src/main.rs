@@ -38,7 +38,7 @@ const USAGE: &str = "\
 Measures dq and prints a table of figures.
 
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
-       dq-bench scale --backend STORE --pending N [--dir DIR]
+       dq-bench scale --backend STORE --pending N [--queues N] [--dir DIR]
 
   --only GROUP  runs only this group: index, memory, idle, sqlite, history, lateness,
                 redis, rabbit; or one measurement of redis or rabbit: GROUP/NAME

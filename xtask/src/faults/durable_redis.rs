@@ -28,8 +28,7 @@ impl DurableRedis {
 
     /// Starts one that writes to a small disk, if one can be mounted.
     pub(super) fn start_on_small_disk(scheme: &str) -> Result<Self> {
-        // A file that was rewritten could not be moved there: it is written to another disk.
-        let server = options().set("auto-aof-rewrite-percentage", "0").start();
+        let server = options().start();
         server.stop();
         let dir = server.dir().join("appendonlydir");
         let failed = |error: io::Error| format!("{}: {error}", dir.display());
@@ -39,6 +38,12 @@ impl DurableRedis {
             fs::write(dir.join(name), content).map_err(failed)?;
         }
         server.restart();
+        if disk.is_some() {
+            // A file that was rewritten could not be moved there: it is written to another disk.
+            server.command(&["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
+            let kept = server.command(&["CONFIG", "REWRITE"]);
+            assert!(kept.is_ok(), "Redis does not keep a setting: {kept:?}");
+        }
         Ok(Self { disk, server, scheme: scheme.to_owned() })
     }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use dq_servers::Redis;
 
+use crate::run::Result;
+
 /// How long a replica may take to become the primary, and the primary to follow it, on a slow machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
@@ -20,10 +22,11 @@ pub(super) fn is_replica(node: &Redis) -> bool {
 }
 
 /// A number of what a server says about its replication.
-pub(super) fn number(node: &Redis, field: &str) -> Option<u64> {
+pub(super) fn number(node: &Redis, field: &str) -> Result<u64> {
     let text = replication(node);
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields.find(|(name, _)| *name == field)?.1.parse().ok()
+    let value = fields.find(|(name, _)| *name == field).and_then(|(_, value)| value.parse().ok());
+    value.ok_or_else(|| format!("Redis says no {field}:\n{text}"))
 }
 
 pub(super) fn replication(node: &Redis) -> String {

@@ -42,11 +42,23 @@ impl Watched {
     pub(super) fn fail_over(&self) -> Result {
         let [one, other] = &self.servers;
         let [primary, replica] = primary_and_replica(one, other);
+        let switched = self.switch(primary, replica);
+        expect_ok(primary, &["CLIENT", "UNPAUSE"]);
+        switched?;
+        if wait_until(|| is_replica(primary)) {
+            return Ok(());
+        }
+        Err(format!("the primary does not become a replica; log:\n{}", primary.log()))
+    }
+
+    fn switch(&self, primary: &Redis, replica: &Redis) -> Result {
         let pause = LIMIT.as_millis().to_string();
         expect_ok(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]);
-        let acknowledged = number(primary, "master_repl_offset");
-        let has_all =
-            || is_replica(replica) && number(replica, "slave_repl_offset") >= acknowledged;
+        let acknowledged = number(primary, "master_repl_offset")?;
+        let has_all = || {
+            let has = number(replica, "slave_repl_offset");
+            is_replica(replica) && has.is_ok_and(|has| has >= acknowledged)
+        };
         if !wait_until(has_all) {
             return Err(format!("the replica does not catch up; log:\n{}", replica.log()));
         }
@@ -64,11 +76,7 @@ impl Watched {
         for clients in ["normal", "pubsub"] {
             primary.command(&["CLIENT", "KILL", "TYPE", clients]);
         }
-        expect_ok(primary, &["CLIENT", "UNPAUSE"]);
-        if wait_until(|| is_replica(primary)) {
-            return Ok(());
-        }
-        Err(format!("the primary does not become a replica; log:\n{}", primary.log()))
+        Ok(())
     }
 }
 

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use crate::run::Result;
 
-/// Much more than a storm needs: the store alone must not fill it.
-const SIZE: &str = "size=64m";
+/// The store alone must not fill it. Redis' file, which is not rewritten there, grows by some MiB a
+/// minute.
+const SIZE: &str = "size=256m";
 
 /// A file system in memory, which is unmounted when this is dropped.
 #[derive(Debug)]
