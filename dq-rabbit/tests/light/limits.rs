@@ -19,27 +19,31 @@ use crate::fixture::{
 };
 use crate::kills::ServingProcess;
 
-/// The caller waits for 4 s, the process that serves for 20 s: of the settings it takes only the URL.
+/// The caller waits for 2 s, the process that serves for 20 s: of the settings it takes only the URL. Not
+/// much longer, since the broker drops a connection without heartbeats after some 20 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_was_suspended_executes_nothing_that_its_caller_has_given_up() {
     const VHOST: &str = "light-suspended";
     let mut config = config(VHOST);
-    config.response_timeout = Duration::from_secs(4);
+    config.response_timeout = Duration::from_secs(2);
     let server = ServingProcess::start(&config).await;
     let caller = light(&config).await;
+    let unacknowledged = |count: u32| {
+        let columns = ["name", "messages_unacknowledged"];
+        let listed =
+            shared_rabbitmq().ctl(&["-q", "list_queues", "-p", VHOST, columns[0], columns[1]]);
+        listed.lines().any(|line| line == format!("{REQUESTS}\t{count}"))
+    };
+    // The caller has its first reply before the process acknowledges the request.
+    wait_until("nothing is being served", async || unacknowledged(0)).await;
     server.signal("STOP");
     let given_up = in_an_hour(job("q"));
     assert_unknown(caller.schedule(vec![given_up.clone()]).await);
     // The broker shares this machine with other tests, and may deliver it only now. It counts as given
     // up for half of the caller's timeout after that.
-    wait_until("the suspended process has the request", async || {
-        let columns = ["name", "messages_unacknowledged"];
-        let listed =
-            shared_rabbitmq().ctl(&["-q", "list_queues", "-p", VHOST, columns[0], columns[1]]);
-        listed.lines().any(|line| line == format!("{REQUESTS}\t1"))
-    })
-    .await;
+    wait_until("the suspended process has the request", async || unacknowledged(1)).await;
     tokio::time::sleep(config.response_timeout / 2).await;
+    assert!(unacknowledged(1), "the broker has not dropped the connection");
     server.signal("CONT");
     // This request comes after it.
     let next = in_an_hour(job("q"));
