@@ -478,6 +478,23 @@ async fn a_change_of_many_jobs_says_which_ones() {
 }
 
 #[tokio::test]
+async fn an_empty_history_names_the_setting_unless_a_filter_is_the_reason() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "ann", "{}", Due::After(1.hours())).await;
+    for (lang, of_setting, of_filter) in [
+        ("en", "No ended job is remembered.", "No job is here."),
+        ("zh", "history", "这里没有任务。"),
+    ] {
+        let page = format!("/jobs?queue=MAIL&state=ended&lang={lang}");
+        let all = fixture.send(VIEWER, "GET", &page, None).await.body;
+        assert!(all.contains(of_setting) && !all.contains(of_filter), "{all}");
+        let filtered = fixture.send(VIEWER, "GET", &format!("{page}&find=zzz"), None).await.body;
+        assert!(filtered.contains(of_filter), "{filtered}");
+        assert!(!filtered.contains("No ended job is remembered."), "{filtered}");
+    }
+}
+
+#[tokio::test]
 async fn the_page_of_a_change_warns_of_jobs_outside_of_the_group() {
     let fixture = Fixture::start("").await;
     for (key, error) in [("a", "E1"), ("b", "charge timeout 3"), ("c", "a charge timeout 4 x")] {
