@@ -56,6 +56,7 @@ pub(crate) fn faults(arguments: &[&str]) -> Result {
         return selection();
     }
     let run = parse(arguments)?;
+    Server::install(&run.store)?;
     build_client()?;
     println!("── {run}");
     let report = run.execute()?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::defect::{DEFECTS, Defect};
 use super::run::{Length, Run, Verdict, build};
+use super::server::Server;
 use crate::run::Result;
 
 /// The storms: a store and a seed.
@@ -22,6 +23,7 @@ const LANES: usize = 3;
 
 /// Builds the client, and runs all storms. One that fails does not keep the others from being run.
 pub(crate) fn selection() -> Result {
+    STORMS.iter().try_for_each(|(store, _)| Server::install(store))?;
     build()?;
     println!("── storms");
     let start = Instant::now();

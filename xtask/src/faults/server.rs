@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use dq_servers::{RabbitMq, Redis};
+use dq_servers::{RabbitMq, Redis, install};
 
 use super::cluster::Cluster;
 use super::durable_redis::DurableRedis;
@@ -29,6 +29,15 @@ impl Server {
 
     /// The clusters, as names of backends of `cargo xtask faults`.
     pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
+
+    /// Installs the programs that a store needs, unless the machine has them.
+    pub(crate) fn install(store: &str) -> Result {
+        match store {
+            "sqlite" => Ok(()),
+            "rabbitmq" | "rabbitmq-cluster" => install::rabbitmq(),
+            _ => install::redis(),
+        }
+    }
 
     /// Starts the server of a store, or creates the directory of its file below `dir`.
     pub(crate) fn start(store: &str, dir: &Path) -> Self {

@@ -55,6 +55,7 @@ fn parse(arguments: &[&str]) -> Result<Options> {
 /// Builds the client, and does one run.
 pub(crate) fn soak(arguments: &[&str]) -> Result {
     let options = parse(arguments)?;
+    Server::install(&options.store)?;
     build_client()?;
     println!("── soak of {}, {} s", options.store, options.length.as_secs());
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());

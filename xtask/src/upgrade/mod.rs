@@ -11,6 +11,7 @@ use std::{fs, thread, time};
 use history::History;
 
 use crate::crew::{Crew, Mode, Program};
+use crate::faults::Server;
 use crate::run::{Result, root};
 
 /// The stores that processes can share, as schemes of URLs.
@@ -28,6 +29,7 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>) -> Result {
     if stores.is_empty() {
         return Err(format!("upgrade: the stores are {}", STORES.join(", ")));
     }
+    stores.iter().try_for_each(|store| Server::install(store))?;
     let dir = root().join("target/upgrade");
     let old = build::old(&dir, revision)?;
     let new = build::new(&dir)?;
