@@ -1,16 +1,21 @@
-//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests.
+//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests;
+//! and what other versions have stored.
 //! Random and mutated input is refused with an error, or accepted; it never panics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::header::AUTHORIZATION;
 use axum::routing::any_service;
-use dq::backend::backend_from_url;
+use dq::backend::{Announcement, Backend, backend_from_url};
 use dq::config::Config;
-use dq::{Dq, MemoryBackend, ScheduleSpec, SystemClock, Timestamp};
+use dq::{
+    Dq, Due, JobId, JobKey, JobRef, MemoryBackend, NewJob, QueueName, ScheduleSpec, SystemClock,
+    Timestamp,
+};
 use dq_ops::{Actor, Ops, Role};
 use dq_testkit::fuzz;
 use dq_web::Auth;
@@ -123,6 +128,97 @@ fn texts_of_operators() {
     });
 }
 
+/// A store in memory with a client. What is written to the store itself is not checked by this version
+/// of the client.
+async fn memory() -> (Arc<MemoryBackend>, Dq) {
+    let store = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
+    let dq = Dq::builder().backend(store.clone()).connect().await.expect("a store in memory");
+    (store, dq)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime starts")
+}
+
+#[test]
+fn announcements_of_runners() {
+    let valid = [
+        r#"{"format":1,"host":"h","pid":8,"version":"0.1.0","started":0,"stopping":false,"concurrency":18446744073709551615,"running":0,"skew_ms":null,"queues":[{"queue":"Q","concurrency":18446744073709551615,"running":0,"lateness":[],"run_time":[]},{"queue":"R","concurrency":18446744073709551615,"running":0,"lateness":[],"run_time":[]}],"omitted_queues":0}"#,
+        r#"{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,"stopping":false,"concurrency":256,"running":1,"skew_ms":-3,"claim_ms":12,"queues":[{"queue":"Q","concurrency":16,"running":1,"lateness":[2,1],"run_time":[],"objective":{"objective":"99% < 100ms","in_time":3,"late":1}}],"omitted_queues":0}"#,
+    ];
+    let runtime = runtime();
+    let (store, dq) = runtime.block_on(memory());
+    let ops = Ops::new(dq.clone()).session(Actor::new("ada", Role::Admin));
+    let is_read = |info: &[u8]| {
+        runtime.block_on(async {
+            for name in ["web-1", "web-2"] {
+                let announcement = Announcement::new(name, info.to_vec(), Duration::from_secs(60));
+                store.announce(announcement).await.expect("any bytes are stored");
+            }
+            let seen = dq.runners().await.expect("an unreadable one is an entry of its own");
+            ops.overview().await.expect("slots and quantiles are calculated");
+            assert_eq!(seen.len(), 2);
+            seen.iter().all(|runner| runner.info.is_ok())
+        })
+    };
+    assert!(valid.iter().all(|info| is_read(info.as_bytes())));
+    fuzz::check("announcements of runners", &valid, |info| {
+        is_read(info);
+    });
+}
+
+#[test]
+fn stored_jobs_of_schedules() {
+    let valid = [
+        r#"{"format":1,"spec":{"queue":"REPORT","recurrence":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1000,"waiting":2000,"last":1000,"skipped":900,"declared":{"generation":2,"seen":1000},"writer":0}"#,
+    ];
+    let runtime = runtime();
+    let is_read = |payload: &[u8]| {
+        runtime.block_on(async {
+            let (store, dq) = memory().await;
+            let (id, queue) = (JobId::from_bytes([7; 16]), QueueName::new("dq.tickers"));
+            let queue = queue.expect("a valid name");
+            let due = Due::After(Duration::from_secs(60));
+            let new = NewJob::new(id, queue, due, payload.to_vec().into());
+            let new = new.key(JobKey::new("nightly").expect("a valid key"));
+            let _ = store.schedule(vec![new]).await.expect("it is stored");
+            let listed = dq.recurring_schedules().await.expect("it is listed, or left out");
+            let unreadable = dq.unreadable_schedules().await.expect("it is left out, or listed");
+            assert_eq!(listed.len() + unreadable.len(), 1);
+            listed.len() == 1
+        })
+    };
+    assert!(is_read(valid[0].as_bytes()));
+    fuzz::check("stored jobs of schedules", &valid, |payload| {
+        is_read(payload);
+    });
+}
+
+#[test]
+fn payloads_with_headers() {
+    let valid = [
+        r#""dq-envelope-1 {\"headers\":{\"dq-step\":\"2\"},\"payload\":{\"text\":\"{}\"}}""#,
+        r#""dq-envelope-1 {\"headers\":{},\"payload\":{\"latin1\":\"\u00ff\"}}""#,
+    ];
+    let runtime = runtime();
+    let read = |payload: &[u8]| {
+        runtime.block_on(async {
+            let (store, dq) = memory().await;
+            let id = JobId::from_bytes([7; 16]);
+            let queue = QueueName::new("q").expect("a valid name");
+            let new = NewJob::new(id, queue.clone(), Due::NOW, payload.to_vec().into());
+            let _ = store.schedule(vec![new]).await.expect("it is stored");
+            let view = dq.backend().get(&JobRef::new(queue, id)).await.expect("it is read");
+            view.expect("it is in the store").job.payload
+        })
+    };
+    assert_eq!(valid.map(|payload| read(payload.as_bytes())), [&b"{}"[..], &[0xff]]);
+    fuzz::check("payloads with headers", &valid, |payload| {
+        read(payload);
+    });
+}
+
 /// The body, the path with its query, or the idempotency key of a request.
 #[derive(Debug, Clone, Copy)]
 enum Part {
@@ -157,11 +253,9 @@ fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
 /// Sends requests to the router of the dashboard and the API. None may fail with a status of the
 /// server.
 fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime starts");
+    let runtime = runtime();
     let router = runtime.block_on(async {
-        let store = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
-        let dq = Dq::builder().backend(store).connect().await.expect("a store in memory");
+        let (_, dq) = memory().await;
         let auth = Auth::token(Actor::new("ada", Role::Admin), TOKEN).expect("a valid token");
         dq_web::router(Ops::new(dq), auth)
     });

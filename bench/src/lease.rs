@@ -30,7 +30,7 @@ pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()
     Ok(())
 }
 
-/// Claims and settles `jobs` due jobs, a multiple of [`BATCH`], so many at a time.
+/// Claims and settles `jobs` due jobs, [`BATCH`] at a time; `jobs` is a multiple of it.
 pub(crate) async fn drain(backend: &dyn Backend, jobs: usize) -> Result<()> {
     for _ in 0..jobs / BATCH {
         let leases = claim(backend, BATCH).await?;

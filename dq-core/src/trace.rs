@@ -86,7 +86,7 @@ impl FromStr for TraceContext {
 }
 
 tokio::task_local! {
-    /// The context of the handler that runs in this task.
+    /// The context of the handler that runs in this task, or on this thread for blocking calls.
     static CURRENT: TraceContext;
 }
 
@@ -101,8 +101,9 @@ pub trait Propagator: fmt::Debug + Send + Sync + 'static {
 
 /// The default [`Propagator`].
 ///
-/// In a handler, it continues the trace of the handler's job. Elsewhere, it starts a new trace if a
-/// `tracing` span is active.
+/// In a handler, it continues the trace of the handler's job. Where that job has none, in tasks and
+/// threads that a handler starts, and elsewhere, it starts a new trace for each job if a `tracing` span
+/// is active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPropagator;
 
@@ -122,6 +123,26 @@ pub(crate) async fn with_context<F: Future>(context: Option<TraceContext>, run: 
     match context {
         Some(context) => CURRENT.scope(context, run).await,
         None => run.await,
+    }
+}
+
+/// What [`with_context`] has set, with the active span, for a call on another thread.
+pub(crate) struct CarriedContext {
+    context: Option<TraceContext>,
+    span: tracing::Span,
+}
+
+impl CarriedContext {
+    pub(crate) fn current() -> Self {
+        let context = CURRENT.try_with(|context| *context).ok();
+        Self { context, span: tracing::Span::current() }
+    }
+
+    pub(crate) fn run<R>(self, call: impl FnOnce() -> R) -> R {
+        self.span.in_scope(|| match self.context {
+            Some(context) => CURRENT.sync_scope(context, call),
+            None => call(),
+        })
     }
 }
 

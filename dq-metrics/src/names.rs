@@ -2,9 +2,9 @@
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Settled runs by queue and outcome.
+/// Settlements of claimed jobs by queue and outcome, also of jobs that did not run.
 ///
-/// A run counts when the store has accepted its result. `stale` is a result that the store has
+/// Each counts when the store has answered. `stale` is a result that the store has
 /// ignored because the lease was lost: the job runs, or ran, again. `release` is a job that was handed
 /// back unfinished by a runner that stops, or whose lease ended while it was being claimed.
 pub const JOBS: &str = "dq_jobs_total";
@@ -23,7 +23,8 @@ pub const STORE: &str = "dq_store_seconds";
 /// Slots of the runners by state: `busy` with a job, or `free`.
 pub const SLOTS: &str = "dq_slots";
 
-/// Leases that were lost before their run was settled, by queue.
+/// Leases whose loss the runner noticed before the store answered its settlement, by queue. The others
+/// are `stale` in [`JOBS`].
 pub const LEASES_LOST: &str = "dq_leases_lost_total";
 
 /// Runners that miss the lateness objective of a queue now, by queue.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use dq_core::{
-    Backend, Histogram, LatenessStatus, QueueName, QueueStats, RegisteredRunner, Timestamp,
+    Backend, Histogram, LatenessStatus, QueueName, QueueStats, RegisteredRunner, RunnerInfo,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,9 @@ pub struct Overview {
     pub store: String,
     /// Number of runners; `None` if the store does not keep announcements.
     pub runners: Option<u64>,
+    /// How many more jobs the runners could start now, in all of their queues together. Each queue says
+    /// how many it could have of these.
+    pub free_slots: Option<u64>,
     /// The queues with jobs or runners, ordered by name.
     pub queues: Vec<QueueSummary>,
 }
@@ -125,12 +129,28 @@ fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
         for queue in &info.queues {
             let served = queues.entry(queue.queue.clone()).or_default();
             served.runners += 1;
-            served.free_slots += info.free_slots(&queue.queue).unwrap_or_default();
+            let free = info.free_slots(&queue.queue).unwrap_or_default();
+            served.free_slots = served.free_slots.saturating_add(free);
             served.lateness.merge(&queue.lateness);
             served.run_time.merge(&queue.run_time);
         }
     }
     queues
+}
+
+/// How many more jobs the runners could start now. A runner's queues share its slots.
+fn free_slots(runners: &[RegisteredRunner]) -> u64 {
+    // Other programs may have written the numbers.
+    let sum = u64::saturating_add;
+    let of_runner = |info: &RunnerInfo| {
+        let in_all = info.concurrency.saturating_sub(info.running);
+        if info.omitted_queues > 0 && !info.stopping {
+            return in_all;
+        }
+        let in_queues = info.queues.iter().filter_map(|queue| info.free_slots(&queue.queue));
+        in_queues.fold(0, sum).min(in_all)
+    };
+    runners.iter().filter_map(|runner| runner.info.as_ref().ok()).map(of_runner).fold(0, sum)
 }
 
 /// What the announcements say of a queue; `None` if there are none, or they do not say it: runners
@@ -171,6 +191,7 @@ impl Session {
         Ok(Overview {
             at: now,
             store: dq.backend().name().to_owned(),
+            free_slots: runners.as_deref().map(free_slots),
             runners: runners.map(|runners| runners.len() as u64),
             queues,
         })

@@ -216,6 +216,7 @@ impl RabbitBackend {
         for _ in 0..2 {
             let answer = match remote.call(operation, request).await? {
                 Answer::Waits(pending) => {
+                    tracing::debug!(operation, "a request waits, and nobody serves");
                     // The next call looks first whether somebody serves.
                     remote.retire().await;
                     let opening = async {

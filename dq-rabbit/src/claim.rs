@@ -78,8 +78,8 @@ impl Engine {
             let prefetched = self.prefetched.take(leased.job.id);
             let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
             let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
-            // Counted for `check`, which reports late messages. Only in a first lease: a job that
-            // was leased before may wait without a message.
+            // Counted for `check`, which reports late messages; a miss also starts reading ahead from
+            // the log. Only in a first lease: a job that was leased before may wait without a message.
             if leased.job.deliveries == 1
                 && self.publisher.has_messages()
                 && self.needs_message(leased.job.due, leased.job.created)
@@ -161,6 +161,7 @@ impl Engine {
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
         self.keep_leased_payload(leased.job.id, payload.clone());
+        // Before the payload: until then, its bytes in a job of the replica are those of the headers.
         leased.job.headers = headers_of(&leased.job);
         leased.job.payload = payload;
     }

@@ -44,7 +44,8 @@ impl HistoryBuilder {
     /// Adds a call that overlaps no other.
     fn add(&mut self, millis: u64, call: ObservedCall) {
         let invoked = self.next_position;
-        let interval = Interval { invoked, returned: invoked + 1, at: at(millis) };
+        let (at, returned_at) = (at(millis), at(millis));
+        let interval = Interval { invoked, returned: invoked + 1, at, returned_at };
         self.next_position += 2;
         self.events.push(HistoryEvent { interval, call });
     }
@@ -72,6 +73,7 @@ impl HistoryBuilder {
                 queue: queue(),
                 key: None,
                 detach: false,
+                remember: Duration::ZERO,
                 not_before,
                 answer,
             },
@@ -98,6 +100,7 @@ impl HistoryBuilder {
             queue: queue(),
             key: Some(key()),
             detach,
+            remember: Duration::ZERO,
             not_before: receipt.due,
             answer: Some(answer(receipt)),
         };
@@ -317,11 +320,13 @@ fn a_start_after_a_cancel_by_key_is_reported() {
 
 #[test]
 fn a_start_of_a_replaced_job_is_reported() {
-    let mut history = HistoryBuilder::new();
-    let old = history.schedule_keyed(0, Scheduled::Created);
-    let new = history.schedule_keyed(1, Scheduled::Replaced);
-    history.claim(2, old, 1);
-    assert_eq!(history.violated(&[new]), [Promise::CancelIsBinding]);
+    for detach in [false, true] {
+        let mut history = HistoryBuilder::new();
+        let old = history.schedule_keyed(0, Scheduled::Created);
+        let new = history.schedule_with_key(1, detach, Scheduled::Replaced);
+        history.claim(2, old, 1);
+        assert_eq!(history.violated(&[new]), [Promise::CancelIsBinding], "detach: {detach}");
+    }
 }
 
 #[test]
@@ -364,6 +369,7 @@ fn a_call_whose_answer_was_lost_may_or_may_not_have_taken_effect() {
             queue: queue(),
             key: None,
             detach: false,
+            remember: Duration::ZERO,
             not_before: T0,
             answer: None,
         };
@@ -444,7 +450,15 @@ fn a_job_that_was_reported_as_ended_does_not_start() {
         let answer =
             Some(if ended { Scheduled::Ended(receipt) } else { Scheduled::Created(receipt) });
         let (queue, key, not_before) = (queue(), None, at(0));
-        let call = ObservedCall::Schedule { job, queue, key, detach: false, not_before, answer };
+        let call = ObservedCall::Schedule {
+            job,
+            queue,
+            key,
+            detach: false,
+            remember: Duration::ZERO,
+            not_before,
+            answer,
+        };
         history.add(1, call);
         history.claim(2, job, 1);
         assert_eq!(history.violated(&[job]), wanted, "after the answer {answer:?}");
@@ -457,6 +471,52 @@ fn a_job_that_was_never_stored_has_not_ended() {
     let job = history.new_id();
     let answer = Some(Scheduled::Ended(Receipt { id: job, due: at(0) }));
     let (queue, key, not_before) = (queue(), None, at(0));
-    history.add(1, ObservedCall::Schedule { job, queue, key, detach: false, not_before, answer });
+    history.add(
+        1,
+        ObservedCall::Schedule {
+            job,
+            queue,
+            key,
+            detach: false,
+            remember: Duration::ZERO,
+            not_before,
+            answer,
+        },
+    );
     assert_eq!(history.violated(&[]), [Promise::NothingLost]);
+}
+
+#[test]
+fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
+    let (hour, short) = (Duration::from_secs(3_600), Duration::from_millis(5));
+    // What the calls before the end ask for, what the call after it does, and when that returns.
+    let cases = [
+        (hour, hour, 9, vec![Promise::OneLeaseAtATime]),
+        (hour, Duration::ZERO, 9, vec![Promise::OneLeaseAtATime]),
+        // The pin has ended, at the latest when the call returned, or there was none.
+        (short, hour, 9, vec![]),
+        (short, short, 20, vec![]),
+        (Duration::ZERO, hour, 9, vec![]),
+    ];
+    for (before, after, returns, wanted) in cases {
+        let mut history = HistoryBuilder::new();
+        let job = history.new_id();
+        let stored = |millis, remember| ObservedCall::Schedule {
+            job,
+            queue: queue(),
+            key: None,
+            detach: false,
+            remember,
+            not_before: T0,
+            answer: Some(Scheduled::Created(Receipt { id: job, due: at(millis) })),
+        };
+        history.add(0, stored(0, before));
+        // A repeated call of a job that is still in the store.
+        history.add(1, stored(1, before));
+        history.claim(2, job, 1);
+        history.settle(3, job, 1, Verdict::Done, Settled::Accepted);
+        history.add(7, stored(7, after));
+        history.events.last_mut().unwrap().interval.returned_at = at(returns);
+        assert_eq!(history.violated(&[job]), wanted, "{before:?}, then {after:?} at {returns}");
+    }
 }

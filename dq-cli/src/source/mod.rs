@@ -26,7 +26,8 @@ pub(crate) use open::{open, runtime};
 pub(crate) use store::StoreSource;
 
 /// What commands need. Both implementations return the same values for the same jobs, and the same
-/// errors.
+/// errors, if the server's token has the role of an administrator and sees all payloads; only a lost
+/// connection is reported by each in its own words.
 pub(crate) trait Source: Recurring {
     fn queues(&self) -> Result<Vec<QueueSummary>>;
     fn queue(&self, queue: &QueueName) -> Result<QueueSummary>;
@@ -40,6 +41,7 @@ pub(crate) trait Source: Recurring {
     fn remove(&self, queue: &QueueName, target: &Target) -> Result<()>;
     fn count(&self, queue: &QueueName, action: BulkAction, filter: &JobFilter)
     -> Result<BulkCount>;
+    /// With `expected`, nothing is changed if a different number of jobs matches the filter.
     fn bulk(
         &self,
         queue: &QueueName,
@@ -54,6 +56,7 @@ pub(crate) trait Source: Recurring {
     fn pause(&self, queue: &QueueName) -> Result<bool>;
     /// Whether the queue was paused before.
     fn resume(&self, queue: &QueueName) -> Result<bool>;
+    /// `typed` is the queue's name as the user has typed it to confirm.
     fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64>;
     /// Ends the connection in order.
     fn close(&self) -> dq_core::Result<()>;
@@ -62,8 +65,9 @@ pub(crate) trait Source: Recurring {
 /// What the commands about schedules and the future need.
 pub(crate) trait Recurring {
     fn schedules(&self) -> Result<Vec<RecurringSummary>>;
+    /// A schedule with its next `next` occurrences.
     fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail>;
-    /// Whether the schedule was another one before.
+    /// `false` if the store had exactly this schedule already.
     fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool>;
     /// Whether the schedule was not paused before.
     fn pause_schedule(&self, name: &str) -> Result<bool>;

@@ -125,10 +125,10 @@ impl LatenessFacts {
             };
             facts.incomplete |= info.omitted_queues > 0;
             let Some(served) = info.served(queue) else { continue };
-            listening += 1;
-            facts.running += served.running;
-            facts.slots += served.concurrency.min(info.concurrency);
-            free += info.free_slots(queue).unwrap_or_default();
+            listening = listening.saturating_add(1);
+            facts.running = facts.running.saturating_add(served.running);
+            facts.slots = facts.slots.saturating_add(served.concurrency.min(info.concurrency));
+            free = free.saturating_add(info.free_slots(queue).unwrap_or_default());
             run_time.merge(&served.run_time);
             let skew = info.skew_ms.map(|skew| Duration::from_millis(skew.unsigned_abs()));
             facts.skew = facts.skew.max(skew);

@@ -446,6 +446,7 @@ pub mod adapter {
     use crate::config::LateAction;
     use crate::error::BoxError;
     use crate::model::{Headers, QueueName};
+    use crate::trace::CarriedContext;
 
     /// The payload of the jobs of a handler's schedule.
     pub fn schedule_payload<P: SchedulePayload>() -> crate::error::Result<serde_json::Value> {
@@ -548,10 +549,11 @@ pub mod adapter {
         F: FnOnce() -> R + Send + 'static,
     {
         let thread = ctx.thread().clone();
+        let carried = CarriedContext::current();
         let run = move || {
             let busy = thread.start()?;
             // Converted on that thread, since the return type need not be `Send`.
-            let result = catch_unwind(AssertUnwindSafe(|| outcome(call())));
+            let result = catch_unwind(AssertUnwindSafe(|| carried.run(|| outcome(call()))));
             // The thread stays busy until its result is received below, or dropped.
             Some((result, busy))
         };

@@ -300,7 +300,9 @@ async fn run_job(
             cancelled: guard.lost.child_token(),
             superseded: guard.superseded.clone(),
         };
-        execute(&context, &runner.queues[slot.queue()], leased, start, signals).await
+        let queue = &runner.queues[slot.queue()];
+        // In a place of its own: its 4 KiB would be moved several times when the task is started.
+        Box::pin(execute(&context, queue, leased, start, signals)).await
     };
     guard.end_run();
     let Some(verdict) = verdict else { return };

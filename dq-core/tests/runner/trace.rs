@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use dq_core::{
-    Dq, JobContext, JobError, JobResult, Middleware, Next, Outcome, TraceContext, async_trait,
+    DelayHandler, Dq, HandlerResult, JobContext, JobError, JobResult, Middleware, Next, Outcome,
+    QueueCode, TraceContext, async_trait,
 };
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
@@ -51,6 +52,39 @@ async fn middleware_runs_around_the_handler_and_determines_the_result() {
     );
 }
 
+/// Records the trace of the job; the first one schedules another.
+async fn schedule_a_second(
+    job: &JobContext,
+    payload: &str,
+    recorded: &Mutex<Vec<TraceContext>>,
+) -> HandlerResult {
+    let context = TraceContext::from_headers(job.headers()).unwrap();
+    recorded.lock().unwrap().push(context);
+    if payload == "first" {
+        let queue = job.state::<Dq>().unwrap().queue(QUEUE)?;
+        let _ = queue.schedule(r#""second""#, "application/json").await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A handler on a thread for blocking calls.
+struct OnAThread(Arc<Mutex<Vec<TraceContext>>>);
+
+impl DelayHandler for OnAThread {
+    type Payload = String;
+    const BLOCKING: bool = true;
+
+    fn code(&self) -> impl QueueCode {
+        QUEUE
+    }
+
+    async fn handle(&self, job: JobContext, payload: String) -> HandlerResult {
+        let span = tracing::Span::current();
+        assert_eq!(span.metadata().map(|metadata| metadata.name()), Some("job"));
+        schedule_a_second(&job, &payload, &self.0).await
+    }
+}
+
 #[tokio::test]
 async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     let mut fixture = Fixture::new().await;
@@ -64,15 +98,7 @@ async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     fixture.start(|runner| {
         runner.handler(TestHandler::new(move |job, payload| {
             let recorded = Arc::clone(&recorded);
-            async move {
-                let context = TraceContext::from_headers(job.headers()).unwrap();
-                recorded.lock().unwrap().push(context);
-                if payload == "first" {
-                    let queue = job.state::<Dq>().unwrap().queue(QUEUE)?;
-                    let _ = queue.schedule(r#""second""#, "application/json").await?;
-                }
-                Ok(Outcome::Done)
-            }
+            async move { schedule_a_second(&job, &payload, &recorded).await }
         }))
     });
     fixture.wait_settled().await;
@@ -82,5 +108,25 @@ async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
     assert_eq!(first, root);
     assert_eq!(second.trace_id, root.trace_id);
+    assert_ne!(second.parent_id, root.parent_id);
+}
+
+#[tokio::test]
+async fn a_blocking_handler_has_the_trace_of_its_job_too() {
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let root = TraceContext::root(&dq_core::Entropy::seeded(9));
+    let first =
+        queue.schedule(r#""first""#, "application/json").header("traceparent", root.to_string());
+    assert!(first.await.unwrap().is_stored());
+    let contexts = Arc::new(Mutex::new(Vec::new()));
+    let handler = OnAThread(Arc::clone(&contexts));
+    fixture.start(|runner| runner.handler(handler));
+    fixture.wait_settled().await;
+    fixture.wait_settled().await;
+    fixture.stop().await;
+    let contexts = contexts.lock().unwrap();
+    let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
+    assert_eq!((first, second.trace_id), (root, root.trace_id));
     assert_ne!(second.parent_id, root.parent_id);
 }

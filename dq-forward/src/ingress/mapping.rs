@@ -185,6 +185,26 @@ mod tests {
     }
 
     #[test]
+    fn mutated_messages_are_mapped_or_refused() {
+        let mapping = mapping(",\"key\":\"/order/id\",\"delay\":\"/delay\",\"id\":\"header:x\"");
+        let valid = [
+            r#"{"order":{"id":17},"delay":1500}"#,
+            r#"{"order":{"id":"a"},"delay":"15m"}"#,
+            r#"{"order":[{"id":null}],"delay":1e300}"#,
+        ];
+        dq_testkit::fuzz::check("messages of other systems", &valid, |bytes| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let message = Message {
+                id: Some(text.clone()),
+                headers: BTreeMap::from([("x".to_owned(), text)]),
+                body: Bytes::copy_from_slice(bytes),
+                ..Message::default()
+            };
+            drop(mapping.map(&message));
+        });
+    }
+
+    #[test]
     fn values_come_from_headers_and_from_the_body() {
         let mapping = mapping(",\"key\":\"/order/id\",\"delay\":\"header:x-delay\"");
         let mapped = mapping.map(&message("{\"order\":{\"id\":17}}")).unwrap();

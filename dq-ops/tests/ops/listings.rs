@@ -31,6 +31,27 @@ async fn the_overview_counts_and_says_how_long_the_oldest_job_waits() {
 }
 
 #[tokio::test]
+async fn the_overview_counts_a_slot_once_though_queues_share_it() {
+    let fixture = Fixture::new().await;
+    for (name, stopping, running) in [("web-1", false, 5), ("web-2", false, 0), ("web-3", true, 0)]
+    {
+        let info = format!(
+            r#"{{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,"stopping":{stopping},
+                "concurrency":8,"running":{running},"skew_ms":null,"omitted_queues":0,"queues":[
+                {{"queue":"MAIL","concurrency":6,"running":{running},"lateness":[],"run_time":[]}},
+                {{"queue":"SMS","concurrency":4,"running":0,"lateness":[],"run_time":[]}}]}}"#
+        );
+        let announcement = dq_core::Announcement::new(name, info, 60.seconds());
+        fixture.dq.backend().announce(announcement).await.unwrap();
+    }
+    let overview = fixture.session(Role::Viewer).overview().await.unwrap();
+    // The first has 1 for mails and 3 for both, the second 6, 4 and 8, and the third stops.
+    let free = overview.queues.iter().map(|queue| queue.free_slots);
+    assert_eq!(free.collect::<Vec<_>>(), [Some(7), Some(7)]);
+    assert_eq!(overview.free_slots, Some(11));
+}
+
+#[tokio::test]
 async fn a_listing_is_paged_clamped_and_filtered() {
     let fixture = Fixture::new().await;
     for number in 0..7_u64 {

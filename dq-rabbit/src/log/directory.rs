@@ -502,4 +502,24 @@ mod tests {
         }
         assert_eq!(Record::decode(b"foreign text"), None);
     }
+
+    #[test]
+    fn mutated_records_are_decoded_or_skipped() {
+        let kinds = [
+            RecordKind::Newest { number: 5, oldest: 3 },
+            RecordKind::Lost { named_at: 9, before: 3 },
+            RecordKind::Oldest(u32::MAX),
+        ];
+        let valid = kinds.map(|kind| Record { kind, nonce: 300 }.encode());
+        dq_testkit::fuzz::check("records of the directory", &valid, |bytes| {
+            Record::decode(bytes);
+            // With the right checksum.
+            let body = &bytes[..bytes.len().saturating_sub(CHECKSUM_BYTES)];
+            let record = [body, &xxh3_64(body).to_le_bytes()].concat();
+            if let Some(record) = Record::decode(&record) {
+                let seen = SeenRecord { offset: u64::MAX, nonce: record.nonce };
+                DirectoryView::default().observe(seen, record.kind);
+            }
+        });
+    }
 }

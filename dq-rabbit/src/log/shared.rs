@@ -25,7 +25,7 @@ use crate::connect::AmqpConnection;
 use crate::generation::{DirectoryView, Generation};
 use crate::topology::Topology;
 
-/// A snapshot may take one part in so many of the log.
+/// A snapshot may take a fifth of the log's size.
 const CAPACITY_PART: u64 = 5;
 
 /// Log settings.
@@ -82,7 +82,8 @@ pub(super) struct LogShared {
     pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be read or written last; cleared when a call completes.
     last_error: Mutex<Option<Error>>,
-    /// Set if the log holds an entry that cannot be decoded: all calls fail with this error.
+    /// Why this process can use the log no more: it holds an entry that cannot be decoded, or this
+    /// version is refused, or too old for the level in force. All calls fail with this error.
     fatal: Mutex<Option<Error>>,
     pub(super) closed: AtomicBool,
     pub(super) stop: CancellationToken,
@@ -139,10 +140,12 @@ pub(super) struct LogState {
     /// The generation into which all calls that were sent and not read back were written, or a
     /// probe of them.
     pub(super) written: Option<Generation>,
-    /// The newest generation that is known to be in the directory.
+    /// The newest generation that this process has announced, or taken from the directory as the one to
+    /// read. It limits what `compaction` announces and deletes.
     pub(super) announced: Option<Generation>,
     pub(super) directory: DirectoryView,
-    /// The newest generation that the directory has named, in case it loses its records.
+    /// The newest generation of the last view of the directory that had one. Kept if the directory is
+    /// empty later, so that `locate` can announce it again.
     pub(super) named: Option<Generation>,
     /// All of the generation was read, and there was no snapshot in it.
     pub(super) is_cut_off: bool,
@@ -176,9 +179,9 @@ impl LogState {
         }
     }
 
-    /// Adds a barrier to the calls that were sent, before a replay. It is the first entry that is
-    /// written from now on: `append` writes it again with the others that were not read back, and
-    /// after them.
+    /// Adds a barrier to the calls that were sent, before a replay. Its sequence number is the first
+    /// of the new ones (`fresh_from`), and `append` sends it behind the calls that it writes again. Until
+    /// it has been read back, what is read may be old copies.
     pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
         let command = wire::Command::Barrier;
         let size = command.approx_size();

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Pause after an error that a further attempt does not mend. Attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until it is dropped, or until the log holds an entry that cannot be decoded.
+/// Reads until it is dropped, or until this process can use the log no more, see [`LogShared::fail`].
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut pause = Duration::ZERO;
     let mut failures = 0;
@@ -95,7 +95,8 @@ enum ReadEnd {
 enum ReadFailure {
     /// The broker refused or did not reply. Retried, even if the error is not retryable.
     Broker(Error),
-    /// The log holds an entry that cannot be decoded. Not retried.
+    /// The log holds an entry that cannot be decoded, or one by which this version may not use it. Not
+    /// retried.
     Contents(Error),
 }
 

@@ -151,6 +151,7 @@ impl Shared {
         self.started.cancel();
         let (channel, generation, consumer, watch) = opened?;
         lock(&self.failure).take();
+        tracing::debug!("this process executes requests of others");
         let calls = TaskTracker::new();
         let incapable = CancellationToken::new();
         let replies =

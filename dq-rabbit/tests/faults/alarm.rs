@@ -1,10 +1,15 @@
 //! A broker with a memory alarm.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dq_core::{ErrorKind, Scheduled};
+use dq_core::config::QueueSettings;
+use dq_core::{
+    DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode, Scheduled,
+};
 use dq_servers::RabbitMq;
+use tokio::sync::watch;
 
 use crate::fixture::{
     after, assert_error, blocking, config_for, in_an_hour, job, queue, retry, start_runner, stats,
@@ -67,4 +72,111 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     assert_eq!(again[0].id(), in_doubt.id);
     assert_eq!(stats(&*backend, "full").await.scheduled, 2);
     runner.expect_each_once(&before).await;
+}
+
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Starts, handlers that run now, and the most that ran at once.
+#[derive(Debug, Default)]
+struct Runs {
+    starts: AtomicUsize,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Runs {
+    fn begin(self: &Arc<Self>) -> Run {
+        self.starts.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        Run(Arc::clone(self))
+    }
+}
+
+/// Counts as running until it is dropped.
+struct Run(Arc<Runs>);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Works until it is released, or told to stop because its lease is lost.
+struct Long {
+    runs: Arc<Runs>,
+    released: watch::Receiver<bool>,
+}
+
+impl DelayHandler for Long {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        "long"
+    }
+
+    fn settings(&self) -> QueueSettings {
+        QueueSettings::new().lease(LEASE)
+    }
+
+    async fn handle(&self, ctx: JobContext, _payload: String) -> HandlerResult {
+        let _run = self.runs.begin();
+        let mut released = self.released.clone();
+        tokio::select! {
+            released = released.wait_for(|released| *released) => drop(released?),
+            () = ctx.cancelled() => return Err("it was told to stop".into()),
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_by_one_process() {
+    let server = Arc::new(RabbitMq::start());
+    let mut config = config_for(&server);
+    config.response_timeout = Duration::from_secs(2);
+    let runs = Arc::new(Runs::default());
+    let (release, released) = watch::channel(false);
+    let mut runners = Vec::new();
+    // Either of two processes may repeat it.
+    for _process in 0..2 {
+        let backend = retry(|| crate::fixture::connect(&config)).await;
+        let dq = Dq::builder().backend(Arc::clone(&backend)).connect().await.unwrap();
+        let handler = Long { runs: Arc::clone(&runs), released: released.clone() };
+        let runner = dq.runner().without_linked_handlers().handler(handler).build().unwrap();
+        runners.push((backend, tokio::spawn(runner.run_until(std::future::pending::<()>()))));
+    }
+    let backend = Arc::clone(&runners[0].0);
+    let new = job("long");
+    retry(|| backend.schedule(vec![new.clone()])).await;
+    let starts = || runs.starts.load(Ordering::SeqCst);
+    let running = || runs.running.load(Ordering::SeqCst);
+    wait_until("the job starts", async || running() == 1).await;
+
+    set_watermark(&server, "0.0000001").await;
+    // The broker blocks a connection when it publishes, and may accept the first message.
+    let in_doubt = in_an_hour(job("full"));
+    for (process, _) in &runners {
+        wait_until("the alarm is reported", async || {
+            let result = process.schedule(vec![in_doubt.clone()]).await;
+            result.is_err_and(|error| error.kind() == ErrorKind::Full)
+        })
+        .await;
+    }
+    wait_until("the run ends", async || running() == 0).await;
+    // Nobody can claim it before the alarm ends.
+    tokio::time::sleep(2 * LEASE).await;
+    assert_eq!((starts(), running()), (1, 0));
+
+    set_watermark(&server, "0.9").await;
+    wait_until("the job starts again", async || running() == 1).await;
+    // Longer than its lease, which is renewed again.
+    tokio::time::sleep(2 * LEASE).await;
+    release.send_replace(true);
+    wait_until("the job is done", async || stats(&*backend, "long").await.stored() == 0).await;
+    assert!(starts() >= 2);
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1);
+    for (_, running) in runners {
+        running.abort();
+    }
 }

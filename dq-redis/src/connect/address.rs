@@ -65,6 +65,15 @@ impl Address {
             tls: family == "rediss",
         };
         if kind == "unix" {
+            // A password with a `/` that is not encoded ends up here, before an `@`. It is neither
+            // repeated nor tried as a path.
+            if !location.starts_with('/') {
+                return Err(invalid_setting(
+                    "the URL of a Redis socket does not name an absolute path",
+                    "write it like redis+unix://user:password@/run/redis.sock, and @ : / in a password \
+                     as %40 %3A %2F",
+                ));
+            }
             parsed.topology = Topology::Unix(location.to_owned());
             return Ok(parsed);
         }
@@ -227,6 +236,7 @@ mod tests {
             ("redisson", "u:hunter2@host"),
             ("hunter2", "7462"),
             ("redis", "u:%FFhunter2@host"),
+            ("redis+unix", "u:hun/hunter2@/run/redis.sock"),
         ] {
             match Address::parse(scheme, address) {
                 // Valid: as a host.

@@ -117,6 +117,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn mutated_names_are_parsed_or_ignored() {
+        let names = KeyNames::new("shop");
+        let valid = ["{shop}:alarm:1700000000123:q", "{shop}:alarm:-1:a:b"];
+        dq_testkit::fuzz::check("names of expiry keys", &valid, |key| {
+            if let Some((queue, due)) = names.parse(key) {
+                names.key(&queue, due);
+            }
+        });
+    }
+
+    #[test]
     fn key_names_are_parsed_back() {
         let names = KeyNames::new("shop");
         for queue in ["q", "a:b", "}{", "{x}", "订单", ":"] {

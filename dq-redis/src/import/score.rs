@@ -50,6 +50,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn mutated_scores_are_times_or_refused() {
+        let valid = ["1700000000000", "1.7e+12", "-1.5", "inf", "nan"];
+        dq_testkit::fuzz::check("scores", &valid, |score| {
+            for unit in [Unit::Millis, Unit::Seconds] {
+                drop(unit.parse(score));
+            }
+        });
+    }
+
+    #[test]
     fn scores_are_times_rounded_up() {
         for (unit, score, millis) in [
             (Unit::Millis, "1700000000000", 1_700_000_000_000),

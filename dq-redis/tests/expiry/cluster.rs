@@ -48,7 +48,8 @@ async fn events_of_a_new_node_are_received() {
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
-    // The loop below skips the hints of new connections.
+    // Not the fixture's `listen`, which waits until events arrive: this node publishes none. The loop
+    // below skips the hints of new connections.
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use dq_core::sync::lock;
@@ -55,6 +55,9 @@ struct Scheduling {
     queue: QueueName,
     key: Option<JobKey>,
     detach: bool,
+    /// Missing in journals of older versions.
+    #[serde(default)]
+    remember: Duration,
     not_before: Timestamp,
 }
 
@@ -186,6 +189,7 @@ impl Layer for Journal {
                 queue: job.queue.clone(),
                 key: job.key.clone(),
                 detach: job.on_running == OnRunning::Detach,
+                remember: job.remember,
                 not_before: job.due.resolve(now),
             };
             Call::Schedule(jobs.iter().map(job).collect())
@@ -315,7 +319,12 @@ fn read_journal(
     events: &mut Vec<HistoryEvent>,
 ) -> std::result::Result<(), String> {
     let mut open: BTreeMap<u64, (u64, Call)> = BTreeMap::new();
-    let interval = |at, returned| Interval { invoked: at, returned, at: millis(at) };
+    let interval = |at, returned| Interval {
+        invoked: at,
+        returned,
+        at: millis(at),
+        returned_at: millis(returned),
+    };
     for line in text.lines() {
         match serde_json::from_str(line).map_err(|error| format!("{error} in {line:?}"))? {
             Line::Call { number, at, call } => {
@@ -363,6 +372,7 @@ fn observed(call: Call, answer: Option<Answer>) -> Option<Vec<ObservedCall>> {
                 queue: job.queue,
                 key: job.key,
                 detach: job.detach,
+                remember: job.remember,
                 not_before: job.not_before,
                 answer,
             };

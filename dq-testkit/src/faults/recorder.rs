@@ -78,7 +78,8 @@ impl Recorder {
     /// Records a call that has returned, as one event for each of its jobs.
     fn record(&self, invocation: Invocation, calls: impl IntoIterator<Item = ObservedCall>) {
         let returned = self.next_position.fetch_add(1, Ordering::AcqRel);
-        let interval = Interval { invoked: invocation.position, returned, at: invocation.at };
+        let Invocation { position, at } = invocation;
+        let interval = Interval { invoked: position, returned, at, returned_at: self.clock.now() };
         lock(&self.events).extend(calls.into_iter().map(|call| HistoryEvent { interval, call }));
     }
 }
@@ -102,23 +103,23 @@ impl Layer for Recorder {
             .iter()
             .map(|job| {
                 let detach = job.on_running == OnRunning::Detach;
-                (job.id, job.queue.clone(), job.key.clone(), detach, job.due)
+                (job.id, job.queue.clone(), job.key.clone(), detach, job.remember, job.due)
             })
             .collect();
         let invocation = self.invoke();
         let answer = self.inner.schedule(jobs).await;
         let answers = answers_by_item(&answer, asked.len());
-        let calls =
-            asked.into_iter().zip(answers).map(|((job, queue, key, detach, due), answer)| {
-                ObservedCall::Schedule {
-                    job,
-                    queue,
-                    key,
-                    detach,
-                    not_before: due.resolve(invocation.at),
-                    answer,
-                }
-            });
+        let calls = asked.into_iter().zip(answers).map(
+            |((job, queue, key, detach, remember, due), answer)| ObservedCall::Schedule {
+                job,
+                queue,
+                key,
+                detach,
+                remember,
+                not_before: due.resolve(invocation.at),
+                answer,
+            },
+        );
         self.record(invocation, calls);
         answer
     }

@@ -22,6 +22,7 @@ pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violati
         no_start_after_the_end(lifetime, &mut report);
         cancel_is_binding(lifetime, &mut report);
         reported_ends_are_true(lifetime, &mut report);
+        pinned_ids_stay_taken(lifetime, &mut report);
         failures_counted(lifetime, &mut report);
     }
     for job in remaining.iter().filter(|job| !lifetimes.contains_key(job)) {
@@ -228,6 +229,27 @@ fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
                 let detail = format!("starts at {now}, after it was reported as ended");
                 report(Promise::OneLeaseAtATime, detail);
             }
+        }
+    }
+}
+
+/// A finished job is not stored again while its id is pinned (promise 4).
+fn pinned_ids_stay_taken(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
+    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip { .. });
+    let ends = lifetime.settlements.iter().filter(|it| it.accepted == Some(true));
+    for ended in ends.filter(|settlement| is_final(settlement.verdict)).map(|it| it.interval) {
+        // What the calls have asked for that may have stored the job that ended.
+        let pins = lifetime.pins.iter().filter(|(call, _)| !ended.precedes(&call.interval));
+        let remember = pins.map(|(_, remember)| *remember).min().unwrap_or_default();
+        let again = lifetime.stored.iter().find(|stored| {
+            let is_pinned = stored.interval.returned_at < ended.at + remember;
+            stored.certain && is_pinned && ended.precedes(&stored.interval)
+        });
+        if let Some(again) = again {
+            let (at, ended) = (again.interval.at, ended.at);
+            let detail =
+                format!("is stored again at {at}; it ended at {ended}, and its id is pinned");
+            report(Promise::OneLeaseAtATime, detail);
         }
     }
 }

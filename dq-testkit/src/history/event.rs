@@ -1,6 +1,7 @@
 //! The events of a history, and the violations that a check reports.
 
 use std::fmt;
+use std::time::Duration;
 
 use dq_core::{
     Cancelled, JobId, JobKey, JobRef, Lease, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
@@ -17,6 +18,8 @@ pub struct Interval {
     pub returned: u64,
     /// The store's clock at the invocation.
     pub at: Timestamp,
+    /// The store's clock at the return.
+    pub returned_at: Timestamp,
 }
 
 impl Interval {
@@ -49,6 +52,8 @@ pub enum ObservedCall {
         key: Option<JobKey>,
         /// Whether it was to detach a running job from its key.
         detach: bool,
+        /// How long its id stays pinned after its end; zero for not.
+        remember: Duration,
         /// The earliest time at which it may start.
         not_before: Timestamp,
         /// The answer.

@@ -1,6 +1,7 @@
 //! The history of each job, extracted from the history of the store.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use dq_core::{
     Cancelled, JobId, JobKey, JobRef, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
@@ -14,6 +15,8 @@ use super::event::{HistoryEvent, Interval, ObservedCall, OperatorAction};
 pub(super) struct JobLifetime<'a> {
     /// Calls that stored it, or may have.
     pub(super) stored: Vec<Effect>,
+    /// For how long its id is to be pinned after its end, each with the call that set it.
+    pub(super) pins: Vec<(Effect, Duration)>,
     /// Earliest start times, each with the call that set it.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
     pub(super) claims: Vec<Claim<'a>>,
@@ -134,7 +137,7 @@ fn apply<'a>(
     let effect = |certain| Effect { interval, certain };
     match call {
         ObservedCall::FailedClaim => {}
-        ObservedCall::Schedule { job, queue, key, not_before, answer, .. } => {
+        ObservedCall::Schedule { job, queue, key, remember, not_before, answer, .. } => {
             if let Some(Scheduled::Ended(ended)) = answer {
                 lifetimes.entry(ended.id).or_default().ended.push(interval);
             }
@@ -143,6 +146,7 @@ fn apply<'a>(
             }
             let lifetime = lifetimes.entry(*job).or_default();
             lifetime.stored.push(effect(answer.is_some()));
+            lifetime.pins.push((effect(answer.is_some()), *remember));
             // A repeated call may have found the job of an earlier one, with another due time.
             let certain = answer.is_some() && lifetime.stored.len() == 1;
             lifetime.due_times.push((effect(certain), *not_before));
@@ -150,8 +154,10 @@ fn apply<'a>(
             if matches!(answer, Some(Scheduled::Created(_))) {
                 return;
             }
-            // It replaced another job with this key, or may have.
-            for (other, certain) in holders_of(holders, queue, key, interval) {
+            // It replaced another job with this key, or may have. If it did, it has not detached it.
+            let replaces = matches!(answer, Some(Scheduled::Replaced(_)));
+            let replacing = replaces.then_some((*job, interval));
+            for (other, certain) in holders_of(holders, queue, key, interval, replacing) {
                 if other != *job {
                     let revoked = effect(certain && answer.is_some());
                     lifetimes.entry(other).or_default().revocations.push(revoked);
@@ -235,17 +241,19 @@ fn apply<'a>(
 fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId, bool)> {
     match &job.target {
         Target::Id(id) => vec![(*id, true)],
-        Target::Key(key) => holders_of(holders, &job.queue, key, call),
+        Target::Key(key) => holders_of(holders, &job.queue, key, call, None),
     }
 }
 
 /// The jobs that may have held a key during a call, each with whether it certainly holds the key for
 /// as long as it is live: it was scheduled before the call, and no later job may have detached it.
+/// `replacing` is a job with its call that has not.
 fn holders_of(
     holders: &KeyHolders<'_>,
     queue: &QueueName,
     key: &JobKey,
     call: Interval,
+    replacing: Option<(JobId, Interval)>,
 ) -> Vec<(JobId, bool)> {
     let Some(all) = holders.get(&(queue, key)) else {
         return Vec::new();
@@ -259,6 +267,7 @@ fn holders_of(
                 all.iter().any(|later| {
                     later.detaches
                         && later.job != own.job
+                        && replacing != Some((later.job, later.scheduled))
                         && !later.scheduled.precedes(&own.scheduled)
                         && !call.precedes(&later.scheduled)
                 })

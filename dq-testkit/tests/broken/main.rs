@@ -1,5 +1,5 @@
-//! Tests of the behaviour suite, the history checker and the comparison: they must detect backends
-//! with a defect, and pass a correct one.
+//! Tests of the behaviour suite, the history checker and the comparison of two backends
+//! (`dq_testkit::model`): they must detect backends with a defect, and pass a correct one.
 
 mod backends;
 mod history;

@@ -77,7 +77,8 @@ pub(crate) async fn remove(
     Ok(Json(ScheduleReport { result: "removed" }))
 }
 
-/// The body of a backfill.
+/// The body of a backfill. [`act`] reads the bodies of all actions as this one; the others need none of
+/// its fields.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BackfillRequest {
@@ -107,7 +108,8 @@ pub(crate) async fn act(
     }
 }
 
-/// Pauses a schedule: its occurrences schedule no jobs from now on, nor later.
+/// Pauses a schedule: its occurrences schedule no jobs until it is resumed, and those that are missed
+/// are not made up for.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:pause", tag = "schedules", operation_id = "pause_schedule",
     params(("schedule" = String, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
@@ -144,7 +146,7 @@ pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
     Ok((status_of(&scheduled), Json(scheduled)).into_response())
 }
 
-/// Schedules the occurrences of a time in the past now, at most 1,000.
+/// Schedules the occurrences of a time in the past now. A time with more than 1,000 of them is refused.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:backfill", tag = "schedules", operation_id = "backfill_schedule",
     params(("schedule" = String, Path)), request_body = BackfillRequest,
     responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
@@ -155,5 +157,6 @@ pub(crate) async fn backfill(
 ) -> Result<Json<serde_json::Value>> {
     let (after, until) = (parse_timestamp(&body.after)?, parse_timestamp(&body.until)?);
     let changed = session.backfill(name, after, until).await?;
+    // A `BulkReport`, which has no constructor.
     Ok(Json(serde_json::json!({ "changed": changed })))
 }

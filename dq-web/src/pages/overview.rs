@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use dq_core::Timestamp;
 use dq_ops::{Overview, QueueSummary};
 
 use super::chart::{HEIGHT, Rect, WIDTH, bars, shares};
@@ -13,8 +14,12 @@ use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, duration, number, rate};
 use crate::app::App;
 
-/// Hours that the chart looks ahead.
+/// Hours that the chart looks ahead; `App::forecast`, and labels and title of [`Chart::hours`], are for
+/// 24.
 const HOURS: usize = 24;
+
+/// A p99 from which a queue is marked as late, whatever its objective, in milliseconds.
+const LATE_MS: u64 = 1_000;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -118,18 +123,15 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
         0 => String::new(),
         oldest => format!("{} {}", t.oldest, duration(oldest, c.lang)),
     };
-    let free = overview.queues.iter().filter_map(|queue| queue.free_slots).sum::<u64>();
     let worst = overview
         .queues
         .iter()
         .filter_map(|queue| queue.lateness.map(|lateness| (lateness.p99_ms, queue.queue.as_str())));
     let worst = worst.max();
     let per_minute = overview.queues.iter().map(QueueSummary::runs_per_minute).sum::<f64>();
-    let next = overview.queues.iter().filter_map(|queue| queue.next_due);
-    // What is due already is counted as ready.
-    let next = next.filter(|next| *next > overview.at).min();
+    let next = next_scheduled(&overview.queues);
     let next = next.map(|next| c.when(next, overview.at).relative).unwrap_or_default();
-    let slots = overview.runners.map(|_| format!("{} {}", number(free), t.of_slots));
+    let slots = overview.free_slots.map(|free| format!("{} {}", number(free), t.of_slots));
     let tile = |class, name, value, note: String| Tile { class, name, value, note, href: None };
     vec![
         tile(
@@ -155,6 +157,16 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
         ),
         tile("rate", t.per_minute, rate(per_minute), t.last_minutes.to_owned()),
     ]
+}
+
+/// The earliest due time of the scheduled jobs; `None` if there are none, or it is not known: a queue
+/// says one due time, which is that of a ready job if it has any.
+fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
+    let with_scheduled = || queues.iter().filter(|queue| queue.scheduled > 0);
+    if with_scheduled().any(|queue| queue.ready > 0) {
+        return None;
+    }
+    with_scheduled().filter_map(|queue| queue.next_due).min()
 }
 
 fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
@@ -185,7 +197,7 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
         shares: shares(&states.map(|(state, _, count)| (state, count))),
         counts: counts.into(),
         lateness: queue.lateness.map(|lateness| duration(lateness.p99_ms, c.lang)),
-        is_late: queue.lateness.is_some_and(|lateness| lateness.p99_ms >= 1_000),
+        is_late: queue.lateness.is_some_and(|lateness| lateness.p99_ms >= LATE_MS),
         per_minute: rate(queue.runs_per_minute()),
         next_due: When::some(queue.next_due, overview.at, c.lang),
     }
@@ -194,4 +206,27 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
 /// The time window of [`Chart::hours`].
 pub(super) fn window() -> (Duration, usize) {
     (Duration::from_secs(3_600 * HOURS as u64), HOURS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(scheduled: u64, ready: u64, next_due: &str) -> QueueSummary {
+        let json = serde_json::json!({
+            "queue": "Q", "scheduled": scheduled, "ready": ready, "running": 0, "dead": 0,
+            "paused": false, "next_due": next_due, "oldest_ready_ms": 0,
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn the_next_due_time_is_shown_if_it_is_that_of_a_scheduled_job() {
+        let [early, late] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"];
+        let only_scheduled = [queue(1, 0, late), queue(0, 3, early), queue(2, 0, late)];
+        assert_eq!(next_scheduled(&only_scheduled), only_scheduled[0].next_due);
+        let also_ready = [queue(1, 1, early), queue(1, 0, late)];
+        assert_eq!(next_scheduled(&also_ready), None);
+        assert_eq!(next_scheduled(&[queue(0, 1, early)]), None);
+    }
 }

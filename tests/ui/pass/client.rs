@@ -50,7 +50,9 @@ impl From<Zoned> for Timestamp {
 #[tokio::main]
 async fn main() {
     client().await.unwrap();
+    // This program is built without the feature.
     let error = Dq::connect("redis://127.0.0.1").await.unwrap_err().to_string();
     assert!(error.contains("features = [\"redis\"]"), "{error}");
+    // Compiles: settings can be built outside of the crate.
     let _ = QueueSettings::new();
 }

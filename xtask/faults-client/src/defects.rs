@@ -1,5 +1,6 @@
 //! Backends that break a promise on purpose: a storm over one of them must be judged as violated.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use dq::async_trait;
 use dq::backend::{
     Backend, Cancelled, ClaimParams, Claimed, Layer, Receipt, Scheduled, Settled, Settlement, Want,
 };
-use dq::{BoxError, Due, Entropy, JobRef, NewJob, Result, Verdict};
+use dq::{BoxError, Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
 
 /// The defects. `xtask/src/faults/defect.rs` says which promise each breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,14 @@ enum Defect {
     DropsSettlements,
     /// Answers that it has cancelled a job, and has not.
     IgnoresCancels,
+    /// Stores a job again that was replaced.
+    RestoresReplaced,
     /// Does not count failed attempts.
     ForgetsFailures,
+    /// Does not pin ids.
+    ForgetsPins,
+    /// Reports one job more than were done.
+    Miscounts,
     /// Keeps memory for each new job. It breaks no promise; `cargo xtask soak` must find it.
     LeaksMemory,
     /// Stores another job with each, that is due in a year. As [`Self::LeaksMemory`].
@@ -48,7 +55,10 @@ impl Defect {
             "ends-leases-early" => Self::EndsLeasesEarly,
             "drops-settlements" => Self::DropsSettlements,
             "ignores-cancels" => Self::IgnoresCancels,
+            "restores-replaced" => Self::RestoresReplaced,
             "forgets-failures" => Self::ForgetsFailures,
+            "forgets-pins" => Self::ForgetsPins,
+            "miscounts" => Self::Miscounts,
             "leaks-memory" => Self::LeaksMemory,
             "leaves-jobs" => Self::LeavesJobs,
             _ => return None,
@@ -59,8 +69,8 @@ impl Defect {
 /// This backend with the defect of that name.
 pub(crate) fn add(name: &str, inner: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, BoxError> {
     let defect = Defect::parse(name).ok_or_else(|| format!("no such defect: {name:?}"))?;
-    let (calls, leaked) = (AtomicUsize::new(0), Mutex::default());
-    Ok(Arc::new(Defective { inner, defect, calls, leaked }))
+    let (calls, leaked, last) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
+    Ok(Arc::new(Defective { inner, defect, calls, leaked, last }))
 }
 
 /// A backend with a defect.
@@ -71,6 +81,8 @@ struct Defective {
     /// How many jobs could have been lost, or settlements dropped, so far.
     calls: AtomicUsize,
     leaked: Mutex<Vec<Vec<u8>>>,
+    /// The last job with each key, for [`Defect::RestoresReplaced`].
+    last: Mutex<HashMap<JobKey, NewJob>>,
 }
 
 impl Defective {
@@ -97,6 +109,11 @@ impl Layer for Defective {
                 job.due = Due::NOW;
             }
         }
+        if self.defect == Defect::ForgetsPins {
+            for job in &mut jobs {
+                job.remember = Duration::ZERO;
+            }
+        }
         if self.defect == Defect::LeaksMemory {
             // Not zeros, which would take no memory before they are written.
             let leak = vec![1; LEAK];
@@ -111,7 +128,22 @@ impl Layer for Defective {
             let left = jobs.iter().map(left).collect();
             let _ = self.inner.schedule(left).await?;
         }
-        self.inner.schedule(jobs).await
+        if self.defect != Defect::RestoresReplaced {
+            return self.inner.schedule(jobs).await;
+        }
+        let scheduled = self.inner.schedule(jobs.clone()).await?;
+        let mut replaced = Vec::new();
+        {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            for (job, answer) in jobs.into_iter().zip(&scheduled) {
+                let Some(key) = job.key.clone() else { continue };
+                let before = last.insert(key, job);
+                replaced.extend(before.filter(|_| matches!(answer, Scheduled::Replaced(_))));
+            }
+        }
+        replaced.iter_mut().for_each(|job| job.key = None);
+        let _ = self.inner.schedule(replaced).await?;
+        Ok(scheduled)
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
@@ -134,6 +166,14 @@ impl Layer for Defective {
             leased.leased_until = claimed.now + want.map_or(SHORT_LEASE, |want| want.lease_for);
         }
         Ok(claimed)
+    }
+
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        let mut stats = self.inner.stats(queues).await?;
+        if self.defect == Defect::Miscounts {
+            stats.iter_mut().filter_map(|stats| stats.totals.as_mut()).for_each(|it| it.done += 1);
+        }
+        Ok(stats)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -1,6 +1,7 @@
 //! The judge: what all processes have written, compared with the promises and with the store.
 
 use std::collections::BTreeMap;
+use std::env;
 
 use dq::backend::{Backend, BrowseParams, backend_from_url};
 use dq::config::Environment;
@@ -8,6 +9,8 @@ use dq::{BoxError, JobId, JobState};
 use dq_testkit::faults::{LeaseBegin, read_journals};
 use dq_testkit::fixture::retry;
 use dq_testkit::history::{History, ObservedCall};
+
+use crate::defects;
 
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
@@ -21,7 +24,10 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let history = read_journals(directory, begin)?;
     println!("   {}", summary(&history));
     let (config, environment) = (backend_from_url(url)?, Environment::default());
-    let backend = retry(|| config.connect(&environment)).await;
+    let mut backend = retry(|| config.connect(&environment)).await;
+    if let Ok(defect) = env::var("DQ_FAULTS_DEFECT") {
+        backend = defects::add(&defect, backend)?;
+    }
     let mut problems = Vec::new();
     for stats in retry(|| backend.stats(&[])).await {
         if stats.adds_up() == Some(false) {

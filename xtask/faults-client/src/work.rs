@@ -1,5 +1,6 @@
 //! A client: schedules, replaces and cancels jobs, and runs them.
 
+use std::collections::VecDeque;
 use std::env;
 use std::io::Read;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use dq::backend::backend_from_url;
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::{
-    BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, SystemClock,
-    Timestamp,
+    BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
+    SystemClock, Timestamp,
 };
 use dq_testkit::faults::Journal;
 
@@ -22,11 +23,13 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// How long a store may be away when a process starts: longer than any fault, on a slow machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+/// A pinned id is scheduled again after so many others.
+const REPEATED_AFTER: usize = 8;
 /// How often a call is repeated that has failed.
 const REPETITIONS: usize = 3;
 
-/// Every third job fails at first, every fifth is postponed at first; the longest take longer than a
-/// third of the lease, after which it is renewed.
+/// Every third job fails at first, every fifth is postponed at first, and one of thirteen goes on with
+/// another payload. The longest take longer than a third of the lease, after which it is renewed.
 #[delay_handler(
     "FAULTS",
     lease = "3s",
@@ -41,6 +44,9 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
     }
     if number.is_multiple_of(5) && ctx.deliveries() == 1 {
         return Ok(Outcome::snooze(200.millis()));
+    }
+    if number % 13 == 5 {
+        return Ok(Outcome::again(200.millis(), &(number + 1))?);
     }
     Ok(Outcome::Done)
 }
@@ -131,23 +137,33 @@ async fn count(dq: &Dq, file: &str) {
     }
 }
 
-/// Schedules jobs for ever. Every seventh replaces the one before, every tenth is cancelled.
+/// Schedules jobs for ever. Every seventh replaces the one before; if that runs, every second of these
+/// detaches it from its key. Every tenth is cancelled. The ids of every fourth are pinned, and scheduled
+/// again when most of their jobs have ended.
 async fn produce(dq: &Dq, name: &str, mode: Mode) {
     // In a soak, as many as the slots of a process can run.
     let pause = if mode == Mode::Soak { 30.millis() } else { 60.millis() };
     let entropy = Entropy::from_os();
+    let mut pinned = VecDeque::new();
     for number in 0_u64.. {
-        let replaces = number % 7 == 6;
-        let key = format!("{name}-{}", if replaces { number - 1 } else { number });
         let now = SystemTime::now();
         let delay = (number % 23 * 100).millis();
         // A delay counts from the time of the store, a time of day does not depend on its clock.
         let due = if number % 2 == 0 { Due::After(delay) } else { Due::At((now + delay).into()) };
         let id = entropy.job_id(Timestamp::from(now));
-        schedule(dq, id, number, due, &key).await;
+        let remember = remember(mode, number);
+        schedule(dq, name, id, number, due, remember).await;
+        if !remember.is_zero() {
+            pinned.push_back((id, number));
+            if pinned.len() > REPEATED_AFTER
+                && let Some((id, number)) = pinned.pop_front()
+            {
+                schedule(dq, name, id, number, due, remember).await;
+            }
+        }
         if number % 10 == 9 {
             for _repetition in 0..REPETITIONS {
-                if dq.cancel::<work>(key.clone()).await.is_ok() {
+                if dq.cancel::<work>(key_of(name, number)).await.is_ok() {
                     break;
                 }
             }
@@ -156,10 +172,28 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
     }
 }
 
+/// The key of a job; every seventh has that of the one before.
+fn key_of(name: &str, number: u64) -> String {
+    format!("{name}-{}", if number % 7 == 6 { number - 1 } else { number })
+}
+
+/// For how long the id of a job is pinned: longer than any storm, but not for ever in a soak, whose
+/// store must not grow.
+fn remember(mode: Mode, number: u64) -> Duration {
+    match mode {
+        _ if !number.is_multiple_of(4) => Duration::ZERO,
+        Mode::Soak => 20.seconds(),
+        Mode::Produce | Mode::Drain => 1.hours(),
+    }
+}
+
 /// Schedules a job, and repeats the call with the same id while it fails.
-async fn schedule(dq: &Dq, id: JobId, number: u64, due: Due, key: &str) {
+async fn schedule(dq: &Dq, name: &str, id: JobId, number: u64, due: Due, remember: Duration) {
     for _repetition in 0..REPETITIONS {
-        let job = dq.schedule::<work>(number).id(id).key(key.to_owned());
+        let job = dq.schedule::<work>(number).id(id).key(key_of(name, number));
+        let detaches = number % 14 == 13;
+        let job = job.on_running(if detaches { OnRunning::Detach } else { OnRunning::Refuse });
+        let job = job.remember(remember);
         let job = match due {
             Due::After(delay) => job.after(delay),
             Due::At(time) => job.at(time),

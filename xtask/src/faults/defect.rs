@@ -7,18 +7,21 @@ use crate::run::Result;
 pub(super) struct Defect {
     /// The name, which the client knows.
     pub(super) name: &'static str,
-    /// The number of the promise that is violated.
-    pub(super) promise: u8,
+    /// How the violation begins that the judge must report.
+    pub(super) finding: &'static str,
 }
 
 /// All defects of the client.
-pub(super) const DEFECTS: [Defect; 6] = [
-    Defect { name: "loses-jobs", promise: 1 },
-    Defect { name: "starts-early", promise: 2 },
-    Defect { name: "ends-leases-early", promise: 4 },
-    Defect { name: "drops-settlements", promise: 4 },
-    Defect { name: "ignores-cancels", promise: 5 },
-    Defect { name: "forgets-failures", promise: 6 },
+pub(super) const DEFECTS: [Defect; 9] = [
+    Defect { name: "loses-jobs", finding: "promise 1: " },
+    Defect { name: "starts-early", finding: "promise 2: " },
+    Defect { name: "ends-leases-early", finding: "promise 4: " },
+    Defect { name: "drops-settlements", finding: "promise 4: " },
+    Defect { name: "ignores-cancels", finding: "promise 5: " },
+    Defect { name: "restores-replaced", finding: "promise 5: " },
+    Defect { name: "forgets-failures", finding: "promise 6: " },
+    Defect { name: "forgets-pins", finding: "promise 4: " },
+    Defect { name: "miscounts", finding: "the counts of " },
 ];
 
 /// The defect of this name.

@@ -24,24 +24,39 @@ pub(super) enum Fault {
     PauseConnections,
     /// Replies pass, requests do not.
     PauseRequests,
+    /// Requests pass, replies do not.
+    PauseReplies,
+    /// Requests and replies pass late.
+    DelayConnections,
+    /// All connections are reset (RST).
+    ResetConnections,
+    /// Nothing passes on the open connections any more, and neither side learns of it.
+    AbandonConnections,
     /// The connection that is the first to send so many bytes is cut.
     CutRequests,
     /// The same for what it receives: the server has the request, and its reply is lost.
     CutReplies,
+    /// The same, with an RST.
+    ResetReplies,
 }
 
 /// Faults of the processes that every store must stand. Not `WrongClock`: see `Server::faults`.
 pub(super) const OF_PROCESSES: [Fault; 3] =
     [Fault::KillProcess, Fault::FreezeProcess, Fault::InterruptProcess];
 /// Faults of a server and of the connections to it.
-pub(super) const OF_SERVERS: [Fault; 7] = [
+pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::KillServer,
     Fault::StopServer,
     Fault::FreezeServer,
     Fault::PauseConnections,
     Fault::PauseRequests,
+    Fault::PauseReplies,
+    Fault::DelayConnections,
+    Fault::ResetConnections,
+    Fault::AbandonConnections,
     Fault::CutRequests,
     Fault::CutReplies,
+    Fault::ResetReplies,
 ];
 
 /// The faults of a store in random order: each comes once before any comes again.

@@ -14,7 +14,7 @@ use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
 use crate::crew::{Crew, Mode, Program};
-use crate::run::{Result, built, cargo, root, step, wait};
+use crate::run::{Result, built, cargo, output, root, step, wait};
 
 /// Processes that run at the same time.
 const PROCESSES: usize = 3;
@@ -136,8 +136,9 @@ impl Run {
         }
         let server = Server::start_on_small_disk(&self.store, dir)?;
         let faults = self.storm(&server, &program, &sound, dir)?;
-        let (verdict, judgement) = judge(&sound, &server.url(), dir)?;
-        Ok(Report { verdict, text: format!("   {faults}\n{judgement}") })
+        let conditions = conditions(&server);
+        let (verdict, judgement) = judge(&program, &server.url(), dir)?;
+        Ok(Report { verdict, text: format!("   {conditions}\n   {faults}\n{judgement}") })
     }
 
     /// Runs clients under faults, then a sound one without faults until no job is left. Returns how
@@ -214,12 +215,25 @@ fn await_work(crew: &Crew, program: &Program) -> Result {
     Ok(())
 }
 
+/// What was tested, for a record of the run.
+fn conditions(server: &Server) -> String {
+    let mut git = Command::new("git");
+    git.args(["describe", "--always", "--dirty"]).current_dir(root());
+    // A copy of the sources without their history has no revision.
+    let revision = output("git", &mut git).unwrap_or_else(|_| "unknown".to_owned());
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let server = server.version().map_or_else(String::new, |version| format!(", {version}"));
+    format!("revision {}{server}, {processors} processors", revision.trim())
+}
+
 /// Judges the journals in `dir`, with what the store holds. Also returns what the judge has printed.
 fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> {
     let path = dir.join("judgement");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::create(&path).map_err(failed)?;
     let mut command = Command::new(&program.path);
+    // The counts that the judge sees may be a defect.
+    command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
     let status = wait("the judge", &mut command, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;

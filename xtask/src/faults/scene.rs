@@ -65,19 +65,27 @@ impl Scene<'_> {
             Fault::FailOver => self.server.fail_over()?,
             Fault::FillMemory => self.server.fill_memory(lasts)?,
             Fault::FillDisk => self.server.fill_disk(lasts)?,
-            Fault::PauseConnections => self.interfere("pause", lasts)?,
-            Fault::PauseRequests => self.interfere("pause-requests", lasts)?,
+            Fault::PauseConnections => self.interfere("pause", "resume", lasts)?,
+            Fault::PauseRequests => self.interfere("pause-requests", "resume", lasts)?,
+            Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
+            Fault::DelayConnections => {
+                let delay = dice.millis(100, MAX_MILLIS).as_millis();
+                self.interfere(&format!("delay {delay}"), "delay 0", lasts)?;
+            }
+            Fault::ResetConnections => self.command("reset")?,
+            Fault::AbandonConnections => self.command("abandon")?,
             Fault::CutRequests => self.command(&format!("cut-requests {bytes}"))?,
             Fault::CutReplies => self.command(&format!("cut-replies {bytes}"))?,
+            Fault::ResetReplies => self.command(&format!("reset-replies {bytes}"))?,
         }
         Ok(())
     }
 
     /// Holds connections up for a while.
-    fn interfere(&mut self, begin: &str, lasts: Duration) -> Result {
+    fn interfere(&mut self, begin: &str, end: &str, lasts: Duration) -> Result {
         self.command(begin)?;
         thread::sleep(lasts);
-        self.command("resume")
+        self.command(end)
     }
 
     fn command(&mut self, command: &str) -> Result {

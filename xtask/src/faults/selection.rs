@@ -74,9 +74,9 @@ fn sound(run: &Run) -> Result {
     }
 }
 
-/// A storm over a defect, which must violate the promise that the defect breaks.
+/// A storm over a defect, which must be found.
 fn defective(defect: Defect) -> Result {
-    let violation = format!("promise {}: ", defect.promise);
+    let Defect { name, finding } = defect;
     let mut seen = String::new();
     for length in DEFECT_LENGTHS {
         let run = Run { defect: Some(defect), ..Run::new("sqlite", 1, Length::Time(length)) };
@@ -87,12 +87,11 @@ fn defective(defect: Defect) -> Result {
                 continue;
             }
         };
-        if report.verdict == Verdict::Violated && report.text.contains(&violation) {
-            println!("   {run}: violates promise {}, as it should", defect.promise);
+        if report.verdict == Verdict::Violated && report.text.contains(finding) {
+            println!("   {run}: found, as it should be: {finding}…");
             return Ok(());
         }
         seen = report.text;
     }
-    let Defect { name, promise } = defect;
-    Err(format!("the defect {name} was not found: no violation of promise {promise} in\n{seen}"))
+    Err(format!("the defect {name} was not found: no {finding:?} in\n{seen}"))
 }

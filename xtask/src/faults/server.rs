@@ -81,6 +81,17 @@ impl Server {
         }
     }
 
+    /// The server's name and version; `None` for SQLite, which is a part of the program.
+    pub(super) fn version(&self) -> Option<String> {
+        let of_redis = |redis: &Redis| {
+            let info = redis.command(&["INFO", "server"]).text();
+            let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+            format!("Redis {}", version.unwrap_or_default().trim())
+        };
+        let of_rabbit = |rabbit: &RabbitMq| format!("RabbitMQ {}", rabbit.ctl(&["version"]).trim());
+        self.act(0, of_redis, of_rabbit)
+    }
+
     /// `host:port` of a server; `None` if a proxy cannot be put in front of it, as a cluster, whose
     /// nodes name their own addresses.
     pub(super) fn address(&self) -> Option<String> {
@@ -197,17 +208,18 @@ impl Server {
         Ok(())
     }
 
-    fn act(&self, node: usize, redis: fn(&Redis), rabbit: fn(&RabbitMq)) {
-        match self {
-            Self::Sqlite(..) => {}
+    /// Calls one of these with the server, or a node of the cluster; `None` for SQLite.
+    fn act<T>(&self, node: usize, redis: fn(&Redis) -> T, rabbit: fn(&RabbitMq) -> T) -> Option<T> {
+        Some(match self {
+            Self::Sqlite(..) => return None,
             Self::Redis(durable) => redis(&durable.server),
             Self::RabbitMq(server) => rabbit(server),
             Self::Cluster(Cluster::Redis(cluster)) => redis(cluster.node(node)),
             Self::Cluster(Cluster::Sentinel(watched)) => redis(watched.node(node)),
             Self::Cluster(Cluster::RabbitMq(cluster)) => {
-                rabbit(&cluster.nodes()[node % cluster.nodes().len()]);
+                rabbit(&cluster.nodes()[node % cluster.nodes().len()])
             }
-        }
+        })
     }
 }
 

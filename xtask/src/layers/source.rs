@@ -16,7 +16,7 @@ pub(super) type ModulePath = Vec<String>;
 /// A name that a `use` brings into a module.
 #[derive(Debug)]
 pub(super) struct Import {
-    /// The path as it is written.
+    /// The path as it is written, without `self` or `*` at its end.
     pub(super) path: Vec<String>,
     /// The name in the importing module; `*` for all.
     pub(super) name: String,
@@ -53,6 +53,7 @@ pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 impl CrateSource {
     /// Reads the modules of the crate in `dir`; `None` if it has neither library nor program.
+    /// A program beside a library and those in `src/bin` are not read.
     pub(super) fn load(dir: &Path, read: Read<'_>) -> Result<Option<Self>> {
         let src = dir.join("src");
         let mut source = Self::default();
@@ -79,9 +80,9 @@ impl CrateSource {
             .map_err(|error| format!("{} cannot be parsed: {error}", src.join(file).display()))?;
         let number = self.files.len();
         self.files.push(file.to_string_lossy().replace('\\', "/"));
-        let is_dir_root = file.file_stem().is_some_and(|stem| {
-            ["lib", "main", "mod"].iter().any(|root| stem.eq_ignore_ascii_case(root))
-        });
+        let is_dir_root = file
+            .file_stem()
+            .is_some_and(|stem| ["lib", "main", "mod"].iter().any(|root| stem == *root));
         let dir = if is_dir_root {
             file.parent().unwrap_or(file).into()
         } else {
