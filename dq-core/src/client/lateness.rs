@@ -116,7 +116,8 @@ impl LatenessFacts {
     pub fn announced(queue: &QueueName, runners: &[RegisteredRunner]) -> Self {
         let mut facts = Self::default();
         let mut run_time = Histogram::default();
-        let (mut listening, mut free) = (0, 0);
+        // Sums saturate: another program may have announced any number.
+        let (mut listening, mut free) = (0_u64, 0_u64);
         for runner in runners {
             // What a newer version says of itself cannot be read.
             let Ok(info) = &runner.info else {
@@ -125,7 +126,7 @@ impl LatenessFacts {
             };
             facts.incomplete |= info.omitted_queues > 0;
             let Some(served) = info.served(queue) else { continue };
-            listening = listening.saturating_add(1);
+            listening += 1;
             facts.running = facts.running.saturating_add(served.running);
             facts.slots = facts.slots.saturating_add(served.concurrency.min(info.concurrency));
             free = free.saturating_add(info.free_slots(queue).unwrap_or_default());
