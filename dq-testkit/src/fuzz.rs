@@ -64,12 +64,12 @@ enum Input {
 }
 
 /// Feeds a decoder with random bytes and mutations of these valid inputs. `name` is that of the
-/// decoder, in messages.
+/// decoder, in messages. `decode` returns whether it accepts the input.
 ///
 /// # Panics
-/// If the decoder panics, with the shortest input found that makes it; or if a variable of the
-/// environment is malformed.
-pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8])) {
+/// If the decoder panics, with the shortest input found that makes it; if it refuses a valid input,
+/// whose mutations would reach little of it; or if a variable of the environment is malformed.
+pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8]) -> bool) {
     limit_address_space();
     let config = Config {
         cases: variable(CASES, DEFAULT_CASES),
@@ -82,7 +82,7 @@ pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8])) {
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     let valid: Vec<&[u8]> = valid.iter().map(AsRef::as_ref).collect();
     for input in &valid {
-        decode(input);
+        assert!(decode(input), "{name}: a valid input is refused: {}", input.escape_ascii());
     }
     let last = LastInput::new(name);
     let checked = runner.run(&input(), |input| {
@@ -102,7 +102,7 @@ pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8])) {
 }
 
 /// As [`check`], for decoders of text: what is not UTF-8 is replaced.
-pub fn check_text(name: &str, valid: &[&str], decode: impl Fn(&str)) {
+pub fn check_text(name: &str, valid: &[&str], decode: impl Fn(&str) -> bool) {
     check(name, valid, |bytes| decode(&String::from_utf8_lossy(bytes)));
 }
 
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     /// The message of the panic of `check` with this decoder.
-    fn found(valid: &[&[u8]], decode: impl Fn(&[u8])) -> String {
+    fn found(valid: &[&[u8]], decode: impl Fn(&[u8]) -> bool) -> String {
         let checked = catch_unwind(AssertUnwindSafe(|| check("a decoder", valid, decode)));
         *checked.expect_err("the defect is found").downcast::<String>().expect("a message")
     }
@@ -287,26 +287,37 @@ mod tests {
     #[test]
     fn a_decoder_that_trusts_a_length_is_found() {
         let message = found(&[b"\x00\x03abc"], |bytes| {
-            let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return };
+            let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return false };
             let _text = &rest[..usize::from(u16::from_be_bytes(*length))];
+            true
         });
         assert!(message.contains("out of range"), "{message}");
     }
 
     #[test]
-    fn a_decoder_that_recurses_without_a_limit_is_found() {
+    fn input_that_nests_deeply_is_tried() {
         let message = found(&[b"[[1]]"], |bytes| {
             let depth = bytes.iter().take_while(|byte| **byte == b'[').count();
             assert!(depth < 100, "too deep");
+            true
         });
         assert!(message.contains("too deep"), "{message}");
+    }
+
+    #[test]
+    fn valid_input_that_is_refused_is_found() {
+        let message = found(&[b"valid", b"VALID"], |bytes| bytes == b"valid");
+        assert!(message.contains("a valid input is refused: VALID"), "{message}");
     }
 
     #[test]
     fn equal_seeds_give_equal_inputs() {
         let inputs = || {
             let inputs = std::cell::RefCell::new(Vec::new());
-            check("nothing", &[b"valid"], |bytes| inputs.borrow_mut().push(bytes.to_vec()));
+            check("nothing", &[b"valid"], |bytes| {
+                inputs.borrow_mut().push(bytes.to_vec());
+                true
+            });
             inputs.into_inner()
         };
         assert_eq!(inputs(), inputs());

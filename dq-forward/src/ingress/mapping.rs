@@ -190,7 +190,7 @@ mod tests {
         let valid = [
             r#"{"order":{"id":17},"delay":1500}"#,
             r#"{"order":{"id":"a"},"delay":"15m"}"#,
-            r#"{"order":[{"id":null}],"delay":1e300}"#,
+            r#"{"order":{"id":"b"},"delay":1e3}"#,
         ];
         dq_testkit::fuzz::check("messages of other systems", &valid, |bytes| {
             let text = String::from_utf8_lossy(bytes).into_owned();
@@ -200,7 +200,7 @@ mod tests {
                 body: Bytes::copy_from_slice(bytes),
                 ..Message::default()
             };
-            drop(mapping.map(&message));
+            mapping.map(&message).is_ok()
         });
     }
 

@@ -3,7 +3,7 @@
 //! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and
 //! headers of any length fit, and the broker has little to parse in each queue. The message id is
 //! the id of the first job, and the type is `dq.carrier.` with the version of the format. The AMQP
-//! headers are informative.
+//! headers are informative, but for `x-delay`, by which the delayed-message plugin delays.
 //!
 //! A job that is published again gets new properties. With the `x-death` header of its earlier way
 //! through the ladder, the broker would consider the message to be in a cycle, and drop it.
@@ -38,7 +38,8 @@ pub(crate) struct PublishedJob {
     pub(crate) queue: QueueName,
     pub(crate) due: Timestamp,
     key: Option<JobKey>,
-    /// Attempts that failed so far.
+    /// Attempts that failed so far. Not read: a job that is restored starts with none. It stays, since
+    /// the format has no names of fields.
     attempts: u32,
     max_attempts: Option<u32>,
     pub(crate) payload: Bytes,
@@ -76,8 +77,8 @@ impl PublishedJob {
         }
     }
 
-    /// The job as a new one, for a log that does not contain it. Its id will not be pinned: the
-    /// message does not tell.
+    /// The job as a new one, for a log that does not contain it. It starts with all of its attempts, since
+    /// a new job has none behind it, and its id will not be pinned: the message does not tell.
     pub(crate) fn to_new_job(&self) -> NewJob {
         let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
         job.key.clone_from(&self.key);
@@ -219,9 +220,11 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000000770
         let properties = message.properties(None);
         dq_testkit::fuzz::check("job messages", &[message.body()], |body| {
             let jobs = JobMessage::parse(&delivery(properties.clone(), body.to_vec()));
+            let is_accepted = jobs.is_some();
             for job in jobs.into_iter().flatten() {
                 drop(job.to_new_job());
             }
+            is_accepted
         });
     }
 }

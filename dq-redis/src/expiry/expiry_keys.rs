@@ -121,9 +121,12 @@ mod tests {
         let names = KeyNames::new("shop");
         let valid = ["{shop}:alarm:1700000000123:q", "{shop}:alarm:-1:a:b"];
         dq_testkit::fuzz::check("names of expiry keys", &valid, |key| {
-            if let Some((queue, due)) = names.parse(key) {
+            let parsed = names.parse(key);
+            let is_accepted = parsed.is_some();
+            if let Some((queue, due)) = parsed {
                 names.key(&queue, due);
             }
+            is_accepted
         });
     }
 
