@@ -93,7 +93,7 @@ async fn a_job_of_a_newer_version_waits_and_the_report_names_it() {
     let broken = schedule_version(kit.dq(), "VERSIONED", Some("2"), r#"{"number":"x"}"#).await;
     schedule_version(kit.dq(), "ELSEWHERE", None, "1").await;
     // The payload that the jobs of a schedule get is read, too.
-    let recurring = kit.dq().recurring_in("nightly", "VERSIONED").cron("0 0 1 1 *", "UTC");
+    let recurring = kit.dq().recurring_in("VERSIONED", "nightly").cron("0 0 1 1 *", "UTC");
     assert!(recurring.payload(serde_json::json!({"new": 1})).upsert().await.unwrap());
     let report = kit.dq().check_pending().await.unwrap();
     assert!(!report.is_readable());

@@ -337,7 +337,8 @@ impl<P> Recurring<P> {
     }
 
     /// Schedules the occurrences after `after` and until `until`, at most 1,000, all at once and
-    /// whatever [`overlap`](Self::overlap) says. Returns how many jobs were stored.
+    /// whatever [`overlap`](Self::overlap) says. Returns how many of their jobs the store has now, also if
+    /// an earlier call has stored them.
     ///
     /// Those that are not due yet are left to the schedule, which runs them at their times.
     /// One that has run is left out while its id is pinned: for at least 15 minutes, and for as long

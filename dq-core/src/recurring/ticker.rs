@@ -67,7 +67,7 @@ pub(super) struct Ticker {
     /// The last occurrence whose job was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<Timestamp>,
-    /// The last occurrence that [`skip_next`](Self::skip_next) has left out.
+    /// The last occurrence that [`skip_next`](Self::skip) has left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     skipped: Option<Timestamp>,
     /// For a schedule that the program declares, rather than a call of it.
@@ -156,25 +156,35 @@ impl Ticker {
 
     /// Changes the specification at `now`, by the store's clock.
     ///
-    /// If the old one has missed nothing, the new one begins at `now`; otherwise its missed
-    /// occurrences are those after the last one that was handled.
+    /// If the old one has missed nothing, the new one begins at `now`, also if its times are others and
+    /// a call has left out some of the old ones; otherwise its missed occurrences are those after the
+    /// last one that was handled.
     pub(super) fn change_spec(&mut self, name: &str, spec: ScheduleSpec, now: Timestamp) {
-        let now = now - self.spec.offset(name);
-        if self.spec.next_after(self.cursor).is_none_or(|next| next > now) {
-            self.cursor = self.cursor.max(now);
-        }
+        let nominal_now = now - self.spec.offset(name);
+        let has_missed = self.spec.next_after(self.cursor).is_some_and(|next| next <= nominal_now);
+        let has_other_times = self.spec.recurrence != spec.recurrence;
         self.spec = spec;
+        if has_missed {
+            return;
+        }
+        if has_other_times {
+            self.skipped = None;
+            let stored = self.last.filter(|last| *last <= now);
+            self.cursor = stored.max(Some(now - self.spec.offset(name))).unwrap_or(now);
+        } else {
+            self.cursor = self.cursor.max(nominal_now);
+        }
     }
 
-    /// Goes back to `now`, by the store's clock, if occurrences after it count as handled and were
+    /// Goes back to `now`, by the store's clock, if occurrences of the future count as handled and were
     /// not left out by a call: the store's clock was ahead. Returns whether it was.
     ///
     /// The ids of those that have run are still pinned.
     pub(super) fn rewind(&mut self, name: &str, now: Timestamp) -> bool {
-        let now = now - self.spec.offset(name);
-        let last = self.skipped.map_or(now, |skipped| skipped.max(now));
-        let is_ahead = self.cursor > last;
-        self.cursor = self.cursor.min(last);
+        let is_ahead = self.cursor > self.skipped.map_or(now, |skipped| skipped.max(now));
+        if is_ahead {
+            self.cursor = self.skipped.max(Some(now - self.spec.offset(name))).unwrap_or(now);
+        }
         is_ahead
     }
 

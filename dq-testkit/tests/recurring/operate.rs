@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Capabilities, Dq, DurationExt, Ending, ErrorKind, JobState, Layer, Limits, Overlap,
-    Result, Runner, Scheduled, Timestamp, async_trait,
+    Backend, Capabilities, CatchUp, Dq, DurationExt, Ending, ErrorKind, JobState, Layer, Limits,
+    Overlap, Result, Runner, Scheduled, Timestamp, async_trait,
 };
 use futures_util::FutureExt;
 use tokio::sync::Notify;
@@ -109,6 +109,56 @@ async fn what_skip_next_leaves_out_stays_left_out() {
     assert!(!upsert().await.unwrap(), "the store has it already");
     program.run_until(4.hours()).await;
     assert_eq!(world.take_runs(), [3.hours(), 4.hours()]);
+}
+
+#[tokio::test]
+async fn other_times_begin_at_once_although_the_next_one_was_skipped() {
+    let world = World::new();
+    let program = world.start(None).await;
+    let schedule = || program.schedule();
+    assert!(schedule().every(7.days()).upsert().await.unwrap());
+    assert!(schedule().skip_next().await.unwrap());
+    assert!(schedule().every(7.days()).catch_up(CatchUp::None).upsert().await.unwrap());
+    assert!(schedule().every(1.hours()).upsert().await.unwrap());
+    program.run_until(2.hours()).await;
+    assert_eq!(world.take_runs(), [1.hours(), 2.hours()]);
+}
+
+#[tokio::test]
+async fn a_longer_jitter_repeats_no_occurrence() {
+    let world = World::new();
+    let program = world.start(None).await;
+    let hourly = || program.schedule().every(1.hours()).catch_up(CatchUp::None);
+    assert!(hourly().upsert().await.unwrap());
+    program.run_until(1.hours()).await;
+    assert_eq!(world.take_runs(), [1.hours()]);
+    // The id of an occurrence is free again after 16 minutes.
+    program.run_until(1.hours() + 17.minutes()).await;
+    let changed = || hourly().jitter(59.minutes());
+    assert!(changed().upsert().await.unwrap());
+    let next = program.schedule().next(1).await.unwrap()[0];
+    assert!(
+        next > START + 2.hours() + 17.minutes(),
+        "{next}: the jitter is too short for this test"
+    );
+    assert!(!changed().upsert().await.unwrap(), "the store has it already");
+    program.run_to(next).await.unwrap();
+    assert_eq!(world.take_runs(), [2.hours()]);
+}
+
+/// Though its nominal time is over.
+#[tokio::test]
+async fn other_times_with_a_jitter_begin_with_the_first_that_is_due() {
+    let world = World::new();
+    let program = world.start(None).await;
+    let at = |hour: u32| program.schedule().cron(&format!("0 {hour} * * *"), "UTC");
+    assert!(at(5).upsert().await.unwrap());
+    program.run_until(2.hours() + 17.minutes()).await;
+    assert!(at(2).jitter(59.minutes()).upsert().await.unwrap());
+    let next = program.schedule().next(1).await.unwrap()[0];
+    assert!(next > START + 2.hours() + 17.minutes() && next < START + 3.hours(), "{next}");
+    program.run_to(next).await.unwrap();
+    assert_eq!(world.take_runs(), [2.hours()]);
 }
 
 #[tokio::test]
