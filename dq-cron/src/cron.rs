@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use croner::errors::CronError;
-use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, ErrorKind};
 use crate::zone;
@@ -27,8 +27,9 @@ use crate::zone;
 /// - **Fixed times** (`30 2 * * *`) each happen once a day, whatever the clock does. Times that the clock skips
 ///   when it is set forward happen once, at the first instant after the gap. Times that occur
 ///   twice when it is set back happen the first time only.
-/// - **Repeated times** (`*/30 * * * *`, `15 * * * *`) happen when the clock on the wall shows them: after
-///   equal periods of real time, twice in an hour that is repeated, never in one that is skipped.
+/// - **Repeated times** (`*/30 * * * *`, `15 * * * *`) happen whenever the clock on the wall shows them: twice in
+///   an hour that is repeated, never in one that is skipped. So where the clock changes by whole hours,
+///   `*/30 * * * *` goes on every half an hour of real time.
 #[derive(Debug, Clone)]
 pub struct Cron {
     expression: String,
@@ -38,6 +39,9 @@ pub struct Cron {
     zone_name: String,
     kind: Kind,
 }
+
+/// More than any zone has set its clock back by: a day, where the date line was moved.
+const MAX_SET_BACK: SignedDuration = SignedDuration::from_hours(26);
 
 /// What a change of the clock does to the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,13 +140,13 @@ impl Cron {
         let after_gap = before.to_timestamp(civil).ok()?;
         // `preceding` excludes its argument, which is the transition itself for the first civil time
         // of the gap.
-        let transition =
-            self.zone.preceding(after_gap + jiff::SignedDuration::from_secs(1)).next()?;
+        let transition = self.zone.preceding(after_gap + SignedDuration::from_secs(1)).next()?;
         Some(transition.timestamp())
     }
 
     /// Between two transitions the offset is constant, so the next civil time is an instant of this
-    /// period, or the search goes on from the next transition.
+    /// period, or the search goes on from the next transition. If no later civil time matches, only a
+    /// clock that is set back can show an earlier one again.
     fn next_repeated(&self, time: Timestamp) -> Option<Timestamp> {
         let (mut start, mut inclusive) = (time, false);
         loop {
@@ -154,6 +158,8 @@ impl Cron {
             match (next, end) {
                 (Some(next), Some(end)) if next < end => return Some(next),
                 (next, None) => return next,
+                // Not after each of the transitions until the year 9999: each search takes milliseconds.
+                (None, Some(end)) if end.duration_since(start) > MAX_SET_BACK => return None,
                 (_, Some(end)) => (start, inclusive) = (end, true),
             }
         }

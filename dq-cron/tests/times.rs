@@ -121,6 +121,14 @@ fn seconds_and_years_are_optional_fields() {
     let only = millis("2027-01-01T12:00Z");
     assert_eq!(year.next_after(millis("2026-01-01T00:00Z")), Some(only));
     assert_eq!(year.next_after(only), None, "there is no later one");
+    // A clock that is set back shows the last times again.
+    let repeated = cron("0 */30 2 31 10 * 2027", "Europe/Berlin");
+    let mut time = millis("2027-10-31T00:00Z");
+    for next in ["2027-10-31T00:30Z", "2027-10-31T01:00Z", "2027-10-31T01:30Z"] {
+        assert_eq!(repeated.next_after(time), Some(millis(next)));
+        time = millis(next);
+    }
+    assert_eq!(repeated.next_after(time), None);
 }
 
 #[test]
