@@ -1,6 +1,8 @@
 //! Processes of different versions that share a server: data of an older version is read, and a
 //! version that is too old is refused.
 
+mod frozen;
+
 use std::time::Duration;
 
 use dq_core::config::Environment;

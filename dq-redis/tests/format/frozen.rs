@@ -1,0 +1,172 @@
+//! The stored form of what format 2 adds: ended jobs, pinned ids, notes of jobs and announcements. Data
+//! that was written once is read as it was then.
+
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{
+    Announcement, Backend, BrowseParams, ClaimParams, DeadKind, DeadReason, Due, Ending,
+    FencingToken, HistoryLimit, HistoryLimits, JobKey, JobRef, JobState, Lease, NewJob, QueueName,
+    Scheduled, Settled, Settlement, Verdict, Want,
+};
+use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
+use dq_servers::Redis;
+
+use crate::{old_id, old_server};
+
+/// Written by [`write_the_data`].
+const NATIVE: &str = include_str!("history-2.txt");
+const REDISSON: &str = include_str!("redisson-history-2.txt");
+
+/// The tokens of the running job in these files.
+const NATIVE_TOKEN: FencingToken = FencingToken(1_795_649_132_458_258);
+const REDISSON_TOKEN: FencingToken = FencingToken(1_795_649_132_590_900);
+
+/// The server's clock has moved on by years when the data are read.
+const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+fn environment() -> Environment {
+    Environment::default().history(HistoryLimits::all(HistoryLimit::new(1_000, LONG)))
+}
+
+async fn native(server: &Redis) -> RedisBackend {
+    RedisBackend::connect(&RedisConfig::new(server.url()), &environment()).await.unwrap()
+}
+
+async fn redisson(server: &Redis) -> RedissonBackend {
+    RedissonBackend::connect(&RedissonConfig::new(server.url()), &environment()).await.unwrap()
+}
+
+fn queue() -> QueueName {
+    QueueName::new("old").unwrap()
+}
+
+fn job(n: u8) -> NewJob {
+    let payload = format!("{{\"n\":{n}}}").into_bytes();
+    let job = NewJob::new(old_id(n), queue(), Due::NOW, payload.into());
+    job.key(JobKey::new(format!("order-{n}")).unwrap())
+}
+
+/// Stores a job in each of the forms. Returns the token of the running one.
+async fn write(backend: &dyn Backend) -> FencingToken {
+    let _ = backend
+        .schedule(vec![job(1).remember(LONG), job(2), job(3), job(4), job(5)])
+        .await
+        .unwrap();
+    let wants = [Want::new(queue(), 5, LONG)];
+    let leased = backend.claim(ClaimParams::new(&wants, 5, "web-3")).await.unwrap().jobs;
+    let reason = DeadReason::new(DeadKind::Rejected, "no such host");
+    let mut token = None;
+    for leased in leased {
+        let verdict = match leased.job.id {
+            id if id == old_id(1) => Verdict::Done,
+            id if id == old_id(2) => Verdict::skip("it is paid"),
+            id if id == old_id(3) => Verdict::retry(Due::After(LONG), "connect refused"),
+            id if id == old_id(5) => Verdict::Dead { reason: reason.clone(), failed: true },
+            _ => {
+                token = Some(leased.token);
+                continue;
+            }
+        };
+        let settlement = [Settlement::new(leased.lease(), verdict)];
+        assert_eq!(backend.settle(&settlement).await.unwrap(), [Settled::Accepted]);
+    }
+    let announcement = Announcement::new("web-3", b"{\"host\":\"a\"}".to_vec(), LONG);
+    backend.announce(announcement).await.unwrap();
+    token.unwrap()
+}
+
+/// All keys of a server, as commands that store them again: see `old_server`.
+fn dump(server: &Redis) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut lines = Vec::new();
+    for key in server.command(&["KEYS", "*"]).list() {
+        let key = key.text();
+        let (command, width, all) = match server.command(&["TYPE", &key]).text().as_str() {
+            "zset" => ("ZADD", 2, server.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])),
+            "hash" => ("HSET", 2, server.command(&["HGETALL", &key])),
+            "set" => ("SADD", 1, server.command(&["SMEMBERS", &key])),
+            "list" => ("RPUSH", 1, server.command(&["LRANGE", &key, "0", "-1"])),
+            kind => panic!("{key} is a {kind}"),
+        };
+        for words in all.list().chunks(width) {
+            let mut words: Vec<_> = words.iter().map(|word| hex(word.bytes())).collect();
+            if command == "ZADD" {
+                // The score comes first.
+                words.reverse();
+            }
+            lines.push(format!("{command}\t{key}\t{}", words.join("\t")));
+        }
+    }
+    lines.sort();
+    lines.join("\n") + "\n"
+}
+
+/// Writes `target/history-2.txt` and `target/redisson-history-2.txt`. Another format would write other
+/// files: keep these.
+#[tokio::test]
+#[ignore = "writes the files that the other tests read"]
+async fn write_the_data() {
+    let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let server = Redis::start();
+    let token = write(&native(&server).await).await;
+    std::fs::write(target.join("history-2.txt"), dump(&server)).unwrap();
+    let server = Redis::start();
+    let redisson = write(&redisson(&server).await).await;
+    std::fs::write(target.join("redisson-history-2.txt"), dump(&server)).unwrap();
+    println!("the tokens of the running jobs: {token:?} and {redisson:?}");
+}
+
+/// Reads what [`write`] has stored.
+async fn read(backend: &dyn Backend, token: FencingToken) {
+    let queue = queue();
+    let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
+    assert_eq!((stats.scheduled, stats.running, stats.dead), (1, 1, 1));
+    let get = async |n| {
+        let job = JobRef::new(queue.clone(), old_id(n));
+        backend.get(&job).await.unwrap().unwrap()
+    };
+    let done = get(1).await;
+    let ended = done.ended.unwrap();
+    assert_eq!((ended.ending, ended.reason), (Ending::Done, None));
+    assert_eq!((done.job.attempts, done.job.deliveries), (0, 1));
+    assert_eq!(
+        (done.worker.as_deref(), done.job.key.unwrap().as_str()),
+        (Some("web-3"), "order-1")
+    );
+    assert!(
+        done.leased_since.is_some_and(|since| since <= ended.at && ended.at.since(since) < LONG)
+    );
+    let skipped = get(2).await.ended.unwrap();
+    assert_eq!((skipped.ending, skipped.reason.as_deref()), (Ending::Skipped, Some("it is paid")));
+    let listed = backend.browse(BrowseParams::new(&queue, JobState::Ended)).await.unwrap();
+    assert_eq!(listed.jobs.len(), 2);
+    let retried = get(3).await;
+    assert_eq!((retried.state, retried.job.attempts), (JobState::Scheduled, 1));
+    assert_eq!(retried.last_error.as_deref(), Some("connect refused"));
+    assert_eq!(get(4).await.worker.as_deref(), Some("web-3"));
+    let (reason, _) = get(5).await.dead.unwrap();
+    assert_eq!((reason.kind, &*reason.message), (DeadKind::Rejected, "no such host"));
+
+    let again = backend.schedule(vec![job(1)]).await.unwrap();
+    assert!(matches!(again[..], [Scheduled::Ended(_)]), "its id is pinned: {again:?}");
+    let runners = backend.runners().await.unwrap();
+    assert_eq!(
+        (runners[0].name.as_str(), &runners[0].info[..]),
+        ("web-3", &b"{\"host\":\"a\"}"[..])
+    );
+
+    let lease = Lease { queue, job: old_id(4), token };
+    let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
+    assert_eq!(settled, [Settled::Accepted]);
+}
+
+#[tokio::test]
+async fn ended_jobs_pins_notes_and_announcements_are_read() {
+    read(&native(&old_server(NATIVE)).await, NATIVE_TOKEN).await;
+}
+
+#[tokio::test]
+async fn ended_jobs_pins_notes_and_announcements_in_a_queue_of_redisson_are_read() {
+    read(&redisson(&old_server(REDISSON)).await, REDISSON_TOKEN).await;
+}
