@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -20,8 +20,12 @@ use dq_sqlite::{SqliteBackend, SqliteConfig};
 const PATH: &str = "DQ_SQLITE_TEST_PATH";
 
 /// A child process: this test binary, running one of its ignored tests on the file.
-fn child(test: &str, path: &std::path::Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+fn child(test: &str, path: &Path) -> Command {
+    child_of(&std::env::current_exe().unwrap(), test, path)
+}
+
+fn child_of(program: &Path, test: &str, path: &Path) -> Command {
+    let mut command = Command::new(program);
     command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
     command.env(PATH, path);
     command
@@ -169,13 +173,22 @@ async fn open_without_write_access(file: u32, directory: u32) {
     const NOBODY: u32 = 65_534;
     let fixture = Fixture::new();
     fixture.open().await.close().await.unwrap();
-    let set_mode = |path: &std::path::Path, mode| {
+    let set_mode = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     set_mode(&fixture.path(), file);
     set_mode(fixture.dir.path(), directory);
-    let mut child = child("child_opens_a_read_only_file", &fixture.path());
-    // Root can write every file.
+    // Root can write every file. Another user may not enter root's home directory, in which this
+    // program may be.
+    let elsewhere = tempfile::tempdir().unwrap();
+    set_mode(elsewhere.path(), 0o755);
+    let program = elsewhere.path().join("test");
+    // By a process of its own: a child of another test, started while this one had the copy open, would
+    // have it open, too, and nobody can run a program that is being written.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let mut child = child_of(&program, "child_opens_a_read_only_file", &fixture.path());
+    child.current_dir("/");
     if std::fs::metadata(fixture.path()).unwrap().uid() == 0 {
         child.uid(NOBODY);
     }
