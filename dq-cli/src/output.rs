@@ -31,11 +31,20 @@ impl<'a> Output<'a> {
         self.results.write_all(text.as_bytes()).map_err(Failure::output)
     }
 
-    /// Prints a value as one line of JSON.
+    /// Prints a value as one line of JSON. Control characters that JSON allows in texts, and that a
+    /// terminal may obey, are escaped, too.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(value)
             .map_err(|error| Failure::new("internal", error.to_string(), ""))?;
-        self.text(&format!("{line}\n"))
+        let mut escaped = String::with_capacity(line.len() + 1);
+        for character in line.chars() {
+            match character {
+                '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", character as u32)),
+                _ => escaped.push(character),
+            }
+        }
+        escaped.push('\n');
+        self.text(&escaped)
     }
 
     /// Prints a value as JSON, or else as text.
@@ -74,5 +83,23 @@ impl<'a> Output<'a> {
     /// Hands on what was printed.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.results.flush().map_err(Failure::output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_characters_that_a_terminal_obeys() {
+        let mut printed = Vec::new();
+        let mut output = Output::new(&mut printed, Vec::new(), true);
+        output.json(&"\u{1b}[2J\u{9b}2J\u{7f}é订单").unwrap();
+        output.flush().unwrap();
+        drop(output);
+        let printed = String::from_utf8(printed).unwrap();
+        assert_eq!(printed, "\"\\u001b[2J\\u009b2J\\u007fé订单\"\n");
+        let read: String = serde_json::from_str(&printed).unwrap();
+        assert_eq!(read, "\u{1b}[2J\u{9b}2J\u{7f}é订单");
     }
 }

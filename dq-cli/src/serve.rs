@@ -150,7 +150,7 @@ impl Server {
     }
 }
 
-/// Who may make requests: whoever holds one of the tokens. If none is configured, a person on this
+/// Who may make requests: the holders of the tokens. If none is configured, a person on this
 /// machine, by a token that is made for this run.
 fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     let mut tokens = Vec::new();

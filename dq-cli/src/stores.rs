@@ -57,7 +57,7 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     })
 }
 
-/// Lets a store that nobody has configured remember ended jobs: whoever looks at it wants to see them.
+/// Lets a store that nobody has configured remember ended jobs: people who look at it want to see them.
 pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
     builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
 }

@@ -32,7 +32,7 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     assert_eq!(ok(path, &["jobs", "get", "MAIL", "key:k"]), before);
     let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
     assert_eq!(status, 1, "{error}");
-    // Nobody has asked for it, but whoever looks at this store wants to see what has ended.
+    // Nobody has asked for it, but people who look at this store want to see what has ended.
     ok(path, &server.api(&["jobs", "cancel", "MAIL", "key:k"]));
     let ended = ok(path, &server.api(&["jobs", "ls", "MAIL", "--state", "ended"]));
     assert!(ended.contains("cancelled"), "{ended}");

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use dq_core::config::Secret;
+use dq_core::sync::lock;
 use dq_core::{BoxError, HandlerResult, Headers, JobContext, Outcome, RawHandler, Result};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
@@ -150,7 +151,7 @@ impl AmqpForward {
 
 impl Pool {
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 
     /// A channel without a message in flight.

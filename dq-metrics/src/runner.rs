@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use dq_core::sync::lock;
 use dq_core::{Event, Observer, QueueName, Settled, Verdict};
 use metrics::{counter, gauge, histogram};
 
@@ -46,7 +47,7 @@ impl RunnerMetrics {
     }
 
     fn missed(&self) -> MutexGuard<'_, BTreeSet<QueueName>> {
-        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.missed)
     }
 }
 

@@ -7,6 +7,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
+use crate::bulk::BulkReport;
 use crate::error::{OpsError, Result};
 use crate::jobs::{id_of, name_of, not_found};
 use crate::ops::Session;
@@ -157,7 +158,7 @@ impl Session {
     ///
     /// # Errors
     /// `InvalidInput` if `typed` is not the name of the queue, `Forbidden`, `Unavailable`.
-    pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64> {
+    pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<BulkReport> {
         let audit = self.begin("purge", queue, None);
         let result = async {
             self.may_change(queue, Role::Admin)?;
@@ -166,9 +167,9 @@ impl Session {
                     .remedy("type the name of the queue exactly, to confirm that its jobs go")
                     .into());
             }
-            Ok(self.ops.dq().queue(queue)?.purge().await?)
+            Ok(BulkReport { changed: self.ops.dq().queue(queue)?.purge().await? })
         };
-        audit.end(result.await, |changed| *changed)
+        audit.end(result.await, |report| report.changed)
     }
 
     /// Opens a queue for changes.

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use dq_core::Timestamp;
+use dq_core::sync::lock;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, Role};
@@ -89,7 +90,7 @@ impl Audit {
 
     /// The last entries, the latest first.
     pub(crate) fn last(&self, limit: usize) -> Vec<AuditEntry> {
-        let last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = lock(&self.shared.last);
         last.iter().rev().take(limit).cloned().collect()
     }
 
@@ -132,7 +133,7 @@ impl Audit {
         if let Some(sink) = &self.shared.sink {
             sink(&entry);
         }
-        let mut last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.shared.last);
         if last.len() == Self::KEPT {
             last.pop_front();
         }

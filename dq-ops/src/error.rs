@@ -92,7 +92,7 @@ impl OpsError {
         match self {
             Self::Forbidden { .. } => Some("ask an administrator of this service".to_owned()),
             Self::NotFound { job: Some(_), .. } => Some(
-                "it may have ended; ended jobs are remembered if `history` is set, and found by id only, as dead ones"
+                "it may have ended: ended jobs are found only where a history is kept (the setting `history`) and, like dead ones, by id only"
                     .to_owned(),
             ),
             Self::NotFound { job: None, .. } => {

@@ -162,7 +162,7 @@ async fn the_queue_is_paused_and_purged(store: &Store) {
     assert!(timeline.now.is_some(), "{timeline:?}");
     assert!(session.resume(queue).await.unwrap());
     session.purge(queue, "a").await.unwrap_err();
-    assert_eq!(session.purge(queue, queue.as_str()).await.unwrap(), 1);
+    assert_eq!(session.purge(queue, queue.as_str()).await.unwrap().changed, 1);
     let actions = session.audit(100).unwrap();
     assert!(actions.iter().any(|entry| entry.action == "purge"), "{actions:?}");
     let gone = session.job(queue, &key("last")).await.unwrap_err();

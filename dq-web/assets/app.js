@@ -85,13 +85,24 @@
     sequence++;
     const request = await load("POST", form.getAttribute("action"), fields.toString()).catch(() => null);
     const page = request && request.response;
-    if (!page) {
-      location.reload();
-      return;
-    }
-    const problem = page.getElementById("problem");
+    const problem = page && page.getElementById("problem");
     if (problem) {
       say([document.importNode(problem, true)]);
+      return;
+    }
+    // An error that is no page of this server, such as one of a proxy. After 401 the browser asks who it
+    // is, when the page loads again.
+    if (request && request.status >= 400 && request.status !== 401) {
+      const { refused, unknown } = document.getElementById("notice").dataset;
+      const notice = document.createElement("p");
+      notice.className = "notice failed";
+      notice.textContent = (request.status < 500 ? refused : unknown) + " (" + request.status + ")";
+      say([notice]);
+      refresh();
+      return;
+    }
+    if (!page) {
+      location.reload();
       return;
     }
     const path = (address) => new URL(address, base).pathname;

@@ -1,9 +1,10 @@
 //! What the handlers of a router share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind};
 use dq_ops::{FindingView, Forecasts, Ops, Overview, Session};
 use tokio::sync::watch;
@@ -25,7 +26,10 @@ const FORECAST_QUEUES: usize = 50;
 
 /// Maximum time that a page waits for a check. On RabbitMQ, a check waits for a message that moves
 /// through the broker.
-const CHECK_TIMEOUT: Duration = Duration::from_millis(100);
+const PAGE_CHECK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Maximum time that a program waits for a check.
+pub(crate) const API_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the result of a check that took longer is kept, for the pages that ask again after a
 /// second.
@@ -50,15 +54,18 @@ struct Shared {
     /// The forecasts that were read last, by window. It is held while one is read, so that many
     /// pages cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
-    /// The last check, and when it began.
+    /// Held during a check of the API.
+    check_turn: tokio::sync::Mutex<()>,
+    /// The last check of the page, and when it began.
     check: Mutex<Option<(Instant, watch::Receiver<CheckResult>)>>,
 }
 
 impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
         let live = Live::new(ops.clone(), stop);
-        let (forecast, forecasts, check) = Default::default();
-        Self { shared: Arc::new(Shared { ops, auth, live, forecast, forecasts, check }) }
+        let (forecast, forecasts, check_turn, check) = Default::default();
+        let shared = Shared { ops, auth, live, forecast, forecasts, check_turn, check };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn ops(&self) -> &Ops {
@@ -73,21 +80,31 @@ impl App {
         &self.shared.live
     }
 
-    /// The problems of the store; `None` if the check takes longer than a page should: it goes on, and
-    /// a later call has its result.
+    /// The problems of the store, for a program: by a check of its own, since it may have mended something
+    /// just before. They run one at a time, as a check may cost the store much. `None` if there is no
+    /// result in time.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
-        let lock = || self.shared.check.lock().unwrap_or_else(PoisonError::into_inner);
+        let check = async {
+            let _turn = self.shared.check_turn.lock().await;
+            session.check().await
+        };
+        tokio::time::timeout(API_CHECK_TIMEOUT, check).await.ok()
+    }
+
+    /// The problems of the store, for a page; `None` if the check takes longer than a page should: it
+    /// goes on, and a later call has its result. Concurrent calls share one check.
+    pub(crate) async fn check_for_page(&self, session: &Session) -> Option<Vec<FindingView>> {
         // The result of a quick one is not kept: who has mended something and looks again sees the
         // effect.
         let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {
             match &*check.borrow() {
-                Some((at, _)) => *at - *began > CHECK_TIMEOUT && at.elapsed() < CHECK_AGE,
+                Some((at, _)) => *at - *began > PAGE_CHECK_TIMEOUT && at.elapsed() < CHECK_AGE,
                 // An error means that the task is gone.
                 None => check.has_changed().is_ok(),
             }
         };
         let mut check = {
-            let mut current = lock();
+            let mut current = lock(&self.shared.check);
             if !current.as_ref().is_some_and(is_usable) {
                 let (sender, receiver) = watch::channel(None);
                 let session = session.clone();
@@ -99,7 +116,8 @@ impl App {
             }
             current.as_ref()?.1.clone()
         };
-        let complete = tokio::time::timeout(CHECK_TIMEOUT, check.wait_for(Option::is_some)).await;
+        let complete =
+            tokio::time::timeout(PAGE_CHECK_TIMEOUT, check.wait_for(Option::is_some)).await;
         complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone())
     }
 
@@ -133,8 +151,7 @@ impl App {
         session: &Session,
         overview: &Overview,
     ) -> Option<Vec<u64>> {
-        let lock = || self.shared.forecast.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, counts)) = &*lock()
+        if let Some((at, counts)) = &*lock(&self.shared.forecast)
             && at.elapsed() < FORECAST_AGE
         {
             return counts.clone();
@@ -150,7 +167,7 @@ impl App {
             Some(sums)
         };
         let counts = tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten();
-        *lock() = Some((Instant::now(), counts.clone()));
+        *lock(&self.shared.forecast) = Some((Instant::now(), counts.clone()));
         counts
     }
 }

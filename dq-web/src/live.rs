@@ -3,10 +3,11 @@
 //! One task reads the overview for all listeners of a router, and ends when the last one has left.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::response::sse::Event;
+use dq_core::sync::lock;
 use dq_ops::{Actor, Ops, Overview, Role};
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -67,7 +68,7 @@ impl Live {
     }
 
     fn subscribe(&self) -> watch::Receiver<Latest> {
-        let mut current = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.sender);
         if let Some(sender) = &*current {
             let mut receiver = sender.subscribe();
             // The present state counts as a change.
@@ -95,7 +96,7 @@ struct Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         if !self.has_ended {
-            *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock(&self.sender) = None;
         }
     }
 }
@@ -108,7 +109,7 @@ async fn read(ops: Ops, sender: Arc<Mutex<Option<watch::Sender<Latest>>>>) {
         // While the store is away, listeners keep the last state.
         let overview = session.overview().await.ok().as_ref().and_then(as_json);
         {
-            let mut sender = reading.sender.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sender = lock(&reading.sender);
             match &*sender {
                 Some(sender) if sender.receiver_count() > 0 => {
                     if let Some(overview) = overview {

@@ -27,7 +27,7 @@ use crate::{api, metrics, pages};
 ///
 /// There is no router without authentication:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0061
 /// # async fn open(ops: dq_ops::Ops) {
 /// let router = dq_web::router(ops);
 /// # }

@@ -202,6 +202,22 @@ async fn dead_jobs_are_grouped_counted_and_replayed_in_bulk() {
 }
 
 #[tokio::test]
+async fn a_change_that_selects_nothing_or_says_more_than_it_may_is_refused() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;
+    let path = "/v1/queues/MAIL/jobs/key:a:run";
+    let run = fixture.send(OPERATOR, "POST", path, Some(r#"{"due":"2h"}"#)).await;
+    assert_eq!(run.status, 400, "{run:?}");
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers =
+        [("authorization", &*bearer), ("content-type", "application/x-www-form-urlencoded")];
+    let form = fixture.raw("POST", "/act", &headers, b"do=bulk:cancel&queue=MAIL").await;
+    assert_eq!(form.status, 400, "{form:?}");
+    let job = fixture.send(VIEWER, "GET", "/v1/queues/MAIL/jobs/key:a", None).await.json();
+    assert_eq!(job["state"], json!("scheduled"), "{job}");
+}
+
+#[tokio::test]
 async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
     let fixture = Fixture::start("").await;
     fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;

@@ -260,6 +260,64 @@ async fn actions_work_without_scripts_and_without_tls_in_actix_behind_a_proxy() 
     act_without_scripts(&fixture, nginx.address()).await;
 }
 
+/// The keys of the W3C's WebDriver.
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keyboard_suffices() {
+    let fixture = Fixture::start("/ops/dq").await;
+    three_jobs(&fixture).await;
+    let window = Window::open().await;
+    window.go(&address(fixture.address, "/ops/dq", &format!("jobs?queue={ENCODED}"))).await;
+    window.wait_for("second").await;
+    // The first key leads past the navigation.
+    window.press(TAB).await;
+    window.wait_until("return document.activeElement.className === 'skip'").await;
+    window.press(ENTER).await;
+    window.wait_until("return document.activeElement.id === 'main'").await;
+    // One key leads to the search, wherever the focus is.
+    window.press("/").await;
+    window.wait_until("return document.activeElement.name === 'find'").await;
+    for key in ["s", "e", "c"] {
+        window.press(key).await;
+    }
+    window.press(ENTER).await;
+    window.wait_until("return new URLSearchParams(location.search).get('find') === 'sec'").await;
+    window.wait_until("return document.querySelectorAll('#rows tbody tr').length === 1").await;
+    // From there, the next keys lead through the page to the job's buttons.
+    window.press("/").await;
+    let at_cancel = "return document.activeElement.value === 'cancel'";
+    let mut presses = 0;
+    while window.run(at_cancel).await != true {
+        presses += 1;
+        assert!(presses < 30, "the button is not reached");
+        window.press(TAB).await;
+    }
+    window.run("window.marker = 1").await;
+    window.press(ENTER).await;
+    window.wait_for("The job is cancelled.").await;
+    assert_eq!(window.run("return window.marker").await, 1);
+    // The keyboard is not thrown back to the beginning of the page.
+    assert_eq!(window.run("return document.activeElement !== document.body").await, true);
+}
+
+/// The answer to a form can be an error for programs, such as one of a proxy, instead of a page.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_without_a_page_is_shown() {
+    let fixture = Fixture::start("/ops/dq").await;
+    three_jobs(&fixture).await;
+    let window = Window::open().await;
+    window.go(&address(fixture.address, "/ops/dq", &format!("jobs?queue={ENCODED}"))).await;
+    window.wait_for("second").await;
+    window
+        .run("document.querySelector('#rows input[name=back]').value = 'x'.repeat(3000000)")
+        .await;
+    window.click("#rows tbody tr:first-child button[value=cancel]").await;
+    window.wait_for("The change was refused (413)").await;
+    assert!(window.text().await.contains("first"), "it was not cancelled");
+}
+
 /// Browsers allow six connections to a host, and a stream of events takes one.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_windows_stay_live() {

@@ -66,7 +66,9 @@ assert {view.queue: view.paused for view in list_queues.sync(client=client)} == 
 assert resume_queue.sync(queue, client=client).changed
 groups = list_dead_groups.sync("MAIL", client=client).groups
 assert [group.pattern for group in groups] == ["host # refused"], groups
-some = BulkBody(filter_=JobFilter(error=groups[0].search), expected=1)
+group = JobFilter(error=groups[0].search)
+assert change_jobs.sync("MAIL", "replay", client=client, body=BulkBody(filter_=group, dry_run=True)).matching == 1
+some = BulkBody(filter_=group, expected=1)
 assert change_jobs.sync("MAIL", "replay", client=client, body=some).changed == 1
 refused = purge_queue.sync(queue, client=client, body=PurgeRequest(confirm="a"))
 assert isinstance(refused, Problem) and refused.status == 400, refused

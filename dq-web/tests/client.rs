@@ -1,4 +1,4 @@
-//! A client that a tool of others generates from the OpenAPI document.
+//! The client that openapi-python-client, a program of others, generates from the OpenAPI document works.
 
 mod support;
 

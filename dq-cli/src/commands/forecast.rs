@@ -21,8 +21,8 @@ pub(super) fn forecast(
     let mut forecasts = source.forecasts(window)?;
     if let Some(queue) = queue {
         forecasts.queues.retain(|forecast| forecast.queue == *queue);
-        // A queue that is not known is an error, and one without jobs in the window is none. One that
-        // only a schedule names has had no job so far, but has a forecast.
+        // An unknown queue is an error; a known one without jobs in the window is not. A queue that only
+        // a schedule names is not known before its first job, but it has a forecast.
         if forecasts.queues.is_empty() {
             source.queue(queue)?;
         }
@@ -110,13 +110,19 @@ pub(super) fn simulate(
     output.text(&Table::new(&titles).rows(&report.queues.iter().map(simulated).collect::<Vec<_>>()))
 }
 
-/// The remedy of the store names fields of the request, which are flags here.
+/// Replaces the remedy of a simulation that lacks slots or run times: it names fields of the request (see
+/// `dq-core/src/simulate/call.rs`), where the user has flags. Errors have no code for this case, also those
+/// of a server, so it is recognized by its words; `cron_tests.rs` fails if these change.
 fn name_flags(failure: Failure) -> Failure {
     match failure {
         Failure::Error { kind, message, remedy: Some(remedy) }
             if remedy.contains("default_concurrency and default_run_time") =>
         {
-            Failure::new(&kind, message, "give --concurrency 4 and --run-time 1s")
+            Failure::new(
+                &kind,
+                message,
+                "give --concurrency 4 and --run-time 1s, or for one queue MAIL=4 and MAIL=1s",
+            )
         }
         failure => failure,
     }

@@ -175,7 +175,7 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     both.expect(
         &["jobs", "cancel", job[0], job[1]],
         "error: queue ORDER_TIMEOUT has no job key:order-4711\n\
-         remedy: it may have ended; ended jobs are remembered if `history` is set, and found by id only, as dead ones\n\
+         remedy: it may have ended: ended jobs are found only where a history is kept (the setting `history`) and, like dead ones, by id only\n\
          exit code 3\n",
     );
     both.expect(

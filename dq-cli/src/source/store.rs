@@ -132,7 +132,7 @@ impl Source for StoreSource {
     }
 
     fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64> {
-        self.wait(self.session.purge(queue, typed))
+        Ok(self.wait(self.session.purge(queue, typed))?.changed)
     }
 
     fn close(&self) -> dq_core::Result<()> {

@@ -32,11 +32,12 @@ impl Signer {
         Ok(Self { keys: keys.collect::<Result<_>>()? })
     }
 
-    /// The header with a signature of each key; `None` without keys.
-    pub(super) fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> Option<String> {
+    /// The header `webhook-signature`, with a signature by each key; `None` without keys. `id` and
+    /// `unix_seconds` are those of the headers `webhook-id` and `webhook-timestamp`.
+    pub(super) fn sign(&self, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
         let signatures = self.keys.iter().map(|key| {
             let mut context = hmac::Context::with_key(key);
-            context.update(format!("{id}.{timestamp}.").as_bytes());
+            context.update(format!("{id}.{unix_seconds}.").as_bytes());
             context.update(body);
             format!("v1,{}", STANDARD.encode(context.sign()))
         });

@@ -15,11 +15,12 @@ use super::fixture::{
 };
 
 const MESSAGES: usize = 200;
-/// The call of the store after which the server is killed.
+/// Number of calls of the store before the one during which the server is killed.
 const PAUSE_AT: usize = 50;
 
-/// A store whose call of the number [`PAUSE_AT`] returns late: its job is stored before the server is
-/// killed, and its message acknowledged after.
+/// A store that holds back its answer to one call. The job is stored, then the server is killed, and
+/// only then does the source try to acknowledge the message: so it comes again, and must not become a
+/// second job.
 #[derive(Debug)]
 struct Pausing {
     inner: Arc<MemoryBackend>,

@@ -132,7 +132,8 @@ pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTabl
     channel.queue_declare(queue.into(), options, arguments).await.unwrap();
 }
 
-/// Publishes a message that the broker keeps on disk; the channel confirms.
+/// Publishes a persistent message. Waits until the broker has it only if `confirm_select` was called on
+/// the channel.
 pub(crate) async fn publish(
     channel: &Channel,
     queue: &str,

@@ -76,7 +76,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopAt {
     }
 }
 
-/// A process with ingresses, on one thread: where it stops, nothing goes on.
+/// A process with ingresses on one thread of the runtime: where it stops, no further step is made. The
+/// threads of SQLite and of the AMQP client finish what they already have.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn process() {

@@ -1,4 +1,4 @@
-//! Messages that one group, one queue or one read has no room for.
+//! Several groups of a stream, a full queue of unmapped messages, and messages that are large or not text.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ async fn two_groups_of_a_stream_each_take_all_entries() {
 }
 
 #[tokio::test]
-async fn a_full_queue_of_unmapped_messages_doubles_no_others() {
+async fn if_unmapped_messages_have_no_room_the_others_still_become_one_job_each() {
     let url = shared_rabbitmq().vhost("ingress-full");
     let channel = channel(&url).await;
     declare(&channel, "in", FieldTable::default()).await;

@@ -96,7 +96,10 @@ async fn key_and_delay_come_from_the_message_and_others_are_set_aside() {
         while aside.len() < 2 || queue.get("k2").await.unwrap().is_none() {
             declare(&channel, "in.unmapped", FieldTable::default()).await;
             if let Some((properties, body)) = take(&channel, "in.unmapped").await {
-                assert!(properties.expiration().is_none(), "it is kept");
+                assert!(
+                    properties.expiration().is_none(),
+                    "a message that was set aside does not expire"
+                );
                 let error = properties.headers().as_ref().unwrap().inner()["x-dq-error"].clone();
                 aside.insert(properties.message_id().clone().unwrap().to_string(), (body, error));
             }

@@ -54,7 +54,7 @@ impl Receiver {
         Self::serve(address, answers, None).await
     }
 
-    /// As [`start`](Self::start) with TLS, by a certificate in this directory.
+    /// As [`start`](Self::start) with TLS, and `server.crt` and `server.key` of this directory.
     pub(crate) async fn start_tls(address: &str, answers: &[&str], certificates: &Path) -> Self {
         let certificate = CertificateDer::from_pem_file(certificates.join("server.crt")).unwrap();
         let key = PrivateKeyDer::from_pem_file(certificates.join("server.key")).unwrap();

@@ -1,9 +1,8 @@
 //! Changes of many jobs.
 
-use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use dq_ops::{BulkAction, BulkCount, BulkReport, JobFilter, Session, parse_due};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::input::{queue_of, unknown_action};
 use crate::extract::{JsonBody, Segments};
@@ -25,19 +24,26 @@ pub(crate) struct BulkBody {
     expected: Option<u64>,
 }
 
+/// The number of jobs that have changed; with `dry_run`, of those that would.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(crate) enum BulkResult {
+    Changed(BulkReport),
+    Counted(BulkCount),
+}
+
 /// Cancels, moves, replays or removes all jobs that match: `action` is `cancel`, `reschedule`,
 /// `replay` or `remove`.
 ///
 /// With `dry_run`, the jobs are only counted.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:{action}", tag = "jobs", operation_id = "change_jobs",
     params(("queue" = String, Path), ("action" = String, Path)), request_body = BulkBody,
-    responses((status = 200, description = "The number of jobs that have changed; with `dry_run`, a `BulkCount`", body = BulkReport),
-        (status = "default", body = Problem)))]
+    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
 pub(crate) async fn act(
     Extension(session): Extension<Session>,
     Segments((queue, segment)): Segments<(String, String)>,
     JsonBody(body): JsonBody<BulkBody>,
-) -> Result<Response> {
+) -> Result<Json<BulkResult>> {
     let queue = queue_of(&queue)?;
     let name = segment.strip_prefix("jobs:").unwrap_or_default();
     let action = match (name, body.due.as_deref()) {
@@ -66,9 +72,9 @@ pub(crate) async fn act(
             .remedy("give a filter, the number that was counted as `expected`, or \"all\": true"));
     }
     if body.dry_run {
-        let count: BulkCount = session.count(&queue, action, &body.filter).await?;
-        return Ok(Json(count).into_response());
+        let count = session.count(&queue, action, &body.filter).await?;
+        return Ok(Json(BulkResult::Counted(count)));
     }
-    let report: BulkReport = session.bulk(&queue, action, &body.filter, body.expected).await?;
-    Ok(Json(report).into_response())
+    let report = session.bulk(&queue, action, &body.filter, body.expected).await?;
+    Ok(Json(BulkResult::Changed(report)))
 }

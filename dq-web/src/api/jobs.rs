@@ -40,9 +40,10 @@ pub(crate) struct ListParams {
     contains: Option<String>,
     /// The `next` of the page before.
     after: Option<String>,
-    /// Maximum number of jobs on the page; 1 to 500.
+    /// Maximum number of jobs on the page: 50 by default; clamped to 1 to 500.
     limit: Option<usize>,
-    /// `asc` (the default) or `desc`.
+    /// By due time; running jobs by the end of their lease, dead ones by the time of death, ended ones
+    /// by their end: `asc` (the default) or `desc`.
     order: Option<String>,
 }
 
@@ -93,7 +94,8 @@ pub(crate) struct NewJobBody {
     /// When the job is due: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`,
     /// which is the default.
     due: Option<String>,
-    /// The key.
+    /// The caller's name for the job, by which it can be found, changed and cancelled: at most one
+    /// waiting or running job of a queue has it.
     key: Option<String>,
     /// What happens if a waiting job has the key: `keep` (the default), `replace`, `earliest` or
     /// `latest`.
@@ -102,12 +104,12 @@ pub(crate) struct NewJobBody {
     /// What happens if a running job has the key: `refuse` (the default) or `detach`.
     #[schema(value_type = Option<String>)]
     on_running: OnRunning,
-    /// Headers.
+    /// Further headers; not `content-type`, which is a field of its own.
     headers: BTreeMap<String, String>,
-    /// Maximum number of attempts.
+    /// Maximum number of attempts; that of the queue by default.
     max_attempts: Option<u32>,
-    /// How long the id is remembered after the end of the job, such as `7d`; `1d` with an
-    /// `Idempotency-Key`.
+    /// How long the id is remembered after the end of the job, such as `7d`; by default not at all, or
+    /// `1d` with an `Idempotency-Key`.
     remember: Option<String>,
 }
 
@@ -164,7 +166,7 @@ impl NewJobBody {
 
 /// Schedules a job.
 ///
-/// 201 if it is stored, 200 if another job has its key or the job of an earlier request with the
+/// 201 if it is stored, by this request or an earlier one with the same `Idempotency-Key`; 200 if another job has its key or the job of an earlier request with the
 /// same `Idempotency-Key` has ended, 409 if the job that has its key runs. The job continues the trace of
 /// the request's `traceparent`, unless the job's own headers have one.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
@@ -243,7 +245,8 @@ pub(crate) async fn reschedule(
 /// The result of a change of a job.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ActionReport {
-    /// What happened: `cancelled`, `requested`, `replayed` or `removed`.
+    /// What happened: `cancelled`, `replayed` or `removed`; or `requested`, if the store cannot prevent
+    /// every start, so that the job may still run.
     result: &'static str,
 }
 
@@ -257,15 +260,22 @@ pub(crate) async fn cancel(
 ) -> Result<Json<ActionReport>> {
     let result = match session.cancel(&queue_of(&queue)?, &job_of(&job)?).await? {
         CancelResult::Cancelled => "cancelled",
+        // `Requested`, and whatever else does not promise that the job never starts.
         _ => "requested",
     };
     Ok(Json(ActionReport { result }))
 }
 
+/// The body of an action that needs none. Fields are refused, such as a due time for `:run`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoFields {}
+
 /// `POST /v1/queues/{queue}/jobs/{job}:{action}`
 pub(crate) async fn act(
     Extension(session): Extension<Session>,
     Segments((queue, segment)): Segments<(String, String)>,
+    JsonBody(NoFields {}): JsonBody<NoFields>,
 ) -> Result<Response> {
     let (job, action) = split_action(&segment)?;
     let (queue, job) = (queue_of(&queue)?, job_of(job)?);

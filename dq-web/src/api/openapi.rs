@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use dq_ops::BulkCount;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{PathItem, RefOr};
 use utoipa::{Modify, OpenApi};
@@ -29,8 +28,6 @@ use crate::problem::Problem;
         jobs::list, jobs::schedule, jobs::get, jobs::timeline, jobs::reschedule, jobs::cancel,
         jobs::run, jobs::replay, jobs::remove, bulk::act,
     ),
-    // Named in a description only; the others are found in the routes.
-    components(schemas(BulkCount)),
     modifiers(&Schemes, &Responses),
     security(("token" = []), ("basic" = [])),
     tags(

@@ -1,10 +1,11 @@
-//! Queues, runners, findings, the audit and events.
+//! Queues, forecasts, the simulation, runners, findings, the audit and events.
 
 use std::time::Duration;
 
 use axum::Extension;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use dq_core::QueueName;
@@ -15,7 +16,7 @@ use dq_ops::{
 use serde::{Deserialize, Serialize};
 
 use super::input::{queue_of, split_action, unknown_action, window_of};
-use crate::app::App;
+use crate::app::{API_CHECK_TIMEOUT, App};
 use crate::extract::{JsonBody, Params, Segments};
 use crate::problem::{Problem, Result};
 
@@ -54,10 +55,12 @@ pub(crate) struct ChangeReport {
 }
 
 /// The body of a purge.
+// `act` reads the bodies of all actions as this one, so pause and resume accept the field and ignore it.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PurgeRequest {
     /// The name of the queue, to confirm that its jobs go.
+    #[schema(required = true)]
     confirm: String,
 }
 
@@ -91,7 +94,7 @@ pub(crate) async fn resume(session: &Session, queue: &QueueName) -> Result<Json<
     Ok(Json(ChangeReport { changed: session.resume(queue).await? }))
 }
 
-/// Deletes every job of a queue that is not running.
+/// Deletes all jobs of a queue but those that are running.
 #[utoipa::path(post, path = "/v1/queues/{queue}:purge", tag = "queues", operation_id = "purge_queue", params(("queue" = String, Path)),
     request_body = PurgeRequest,
     responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
@@ -99,9 +102,8 @@ pub(crate) async fn purge(
     session: &Session,
     queue: &QueueName,
     body: &PurgeRequest,
-) -> Result<Json<serde_json::Value>> {
-    let changed = session.purge(queue, &body.confirm).await?;
-    Ok(Json(serde_json::json!({ "changed": changed })))
+) -> Result<Json<BulkReport>> {
+    Ok(Json(session.purge(queue, &body.confirm).await?))
 }
 
 /// The dead jobs of a queue, grouped by error.
@@ -119,9 +121,9 @@ pub(crate) async fn dead(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
-    /// How far to look ahead, such as `24h`; one minute to 366 days.
+    /// How far to look ahead: `24h` by default; clamped to one minute to 366 days.
     window: Option<String>,
-    /// The number of steps; 1 to 240.
+    /// The number of steps: 24 by default; clamped to 1 to 240.
     steps: Option<usize>,
 }
 
@@ -144,7 +146,7 @@ pub(crate) async fn forecast(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastsParams {
-    /// How far to look ahead, such as `24h`, the default; one minute to seven days.
+    /// How far to look ahead: `24h` by default; clamped to one minute to seven days.
     window: Option<String>,
 }
 
@@ -186,9 +188,15 @@ pub(crate) async fn runners(
 #[utoipa::path(get, path = "/v1/check", tag = "operations", operation_id = "check",
     responses((status = 200, body = Vec<FindingView>), (status = "default", body = Problem)))]
 pub(crate) async fn check(
+    State(app): State<App>,
     Extension(session): Extension<Session>,
 ) -> Result<Json<Vec<FindingView>>> {
-    Ok(Json(session.check().await))
+    let findings = app.check(&session).await;
+    Ok(Json(findings.ok_or_else(|| {
+        let detail = format!("the check has not ended in {} s", API_CHECK_TIMEOUT.as_secs());
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            .remedy("try again; if it never ends, look at the store with its own tools")
+    })?))
 }
 
 /// The query of the audit.
@@ -196,7 +204,7 @@ pub(crate) async fn check(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditParams {
-    /// Maximum number of entries; 1 to 1,000.
+    /// Maximum number of entries: 100 by default; clamped to 1 to 1,000.
     limit: Option<usize>,
 }
 
@@ -211,10 +219,12 @@ pub(crate) async fn audit(
 }
 
 /// Server-sent events: `overview`, with the overview without `at` and `oldest_ready_ms`, now and when
-/// anything else in it changes. A response may end after 15 s: connect again.
+/// anything else in it changes. In a server that does not tell the dashboard when it stops, each response
+/// ends after 15 s: connect again.
 #[utoipa::path(get, path = "/v1/events", tag = "operations", operation_id = "get_events",
     responses((status = 200, content_type = "text/event-stream"), (status = "default", body = Problem)))]
 pub(crate) async fn events(State(app): State<App>) -> Response {
+    // So that proxies do not close an idle stream.
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     Sse::new(app.live().events()).keep_alive(keep_alive).into_response()
 }

@@ -77,8 +77,8 @@ pub(crate) async fn remove(
     Ok(Json(ScheduleReport { result: "removed" }))
 }
 
-/// The body of a backfill. [`act`] reads the bodies of all actions as this one; the others need none of
-/// its fields.
+/// The body of a backfill.
+// `act` reads the bodies of all actions as this one; the others need none of its fields.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BackfillRequest {

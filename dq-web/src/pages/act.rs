@@ -13,7 +13,8 @@ use super::chrome::{PageRequest, problem};
 use super::schedules;
 use crate::problem::Problem;
 
-/// Pages to which a form may lead back.
+/// Pages to which a form may lead back: those of `routes` in `mod.rs`. A form of another one leads to
+/// the overview.
 const PAGES: [&str; 12] = [
     "./",
     "queue",
@@ -40,8 +41,11 @@ pub(super) struct Fields {
     job: String,
     due: Option<String>,
     confirm: String,
+    /// The prefix of the keys whose jobs are changed.
     find: String,
     error: String,
+    /// The number of jobs that the page has shown; absent if it could not count all. If more match now,
+    /// nothing changes.
     expected: Option<u64>,
     back: String,
     /// The name of the schedule.
@@ -86,12 +90,19 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     }
     let queue = QueueName::new(&fields.queue)?;
     if let Some(name) = fields.r#do.strip_prefix("bulk:") {
-        // Without a due time, jobs would be moved to now.
+        // `action_of` takes `None` for "now", for the page that only counts and has no due time yet. Here
+        // that would make all jobs due at once, so a form without a due time gives an empty text, which
+        // is refused.
         let action = action_of(name, Some(fields.due.as_deref().unwrap_or_default()))?;
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let mut filter = JobFilter::default();
         filter.key_prefix = text(&fields.find);
         filter.error = text(&fields.error);
+        // As in the API: a form that was built by hand must not take every job by mistake.
+        if filter.is_empty() && fields.expected.is_none() {
+            return Err(Problem::bad_request("the form selects no jobs")
+                .remedy("give a filter, or the number that was counted as `expected`"));
+        }
         session.bulk(&queue, action, &filter, fields.expected).await?;
         return Ok("bulk");
     }

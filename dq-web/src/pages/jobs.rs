@@ -28,6 +28,7 @@ struct Page {
     clear: String,
     rows: Vec<JobRow>,
     time_label: &'static str,
+    detail_label: &'static str,
     first: Option<String>,
     next: Option<String>,
     bulk: Vec<(&'static str, String)>,
@@ -170,6 +171,7 @@ async fn load(request: &PageRequest, mut c: Chrome) -> Result<Response, Box<(Pro
         clear: c.link("jobs", &base),
         rows: rows(&c, &queue, &listing),
         time_label: time_label(&c, state),
+        detail_label: detail_label(&c, state),
         first: query.after.as_ref().map(|_| with(&[])),
         next: listing.next.as_deref().map(|next| with(&[("after", next)])),
         bulk,
@@ -193,6 +195,7 @@ fn empty(c: Chrome) -> Page {
         clear: String::new(),
         rows: Vec::new(),
         time_label: c.t.due,
+        detail_label: c.t.error,
         first: None,
         next: None,
         bulk: Vec::new(),
@@ -206,6 +209,14 @@ fn time_label(c: &Chrome, state: JobState) -> &'static str {
         JobState::Ended => c.t.ev_ended,
         JobState::Running => c.t.ev_claimed,
         _ => c.t.due,
+    }
+}
+
+fn detail_label(c: &Chrome, state: JobState) -> &'static str {
+    match state {
+        JobState::Running => c.t.worker,
+        JobState::Ended => c.t.outcome,
+        _ => c.t.error,
     }
 }
 

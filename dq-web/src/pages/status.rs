@@ -104,7 +104,7 @@ struct CheckPage {
 pub(super) async fn check(State(app): State<App>, request: PageRequest) -> Response {
     let mut c = request.chrome("check");
     c.title = c.t.check.to_owned();
-    let findings = app.check(&request.session).await;
+    let findings = app.check_for_page(&request.session).await;
     let is_running = findings.is_none();
     let mut response = render(StatusCode::OK, &CheckPage { c, findings });
     if is_running {

@@ -222,6 +222,12 @@ texts! {
     day: "day", "天";
     days: "days", "天";
     deadline: "May be late by", "最多可晚";
+    dead_exhausted: "out of attempts", "尝试次数用尽";
+    dead_late: "too late", "太晚";
+    dead_lost: "leases lost", "租约多次丢失";
+    dead_quarantined: "quarantined", "已隔离";
+    dead_rejected: "rejected", "被拒绝";
+    dead_undecodable: "undecodable", "无法解码";
     declared: "declared by a program", "由程序声明";
     done_schedule_backfill: "The occurrences are due now.", "已补安排。";
     done_schedule_kept: "Nothing is scheduled: a job of this schedule waits or runs.", "未安排：该计划已有任务在等待或运行。";
@@ -246,12 +252,14 @@ texts! {
     origin: "Origin", "来源";
     orphaned: "orphaned", "无人声明";
     over_note: "More is due than the runners can do.", "到期任务多于执行器的处理能力。";
+    outcome_unknown: "There was no answer: the change may have taken effect", "没有收到结果：更改可能已生效";
     overdue: "Due already", "已到期";
     overlap: "Overlap", "重叠时";
     overlap_allow: "runs beside an earlier job", "与前一任务并行";
     overlap_queue_one: "waits for the earlier job", "等待前一任务结束";
     overlap_skip: "skipped while an earlier job is live", "前一任务未结束则跳过";
     peak: "Busiest minute", "最忙的一分钟";
+    refused: "The change was refused", "更改被拒绝";
     remove_schedule: "Delete…", "删除…";
     remove_schedule_do: "Delete the schedule", "删除计划";
     remove_schedule_note: "Jobs of earlier occurrences still run. A schedule that a program declares is back when that program starts again: pause it instead.", "已产生的任务仍会运行。由程序声明的计划会在程序重启后恢复：请改用暂停。";
@@ -261,6 +269,9 @@ texts! {
     schedule_stopped: "This schedule has stopped: no process has declared it for a day. It goes on when one does.", "此计划已停止：一天内没有进程声明它；再次声明后继续。";
     schedules: "Schedules", "计划";
     schema_version: "Version of the payload", "载荷版本";
+    severity_error: "error", "错误";
+    severity_info: "info", "提示";
+    severity_warning: "warning", "警告";
     skip_next: "Skip next", "跳过下一次";
     stopped: "stopped", "已停止";
     times: "Times", "时间";
@@ -268,6 +279,31 @@ texts! {
 }
 
 impl Texts {
+    /// Why a job is dead, by the name of the kind.
+    pub(super) fn dead_kind<'a>(&self, name: &'a str) -> &'a str {
+        match name {
+            "exhausted" => self.dead_exhausted,
+            "rejected" => self.dead_rejected,
+            "undecodable" => self.dead_undecodable,
+            "lost" => self.dead_lost,
+            "quarantined" => self.dead_quarantined,
+            "late" => self.dead_late,
+            // Of a later version.
+            other => other,
+        }
+    }
+
+    /// How serious a finding is, by the name of the severity.
+    pub(super) fn severity<'a>(&self, name: &'a str) -> &'a str {
+        match name {
+            "info" => self.severity_info,
+            "warning" => self.severity_warning,
+            "error" => self.severity_error,
+            // Of a later version.
+            other => other,
+        }
+    }
+
     /// How a job has ended, by the name of the ending.
     pub(super) fn ending<'a>(&self, name: &'a str) -> &'a str {
         match name {

@@ -222,6 +222,14 @@ impl Window {
         self.act(selector, "value", json!({"text": text})).await;
     }
 
+    /// Presses a key, and lets it go: a character, or one of those that WebDriver names.
+    pub(crate) async fn press(&self, key: &str) {
+        let actions = ["keyDown", "keyUp"].map(|action| json!({"type": action, "value": key}));
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
+        let result = self.command("POST", "/actions", json!({"actions": [keyboard]})).await;
+        assert!(result.is_null(), "{key:?}: {result}");
+    }
+
     /// Waits until the page has a text.
     pub(crate) async fn wait_for(&self, text: &str) {
         let deadline = Instant::now() + PATIENCE;
