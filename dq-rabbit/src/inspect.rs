@@ -24,7 +24,8 @@ impl Engine {
         let queue = params.queue.clone();
         let read = move |replica: &mut Replica, (), at: AppliedAt| {
             let params = BrowseParams::new(&queue, state).after(after).limit(limit).order(order);
-            // The replica has headers and the positions of payloads in place of these.
+            // Always with payloads: in a replica this field has the reference to the payload and the
+            // headers (`log/position.rs`), which `complete` reads for every job.
             replica.machine().browse(params.payloads(true), at.now)
         };
         let mut page = self.log.call("browse", LostReply::Unavailable, Barrier, read).await?;

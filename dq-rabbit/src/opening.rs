@@ -15,7 +15,9 @@ pub(crate) struct Opening(Mutex<Option<Attempt>>);
 
 #[derive(Debug)]
 struct Attempt {
-    task: AbortHandle,
+    /// Tells whether the task has ended. `result` cannot, since it advances only while a caller waits
+    /// for it, and all of them may have given up.
+    progress: AbortHandle,
     result: Shared<BoxFuture<'static, Result<()>>>,
 }
 
@@ -23,8 +25,8 @@ impl Opening {
     /// Waits for the attempt in progress; starts one if there is none.
     ///
     /// # Errors
-    /// That of the attempt, which all have who came before it ended: if each made an attempt of its
-    /// own, the last one would wait for all their timeouts.
+    /// That of the attempt. Every caller that came before it ended gets the same one: if each then made
+    /// an attempt of its own, one after the other, the last would wait for the sum of their timeouts.
     ///
     /// # Cancellation safety
     /// The attempt goes on in a task of its own.
@@ -35,7 +37,7 @@ impl Opening {
         let result = {
             let mut last = lock(&self.0);
             match &*last {
-                Some(attempt) if !attempt.task.is_finished() => attempt.result.clone(),
+                Some(attempt) if !attempt.progress.is_finished() => attempt.result.clone(),
                 _ => last.insert(Attempt::start(open())).result.clone(),
             }
         };
@@ -49,9 +51,9 @@ impl Attempt {
         let failed = |error| {
             Error::new(ErrorKind::Internal, "the task that opens the log has failed").source(error)
         };
-        let handle = task.abort_handle();
+        let progress = task.abort_handle();
         let result = async move { task.await.map_err(failed)? };
-        Self { task: handle, result: result.boxed().shared() }
+        Self { progress, result: result.boxed().shared() }
     }
 }
 

@@ -129,7 +129,10 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
     if !directory::retire_before(shared, oldest).await? {
         return Ok(());
     }
-    topology.delete_generations(oldest.before()).await
+    shared.reached("retired").await;
+    topology.delete_generations(oldest.before()).await?;
+    shared.reached("deleted").await;
+    Ok(())
 }
 
 /// Writes a snapshot, unless another process has begun one.

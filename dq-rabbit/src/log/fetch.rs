@@ -65,8 +65,8 @@ pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Re
     Ok(payloads)
 }
 
-/// As [`fetch`], for the jobs of a claim: takes what earlier passes have kept of them, and keeps what
-/// it meets of other waiting jobs, since the next claims need those that are due first.
+/// As [`fetch`], for the jobs of a claim: takes the payloads that earlier passes have kept, and keeps
+/// those of other waiting jobs that it reads on the way, since the next claims need those due first.
 pub(super) async fn fetch_to_run(
     shared: &LogShared,
     jobs: &HashMap<JobId, PayloadRef>,
@@ -84,7 +84,7 @@ pub(super) async fn fetch_to_run(
 }
 
 /// Reads the payloads of these jobs in one pass over the log, and reports each when it is found.
-/// What the pass meets of other waiting jobs is kept for later, the jobs due first preferred.
+/// Payloads of other waiting jobs that it reads on the way are kept for later, those due first preferred.
 pub(super) async fn read_ahead(
     shared: &LogShared,
     jobs: &[Job],

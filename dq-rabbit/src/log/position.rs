@@ -9,7 +9,8 @@ use super::wire::{Checksum, Payload};
 /// Position of a job's payload in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
-    /// Offset of the message in all generations; see `generation.rs`.
+    /// Offset of the message, with the number of its generation in the high bits; see
+    /// `generation.rs`.
     pub(crate) offset: u64,
     /// Index of the entry in that message.
     pub(crate) entry: u32,
@@ -30,6 +31,9 @@ const REF_BYTES: usize = 28;
 /// What a replica knows of a payload. In a replica, the field `payload` of a [`Job`] holds this,
 /// followed by the encoded headers, if there are any. The field `headers` is empty, because a map
 /// takes several times as much memory.
+///
+/// The functions of this file that take a job *of a replica* panic for any other, such as one that has
+/// ended, whose payload is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PayloadRef {
     pub(crate) position: LogPosition,

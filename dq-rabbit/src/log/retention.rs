@@ -4,7 +4,6 @@
 //! Sizes are a matter of disk space only. No generation has a limit, and one is deleted only after
 //! the snapshot in a later one is complete, so a wrong estimate costs disk space and no job.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::wire::{Command, SnapshotPart};
@@ -17,8 +16,8 @@ const MESSAGE_OVERHEAD: u64 = 256;
 /// of a millisecond to deliver each, and a process that starts has to read all of them.
 const MESSAGES_PER_GENERATION: u64 = 5_000;
 
-/// A generation with a large snapshot is closed later: one message has to be read for each of this
-/// many bytes of its snapshot.
+/// A generation is not closed for its number of messages before it has one for each this many bytes of
+/// its snapshot: otherwise a large snapshot would be written again after few changes.
 const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 
 /// A snapshot without a new part for this long is taken to be abandoned by its writer.
@@ -47,10 +46,10 @@ pub(super) struct Retention {
     /// The elapsed time at which this process began to read the generation. Its snapshot is
     /// expected from the process that has closed the one before.
     begun: Duration,
-    /// Incomplete snapshots by the offset of their beginning; the newest may be in progress. A
-    /// snapshot that begins while another is in progress is given up by its writer, and not
-    /// counted.
-    in_progress: HashMap<u64, SnapshotProgress>,
+    /// The snapshot that counts, until it is complete. It may have been abandoned; then the next one
+    /// takes its place. One that begins while this one is in progress is given up by its writer, and
+    /// not counted.
+    current: Option<SnapshotProgress>,
 }
 
 /// An entry of a snapshot, without what it holds.
@@ -92,6 +91,8 @@ impl SnapshotStep {
 /// A snapshot that is not complete yet.
 #[derive(Debug)]
 struct SnapshotProgress {
+    /// The offset of its beginning.
+    begin: u64,
     has_header: bool,
     /// Number of jobs and of extra parts so far.
     jobs: u64,
@@ -101,6 +102,10 @@ struct SnapshotProgress {
 }
 
 impl SnapshotProgress {
+    fn new(begin: u64, now: Duration) -> Self {
+        Self { begin, has_header: false, jobs: 0, extras: 0, last_part: now }
+    }
+
     fn is_abandoned(&self, now: Duration) -> bool {
         self.last_part + SNAPSHOT_TIMEOUT <= now
     }
@@ -117,7 +122,7 @@ impl Retention {
             snapshot_bytes: 0,
             is_complete,
             begun: now,
-            in_progress: HashMap::new(),
+            current: None,
         }
     }
 
@@ -147,23 +152,20 @@ impl Retention {
     pub(super) fn observe(&mut self, offset: u64, step: SnapshotStep, now: Duration) {
         match step {
             SnapshotStep::Begin => {
-                self.in_progress.retain(|_, snapshot| !snapshot.is_abandoned(now));
                 // While another snapshot is in progress or complete, the writer of this one gives it
                 // up: see `is_in_progress`.
-                if self.in_progress.is_empty() && !self.is_complete {
-                    let (has_header, jobs, extras) = (false, 0, 0);
-                    let snapshot = SnapshotProgress { has_header, jobs, extras, last_part: now };
-                    self.in_progress.insert(offset, snapshot);
+                if !self.is_complete && self.is_abandoned(now) {
+                    self.current = Some(SnapshotProgress::new(offset, now));
                 }
             }
             SnapshotStep::Header { begin } => {
-                if let Some(snapshot) = self.in_progress.get_mut(&begin) {
+                if let Some(snapshot) = self.snapshot(begin) {
                     snapshot.has_header = true;
                     snapshot.last_part = now;
                 }
             }
             SnapshotStep::Part { begin, jobs, extras } => {
-                if let Some(snapshot) = self.in_progress.get_mut(&begin) {
+                if let Some(snapshot) = self.snapshot(begin) {
                     snapshot.jobs += jobs;
                     snapshot.extras += extras;
                     snapshot.last_part = now;
@@ -171,20 +173,30 @@ impl Retention {
             }
             // It counts if all of its parts were read: a replica can be restored from it.
             SnapshotStep::End { begin, jobs, extras } => {
-                if let Some(snapshot) = self.in_progress.remove(&begin)
-                    && snapshot.has_header
-                    && (snapshot.jobs, snapshot.extras) == (jobs, extras)
-                {
-                    self.complete();
+                if let Some(snapshot) = self.snapshot(begin) {
+                    let is_whole =
+                        snapshot.has_header && (snapshot.jobs, snapshot.extras) == (jobs, extras);
+                    self.current = None;
+                    self.is_complete |= is_whole;
                 }
             }
         }
     }
 
-    /// A replica was restored from the snapshot of this generation.
+    /// A replica was restored from the snapshot of this generation, so it is complete.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
-        self.in_progress.clear();
+        self.current = None;
+    }
+
+    /// The snapshot that began at this offset, if it is the one that counts.
+    fn snapshot(&mut self, begin: u64) -> Option<&mut SnapshotProgress> {
+        self.current.as_mut().filter(|snapshot| snapshot.begin == begin)
+    }
+
+    /// Whether nobody writes a snapshot.
+    fn is_abandoned(&self, now: Duration) -> bool {
+        self.current.as_ref().is_none_or(|snapshot| snapshot.is_abandoned(now))
     }
 
     /// Whether the state at the beginning of this generation is in it, so that nothing needs the
@@ -196,18 +208,17 @@ impl Retention {
     /// Whether a snapshot that began at this offset is in progress. `false` if another one was in
     /// progress when it began.
     pub(super) fn is_in_progress(&self, offset: u64) -> bool {
-        self.in_progress.contains_key(&offset)
+        self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
 
     /// Whether the generation has no snapshot, and no process writes one.
     pub(super) fn needs_snapshot(&self, now: Duration) -> bool {
-        !self.is_complete
-            && self.begun + SNAPSHOT_TIMEOUT <= now
-            && self.in_progress.values().all(|snapshot| snapshot.is_abandoned(now))
+        !self.is_complete && self.begun + SNAPSHOT_TIMEOUT <= now && self.is_abandoned(now)
     }
 
     /// Whether the generation, of this many jobs, is to be closed.
     pub(super) fn needs_close(&self, jobs: usize) -> bool {
+        // To close costs a snapshot of all jobs, so with many jobs it pays after many messages only.
         let max_messages = MESSAGES_PER_GENERATION
             .max(jobs as u64 / 2)
             .max(self.snapshot_bytes / SNAPSHOT_BYTES_PER_MESSAGE);

@@ -19,8 +19,10 @@ pub(crate) struct ReadAhead {
     pub(super) queues: Mutex<HashSet<QueueName>>,
     /// When a job last missed its message, in Unix milliseconds.
     missed_at: AtomicI64,
+    /// Wakes the task at a miss, so that it does not wait for its next pass.
     pub(super) missed: Notify,
-    /// No job has a message.
+    /// Whether it reads ahead always, not only after a miss: the ladder is turned off, so no job has a
+    /// message.
     is_permanent: bool,
 }
 
@@ -34,7 +36,7 @@ impl ReadAhead {
         }
     }
 
-    /// This process claims from this queue.
+    /// Adds a queue that this process claims from. It stays until the process ends.
     pub(crate) fn serve(&self, queue: &QueueName) {
         let mut queues = lock(&self.queues);
         if !queues.contains(queue) {
@@ -42,8 +44,8 @@ impl ReadAhead {
         }
     }
 
-    /// A job that should have a message was claimed here without it. That is also so while this reads
-    /// ahead, which then goes on.
+    /// A job that should have a message was claimed here before the message came. A payload that was
+    /// read ahead counts as a miss, too, so that reading ahead goes on as long as messages are missing.
     pub(crate) fn note_miss(&self, now: Timestamp) {
         self.missed_at.store(now.as_millis(), Ordering::Relaxed);
         self.missed.notify_one();

@@ -112,13 +112,7 @@ impl Topology {
     /// # Errors
     /// `Incompatible` for the log of an earlier version.
     pub(crate) async fn declare_log(&self) -> Result<()> {
-        let declared = self.declare(self.objects.log(), Inaccessible::IsAnError).await;
-        let directory = format!("queue '{}' has `", self.objects.names.directory());
-        declared.map_err(|error| {
-            let is_old =
-                error.kind() == ErrorKind::Incompatible && error.message().contains(&directory);
-            if is_old { old_log() } else { error }
-        })
+        self.declare(self.objects.log(), Inaccessible::IsAnError).await
     }
 
     /// Binds this generation of the log, without declaring it: it may have been deleted because it is
@@ -283,7 +277,14 @@ impl Topology {
                     declarations = again.map(|index| declarations[index].clone()).collect();
                     tokio::time::sleep(*pause).await;
                 }
-                _ => return rejected.pop().map_or(Ok(()), |rejected| Err(rejected.error)),
+                _ => {
+                    let failure = |rejected: Rejected| {
+                        let is_old_log = rejected.refusal == Refusal::Differs
+                            && self.objects.is_directory(&declarations[rejected.index]);
+                        if is_old_log { old_log() } else { rejected.error }
+                    };
+                    return rejected.pop().map_or(Ok(()), |rejected| Err(failure(rejected)));
+                }
             }
         }
     }

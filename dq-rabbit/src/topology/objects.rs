@@ -62,6 +62,11 @@ impl Objects {
         ]
     }
 
+    /// Whether this declares the directory.
+    pub(super) fn is_directory(&self, declaration: &Declaration) -> bool {
+        matches!(declaration, Declaration::Queue(name, _) if *name == self.names.directory())
+    }
+
     /// A generation of the log. Its arguments depend on no setting, so that settings can change, and
     /// they limit neither its size nor its age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {

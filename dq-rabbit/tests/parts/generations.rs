@@ -23,8 +23,9 @@ use crate::log::LevelSettings;
 use crate::log::wire::Levels;
 use crate::names::DIRECTORY_KEY;
 
-/// The steps of a change of generation.
-const STEPS: [&str; 6] = ["declared", "closed", "begun", "half", "complete", "announced"];
+/// The steps of a change of generation, and of the deletion of earlier ones after some changes.
+const STEPS: [&str; 8] =
+    ["declared", "closed", "begun", "half", "complete", "announced", "retired", "deleted"];
 
 /// The broker of a child process, and the step after which it is killed.
 const URL: &str = "DQ_RABBIT_TEST_URL";

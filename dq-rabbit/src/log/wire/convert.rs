@@ -12,6 +12,8 @@ use super::entry::{
 };
 use super::payload::Payload;
 
+/// All but `on_running` and `remember`, which are in [`JobOptions`], since the body of an entry never
+/// changes. A new field of [`dq_core::NewJob`] needs a place in one of the two.
 impl From<dq_core::NewJob> for NewJob {
     fn from(job: dq_core::NewJob) -> Self {
         Self {
@@ -42,7 +44,8 @@ impl NewJob {
         }
     }
 
-    /// The job to schedule, with this payload instead of its own and without headers.
+    /// The job to schedule, with this payload instead of its own and without headers: a replica has
+    /// them in the bytes that it passes as the payload (see `log/position.rs`); other callers set them.
     pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);
