@@ -18,8 +18,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [FILTER]                     formatting, lints, layers, tests, short storms, documentation; with FILTER
-                                    only tests
+  test [FILTER]                     formatting, lints, layers, tests, short storms and soak, documentation; with
+                                    FILTER only tests
   layers                            checks that imports between files form no cycles
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
@@ -30,6 +30,7 @@ usage: cargo xtask COMMAND
                                     kills and cuts everything at random, and judges what processes saw
   faults --short                    short storms on each store, and storms over broken processes, as in `test`
   soak --backend X [--minutes N]    a steady load; memory, connections, files and keys must not grow
+  soak --short                      a minute on SQLite, and over broken processes, as in `test`
   licences                          checks the licences of all dependencies against deny.toml
   package                           packages every published crate and compiles it from its package
   oldest-rusqlite                   checks dq-sqlite with the oldest rusqlite that it allows";

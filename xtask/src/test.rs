@@ -6,6 +6,7 @@ use crate::faults;
 use crate::layers::layers;
 use crate::run::{Result, cargo, step};
 use crate::servers::servers;
+use crate::soak;
 
 /// Threads of test programs, for each processor, unless `RUST_TEST_THREADS` is set: many tests
 /// mostly wait for servers. Programs with a harness of their own have their own number.
@@ -14,7 +15,7 @@ const THREADS_PER_PROCESSOR: usize = 2;
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Runs formatting, lints, layers, tests, short storms of faults and documentation. `cargo test`
+/// Runs formatting, lints, layers, tests, short storms of faults, a short soak and documentation. `cargo test`
 /// includes the examples, which `tests/examples` runs, and the code in the documentation.
 pub(crate) fn everything() -> Result {
     servers()?;
@@ -31,6 +32,7 @@ pub(crate) fn everything() -> Result {
     }
     step("tests", &mut tests)?;
     faults::selection()?;
+    soak::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }

@@ -18,15 +18,15 @@ use dq_testkit::faults::Journal;
 use crate::clock::JumpingClock;
 use crate::defects;
 
-/// How long a drain may take. `xtask` gives up earlier; this is for one that was killed itself.
+/// How long a drain may take. `xtask` ends it earlier; this is for a drain whose `xtask` was killed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// How long a store may be away when a process starts: longer than any fault, on a slow machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 /// A pinned id is scheduled again after so many others.
 const REPEATED_AFTER: usize = 8;
-/// How often a call is repeated that has failed.
-const REPETITIONS: usize = 3;
+/// How often a call is made at most, until it succeeds.
+const TRIES: usize = 3;
 
 /// Every third job fails at first, every fifth is postponed at first, and one of thirteen goes on with
 /// another payload. The longest take longer than a third of the lease, after which it is renewed.
@@ -89,15 +89,17 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
     Ok(Dq::builder().clock(clock).backend(backend).connect().await?)
 }
 
-pub(crate) async fn run(url: &str, log: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
-    // Before it connects, which can take as long as an outage: without it, the signal would end the
-    // process.
+/// Does what `mode` says. `file` is the journal or, in a soak, that of the number of live jobs.
+pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
+    // Listens before the process connects, which can take as long as an outage: a signal that nobody
+    // listens to would end the process. A drain does not end at a signal.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
-    let dq = connect(url, (mode != Mode::Soak).then_some(log)).await?;
+    let dq = connect(url, (mode != Mode::Soak).then_some(file)).await?;
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
-            while live(&dq).await > 0 && begin.elapsed() < DRAIN_LIMIT {
+            // A store that does not answer may still have jobs.
+            while live(&dq).await != Some(0) && begin.elapsed() < DRAIN_LIMIT {
                 tokio::time::sleep(100.millis()).await;
             }
         } else {
@@ -108,7 +110,7 @@ pub(crate) async fn run(url: &str, log: &str, name: &str, mode: Mode) -> Result<
                 _ = input_ends => {}
                 _ = interrupted => {}
                 () = produce(&dq, name, mode) => {}
-                () = count(&dq, log), if mode == Mode::Soak => {}
+                () = count(&dq, file), if mode == Mode::Soak => {}
             }
         }
     };
@@ -119,18 +121,15 @@ pub(crate) async fn run(url: &str, log: &str, name: &str, mode: Mode) -> Result<
     std::process::exit(0)
 }
 
-/// The number of jobs that are not finished; 1 if the store does not answer.
-async fn live(dq: &Dq) -> u64 {
-    match dq.queue_of::<work>() {
-        Ok(queue) => queue.stats().await.map_or(1, |stats| stats.live()),
-        Err(_) => 1,
-    }
+/// The number of jobs that are not finished; `None` if the store does not answer.
+async fn live(dq: &Dq) -> Option<u64> {
+    Some(dq.queue_of::<work>().ok()?.stats().await.ok()?.live())
 }
 
-/// Writes the number of jobs that are not finished to a file, each second.
+/// Writes the number of jobs that are not finished to a file, each second; nothing if it is not known.
 async fn count(dq: &Dq, file: &str) {
     loop {
-        let live = live(dq).await;
+        let live = live(dq).await.map_or(String::new(), |live| live.to_string());
         // In place of an earlier number; a reader may find an empty file, never a part of a number.
         let _ = std::fs::write(file, format!("{live}\n"));
         tokio::time::sleep(1.seconds()).await;
@@ -139,16 +138,18 @@ async fn count(dq: &Dq, file: &str) {
 
 /// Schedules jobs for ever. Every seventh replaces the one before; if that runs, every second of these
 /// detaches it from its key. Every tenth is cancelled. The ids of every fourth are pinned, and scheduled
-/// again when most of their jobs have ended.
+/// again one or two seconds later, when some of their jobs have ended and others have not.
 async fn produce(dq: &Dq, name: &str, mode: Mode) {
-    // In a soak, as many as the slots of a process can run.
+    // In a soak twice as many, but fewer than the slots of a process can run (about 50 a second), so that
+    // no backlog grows.
     let pause = if mode == Mode::Soak { 30.millis() } else { 60.millis() };
     let entropy = Entropy::from_os();
     let mut pinned = VecDeque::new();
     for number in 0_u64.. {
         let now = SystemTime::now();
         let delay = (number % 23 * 100).millis();
-        // A delay counts from the time of the store, a time of day does not depend on its clock.
+        // Both forms by turns. The time of day is the machine's, not that of the client's clock, which may
+        // be an hour wrong (`clock.rs`): otherwise jobs would wait for an hour.
         let due = if number % 2 == 0 { Due::After(delay) } else { Due::At((now + delay).into()) };
         let id = entropy.job_id(Timestamp::from(now));
         let remember = remember(mode, number);
@@ -162,7 +163,7 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
             }
         }
         if number % 10 == 9 {
-            for _repetition in 0..REPETITIONS {
+            for _try in 0..TRIES {
                 if dq.cancel::<work>(key_of(name, number)).await.is_ok() {
                     break;
                 }
@@ -189,7 +190,7 @@ fn remember(mode: Mode, number: u64) -> Duration {
 
 /// Schedules a job, and repeats the call with the same id while it fails.
 async fn schedule(dq: &Dq, name: &str, id: JobId, number: u64, due: Due, remember: Duration) {
-    for _repetition in 0..REPETITIONS {
+    for _try in 0..TRIES {
         let job = dq.schedule::<work>(number).id(id).key(key_of(name, number));
         let detaches = number % 14 == 13;
         let job = job.on_running(if detaches { OnRunning::Detach } else { OnRunning::Refuse });

@@ -69,8 +69,10 @@ impl Scene<'_> {
             Fault::PauseRequests => self.interfere("pause-requests", "resume", lasts)?,
             Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
             Fault::DelayConnections => {
-                let delay = dice.millis(100, MAX_MILLIS).as_millis();
-                self.interfere(&format!("delay {delay}"), "delay 0", lasts)?;
+                let delay = dice.millis(100, MAX_MILLIS);
+                // A request and its reply are held for the whole delay each.
+                let begin = format!("delay {}", delay.as_millis());
+                self.interfere(&begin, "delay 0", lasts + 2 * delay)?;
             }
             Fault::ResetConnections => self.command("reset")?,
             Fault::AbandonConnections => self.command("abandon")?,

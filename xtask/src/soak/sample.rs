@@ -12,13 +12,16 @@ use crate::run::Result;
 /// The name of the series of jobs.
 pub(super) const JOBS: &str = "jobs in the store";
 
+/// The name of the series with the memory of a process.
+pub(super) const PROCESS_MEMORY: &str = "memory of a process";
+
 /// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
 
 /// The series of a run, in the order of [`sample`].
 pub(super) fn series(server: &Server) -> Vec<Series> {
     let mut all = vec![
-        Series::new("memory of a process", "MiB", 8.0),
+        Series::new(PROCESS_MEMORY, "MiB", 8.0),
         Series::new("open files of a process", "", 8.0),
         Series::new("threads of a process", "", 4.0),
         // Those that wait or run; more of them are late while the machine is busy.
