@@ -82,8 +82,10 @@ func store(redis asynq.RedisClientOpt, count int, how string, first int64, rate 
 func work(redis asynq.RedisClientOpt, sleep time.Duration) {
 	server := asynq.NewServer(redis, asynq.Config{
 		Concurrency: concurrency,
-		// The default is five seconds.
-		DelayedTaskCheckInterval: time.Second,
+		// How often it looks for due tasks, and for tasks while there were none: by default every five
+		// seconds and every second. No shortest interval is documented. Due times are whole seconds.
+		DelayedTaskCheckInterval: 100 * time.Millisecond,
+		TaskCheckInterval:        100 * time.Millisecond,
 		LogLevel:                 asynq.FatalLevel,
 	})
 	var lock sync.Mutex

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use apalis::layers::WorkerBuilderExt;
 use apalis::prelude::*;
-use apalis_redis::{ConnectionManager, RedisStorage};
-
+use apalis_redis::{Config, ConnectionManager, RedisStorage};
 use futures::stream;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,10 @@ fn now() -> Duration {
 }
 
 async fn storage(address: &str) -> RedisStorage<Job, ConnectionManager> {
-    RedisStorage::new(apalis_redis::connect(format!("redis://{address}")).await.unwrap())
+    let connection = apalis_redis::connect(format!("redis://{address}")).await.unwrap();
+    // An idle worker looks for due jobs at each heartbeat only, by default every 30 seconds.
+    let config = Config::default().batch_size(100).heartbeat_interval(Duration::from_secs(1));
+    RedisStorage::new(connection).with_config(config)
 }
 
 /// Its due times are whole seconds.

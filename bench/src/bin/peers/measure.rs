@@ -27,8 +27,8 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
 const FAR: Duration = Duration::from_secs(24 * 3_600);
 /// Time for a worker to start, and to run the jobs of a measurement.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long jobs of a killed worker are waited for. Celery gives a job of a lost worker to another
-/// one after an hour by default, the others after seconds to minutes.
+/// How long jobs of a killed worker are waited for. By default, Celery gives a job of a lost worker to
+/// another one after an hour.
 const RECOVERY: Duration = Duration::from_secs(180);
 
 /// How many jobs are measured.
@@ -116,10 +116,11 @@ fn single(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
 fn no_op(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
     clear(redis);
     let address = redis.address();
-    peer.store(&address, sizes.no_op, "bulk", 0, 0)?;
+    let jobs = sizes.no_op.min(peer.max_due);
+    peer.store(&address, jobs, "bulk", 0, 0)?;
     let busy = cpu(redis)?;
     let worker = Worker::start(peer, &address, 0)?;
-    let runs = worker.runs(sizes.no_op, PATIENCE);
+    let runs = worker.runs(jobs, PATIENCE);
     let busy = (cpu(redis)? - busy) * 1e6 / runs.len() as f64;
     let starts = || runs.iter().map(|run| run.started);
     let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
@@ -127,9 +128,15 @@ fn no_op(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
     };
     let rate = runs.len() as f64 / ((last - first) as f64 / 1e6);
     let name = "run empty handlers, 16 at once, jobs/s".to_owned();
-    let unfinished = if runs.len() < sizes.no_op { " (not all)" } else { "" };
+    let mut note = String::new();
+    if jobs < sizes.no_op {
+        note = format!(" (of {})", whole(jobs as f64));
+    }
+    if runs.len() < jobs {
+        note += " (not all)";
+    }
     Ok(vec![
-        (name, format!("{}{unfinished}", whole(rate))),
+        (name, format!("{}{note}", whole(rate))),
         ("… Redis CPU per job, µs (run)".to_owned(), format!("{busy:.1}")),
     ])
 }

@@ -17,6 +17,8 @@ pub(crate) const OWN_PROGRAM: &str = "own-program";
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
+    /// How many jobs may be due at the same time.
+    pub(crate) max_due: usize,
     program: Vec<OsString>,
 }
 
@@ -30,6 +32,7 @@ impl Peer {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
+        let mut max_due = usize::MAX;
         let (version, program): (_, Vec<OsString>) = match name {
             "dq" => (env!("CARGO_PKG_VERSION"), vec![own()?, OWN_PROGRAM.into()]),
             "asynq" => {
@@ -66,11 +69,14 @@ impl Peer {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
                 run(cargo.arg(sources.join("Cargo.toml")).arg("--target-dir").arg(&directory))?;
+                // Its script passes all due jobs to one command, and Redis limits these to some 8,000
+                // arguments: with more, the worker ends.
+                max_due = 5_000;
                 ("1.0.0", vec![directory.join("release/peer-apalis").into()])
             }
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
-        Ok(Self { name, version, program })
+        Ok(Self { name, version, max_due, program })
     }
 
     /// A command of the program, with the address of a server.
