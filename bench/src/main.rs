@@ -1,4 +1,4 @@
-//! The harness behind the tables of docs/benchmarks.md down to RabbitMQ, and of docs/scale.md:
+//! The harness behind the tables of docs/benchmarks.md down to History, and of docs/scale.md:
 //! `cargo xtask bench` and `cargo xtask scale`, or
 //! `cargo run --release -p dq-bench`.
 //!
@@ -168,8 +168,10 @@ fn run_all(options: &Options) -> Result<()> {
     let selected = |group: &str| {
         options.only.is_empty() || options.only.iter().any(|only| split(only).0 == group)
     };
-    let redis = selected("redis").then(redis::version).transpose()?;
-    let rabbit = selected("rabbit").then(rabbit::version).transpose()?;
+    // `history` measures every store.
+    let uses = |group| selected(group) || selected("history");
+    let redis = uses("redis").then(redis::version).transpose()?;
+    let rabbit = uses("rabbit").then(rabbit::version).transpose()?;
     let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
     println!("{conditions}");
     let mut figures = Vec::new();

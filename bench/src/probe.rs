@@ -53,11 +53,11 @@ impl Probe {
         Self::new(expected, Some(Mutex::default()), QueueSettings::default())
     }
 
-    /// Sets the concurrency of the queue. Counts start again, so this precedes the run.
+    /// Sets the concurrency of each queue. Counts start again, so this precedes the run.
     pub(crate) fn concurrency(self, jobs: usize) -> Self {
         let settings = QueueSettings::new().concurrency(jobs);
         let lateness = self.inner.lateness.is_some().then(Mutex::default);
-        Self::new(self.inner.expected, lateness, settings)
+        Self { queues: self.queues, ..Self::new(self.inner.expected, lateness, settings) }
     }
 
     /// Counts the jobs of these queues instead of [`QUEUE`].

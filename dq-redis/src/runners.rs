@@ -12,8 +12,9 @@ const ANNOUNCE: &str = "announce";
 const RUNNERS: &str = "runners";
 
 impl Store {
-    /// Announces a runner, or withdraws the announcement if its time is zero.
+    /// Announces a runner, or withdraws the announcement if its `ttl` is zero.
     pub(crate) async fn announce(&self, announcement: &Announcement) -> Result<()> {
+        // 0 withdraws; `millis_arg` returns at least 1.
         let ttl = match announcement.ttl.is_zero() {
             true => 0,
             false => millis_arg(announcement.ttl),
@@ -39,7 +40,7 @@ impl Store {
 /// Reads the reply of `scripts/runners.lua`. `None` if it is malformed.
 fn read_runners(answer: Value) -> Option<Vec<Announced>> {
     let mut reply = Reply::new(answer)?;
-    reply.number()?;
+    let _now = reply.number()?;
     let mut runners = Vec::new();
     while !reply.is_empty() {
         let (name, stored, until) = (reply.bytes()?, reply.bytes()?, reply.number()?);

@@ -56,7 +56,7 @@ impl Raw {
         Ok(start.elapsed())
     }
 
-    /// Empties the queue, so that it does not grow beyond the backend's queues.
+    /// Empties the queue, which nothing consumes, so that its length does not slow the next turn.
     pub(super) async fn purge(&self) -> Result<()> {
         self.channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
         Ok(())

@@ -73,7 +73,8 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
     let start = Instant::now();
-    let store = SqliteStore::open(plan, "drain.db")?;
+    // An absolute path, or one that begins with the directory of the plan, stays as it is.
+    let store = SqliteStore::open(plan, &path)?;
     store.make_all_due();
     let backend = store.backend();
     store.block_on(async move { claim(&*backend, 1).await })?;

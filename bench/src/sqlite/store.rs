@@ -1,6 +1,6 @@
 //! A SQLite backend with a virtual clock, and a runtime for its calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ pub(super) struct SqliteStore {
 }
 
 impl SqliteStore {
-    pub(super) fn open(plan: &Plan, file: &str) -> Result<Self> {
+    pub(super) fn open(plan: &Plan, file: impl AsRef<Path>) -> Result<Self> {
         let clock = Arc::new(VirtualClock::new(SystemTime::now().into()));
         let path = plan.dir.join(file);
         let config = SqliteConfig::new(&path);

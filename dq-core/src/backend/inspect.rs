@@ -105,7 +105,8 @@ pub struct BrowseParams<'a> {
     pub after: Option<Cursor>,
     /// Maximum number of jobs on the page; from 1 to 1,000.
     pub limit: usize,
-    /// Whether the page has the payloads of the jobs. Without them, they are not read.
+    /// Whether the page has the payloads of the jobs. Otherwise the store does not send them, and reads
+    /// them only if they are part of what it reads anyway, as in Redis.
     pub payloads: bool,
     /// The order of the jobs.
     pub order: Order,

@@ -8,11 +8,13 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 use super::duration;
 use crate::model::HistoryLimit;
 
-/// A limit as found in the file; unset fields have their defaults.
+/// A limit as found in the configuration. Unset fields have the values of [`HistoryLimit::default`], not
+/// those of `[defaults]`: the history of a queue replaces that of `[defaults]` as a whole. An environment
+/// variable can set one field of the file's table, since these layers are merged before this is read.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Unparsed {
-    Off(u32),
+    Number(u32),
     Limit(Limit),
 }
 
@@ -63,8 +65,8 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         .map_err(|_| de::Error::custom(format!("the history is not valid; {EXAMPLE}")))?;
     match unparsed {
         None => Ok(None),
-        Some(Unparsed::Off(0)) => Ok(Some(HistoryLimit::OFF)),
-        Some(Unparsed::Off(number)) => Err(de::Error::custom(format!(
+        Some(Unparsed::Number(0)) => Ok(Some(HistoryLimit::OFF)),
+        Some(Unparsed::Number(number)) => Err(de::Error::custom(format!(
             "the history {number} does not say for how long; {EXAMPLE}"
         ))),
         Some(Unparsed::Limit(Limit { max, age })) => Ok(Some(HistoryLimit::new(max, age))),
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_a_table_whose_fields_have_defaults_or_zero() {
+    fn a_limit_is_zero_or_a_table_whose_fields_have_defaults() {
         let day = Duration::from_secs(86_400);
         let hour = Duration::from_secs(3_600);
         for (json, limit) in [

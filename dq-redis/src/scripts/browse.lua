@@ -14,7 +14,8 @@
 --          is the due time, the end of the lease, the time of death or of the end. The position
 --          breaks ties of equal times: two zero bytes and the handle. For a job that has ended, the
 --          past job is in place of the record.
--- cost     O(log n) a job; after a page also O(log² m) with m jobs of the time of its last job
+-- cost     O(log n) a job; for every page but the first also O(log² m), where m jobs have the same time
+--          as the last job of the page before
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition, 'read')
@@ -42,6 +43,7 @@ for i = 1, #entries / 2 do
     redis.call('ZREM', zset, handle)
     repaired = true
   elseif round_score(zset, handle, at) then
+    -- It may have changed the scores of the entries that follow, too, so those read above do not count.
     repaired = true
     break
   else

@@ -313,7 +313,8 @@ local function quarantine(partition, member, score)
 end
 
 -- Rounds the score of an entry up to a whole number and limits it to MAX_TIME, since the cursors of
--- listings are integers of 64 bits. Up, so that a listing that is under way does not skip the entry.
+-- listings are integers of 64 bits. Up, so that a listing in ascending order that is under way does not
+-- skip the entry.
 -- Returns the new score, or nil if the old one was such a number.
 local function round_score(zset, member, score)
   local old = tonumber(score)

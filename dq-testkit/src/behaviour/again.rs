@@ -25,7 +25,7 @@ topic! { "again":
     step_that_dies_keeps_its_payload [Again, Browse, DeadLetters],
     all_steps_count_as_one_job [Again, Totals],
     next_steps_in_a_batch [Again],
-    own_id_between_steps_changes_nothing [Again],
+    repeated_schedule_between_steps_changes_nothing [Again],
 }
 
 fn again(due: impl Into<Due>, payload: &'static str) -> Verdict {
@@ -269,7 +269,7 @@ async fn next_steps_in_a_batch(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn own_id_between_steps_changes_nothing(store: TrialStore) -> TrialResult {
+async fn repeated_schedule_between_steps_changes_nothing(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let new = store.job(&queue, Due::NOW);
     store.create(new.clone()).await?;

@@ -21,7 +21,7 @@ topic! { "schedule":
     due_time_at_the_horizon_is_accepted,
     pending_job_does_not_expire [VirtualTime],
     same_id_is_stored_once,
-    own_id_is_created_in_every_state,
+    repeated_schedule_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
     answers_are_in_request_order,
@@ -160,7 +160,7 @@ async fn same_id_is_stored_once(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn own_id_is_created_in_every_state(store: TrialStore) -> TrialResult {
+async fn repeated_schedule_is_created_in_every_state(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let job = store.job(&queue, Due::NOW);
     let receipt = store.create(job.clone()).await?;

@@ -179,7 +179,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         name: "answers a repeated call as a conflict",
         add_defect: |opened| Arc::new(KeepsOwnIds { inner: opened.process, ids: Mutex::default() }),
         failing_trials: &[
-            "schedule/own_id_is_created_in_every_state",
+            "schedule/repeated_schedule_is_created_in_every_state",
             "schedule/same_id_is_stored_once",
         ],
         violates: None,

@@ -1,4 +1,5 @@
-//! An import source and a target in memory, whose calls are steps of one crash point.
+//! An import source in memory, from which others may take entries, too, and a target whose calls are
+//! steps of a crash point. So are those of a source that is wrapped in a `CrashingSource`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,9 +22,11 @@ pub(crate) struct Contents {
     pub(crate) parts: Vec<Vec<Entry>>,
     /// Entries that were taken from the parts and whose import is not complete.
     pub(crate) journal: BTreeMap<JobId, (Stage, ImportJob)>,
-    /// Payloads of entries that other consumers took.
+    /// Payloads of entries that other consumers took, and of jobs of a concurrent import that have run:
+    /// those that do not run later.
     pub(crate) taken_by_others: Vec<String>,
-    /// The calls, counted from 1, before which another consumer takes the first entry of the part.
+    /// The calls, counted from 1, before which another consumer takes the first entry of the part. Calls
+    /// of the journal count, too, and take from part 0.
     pub(crate) competing_takes: BTreeSet<usize>,
     /// Number of calls so far.
     calls: usize,
@@ -56,7 +59,8 @@ impl MemorySource {
         self.contents.lock().unwrap()
     }
 
-    /// Runs the concurrent import if this is its point, and then its jobs.
+    /// Runs the concurrent import if this is its point, and then its due jobs, so that one that the first
+    /// import stores again would run twice.
     async fn import_concurrently(&self, point: StartAt) {
         let import = self.concurrent_import.lock().unwrap().take_if(|(at, _)| *at == point);
         if let Some((_, dq)) = import {

@@ -50,10 +50,10 @@ pub enum Codec {
     /// `"kryo5"`: `Kryo5Codec`, the default of Redisson 3.19 and newer, for strings, numbers,
     /// booleans and `byte[]`. Objects of Java classes cannot be read.
     Kryo5 {
-        /// The class as which each payload is written, and one that does not fit is refused:
-        /// `java.lang.Integer`, `Long`, `Double`, `Boolean`, `String` or `byte[]`. Without it strings
-        /// and booleans are written as such, integers as `java.lang.Long`, other numbers as
-        /// `java.lang.Double`, and lists are refused.
+        /// The class that each payload is written as: `java.lang.Integer`, `Long`, `Double`, `Boolean`,
+        /// `String` or `byte[]`, in JSON a list of numbers from 0 to 255. A payload that does not fit
+        /// is refused. Without a class, strings and booleans are written as such, integers as
+        /// `java.lang.Long`, other numbers as `java.lang.Double`, and lists are refused.
         class: Option<String>,
     },
 }
