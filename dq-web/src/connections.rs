@@ -1,5 +1,5 @@
 //! Accepts connections, within limits: without them, a client that is not authenticated could hold any
-//! number of connections with half a header each, for ever.
+//! number of connections for ever, with half a header each, or by reading no response.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,12 +12,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
 
 /// Limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Maximum time for the header of a request to arrive, counted from the end of the request before.
     pub(crate) header: Duration,
+    /// Maximum time for which a client may take nothing of a response that is being sent.
+    pub(crate) write: Duration,
     /// Maximum number of connections; others wait until one ends.
     pub(crate) connections: usize,
     /// Maximum time for requests to finish after the end has been asked for.
@@ -27,7 +30,7 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs(10);
-        Self { header: seconds, connections: 1_024, grace: seconds }
+        Self { header: seconds, write: seconds, connections: 1_024, grace: seconds }
     }
 }
 
@@ -49,7 +52,10 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => {}
             (stream, _) = Listener::accept(&mut listener), if connections.len() < limits.connections => {
                 let service = TowerToHyperService::new(router.clone());
-                let connection = builder.serve_connection(TokioIo::new(stream), service);
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(limits.write));
+                let stream = TokioIo::new(Box::pin(stream));
+                let connection = builder.serve_connection(stream, service);
                 let mut stop = stop.subscribe();
                 connections.spawn(async move {
                     let stopped = async move {
@@ -90,7 +96,10 @@ mod tests {
     async fn start(limits: Limits) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/", get(|| async { "served" }));
+        let router = Router::new()
+            .route("/", get(|| async { "served" }))
+            // Larger than what the kernel buffers.
+            .route("/large", get(|| async { vec![0; 64 * 1024 * 1024] }));
         let (end, ended) = oneshot::channel::<()>();
         let shutdown = async {
             let _ = ended.await;
@@ -111,7 +120,8 @@ mod tests {
     #[tokio::test]
     async fn half_a_header_does_not_hold_a_connection() {
         let header = Duration::from_millis(100);
-        let (address, _end, _server) = start(Limits { header, connections: 1, grace: LONG }).await;
+        let limits = Limits { header, write: LONG, connections: 1, grace: LONG };
+        let (address, _end, _server) = start(limits).await;
         let mut half = send(address, HALF).await;
         // There is one connection, so this one waits for the end of the other.
         let mut whole = send(address, WHOLE).await;
@@ -123,9 +133,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_client_that_reads_nothing_does_not_hold_a_connection() {
+        let write = Duration::from_millis(100);
+        let limits = Limits { header: LONG, write, connections: 1, grace: LONG };
+        let (address, _end, _server) = start(limits).await;
+        let _deaf = send(address, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        let mut whole = send(address, WHOLE).await;
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("served"), "{answer}");
+    }
+
+    #[tokio::test]
     async fn half_a_header_does_not_hold_the_shutdown() {
         let grace = Duration::from_millis(100);
-        let (address, end, server) = start(Limits { header: LONG, connections: 10, grace }).await;
+        let limits = Limits { header: LONG, write: LONG, connections: 10, grace };
+        let (address, end, server) = start(limits).await;
         let _half = send(address, HALF).await;
         // Connections are accepted in order: the server has the one before.
         let mut whole = send(address, WHOLE).await;

@@ -60,7 +60,7 @@ async fn method_not_allowed() -> Problem {
 /// for 10 seconds at most.
 ///
 /// Up to 1,024 connections are served at once. One on which no complete header arrives within 10
-/// seconds is closed.
+/// seconds is closed, as is one whose client takes nothing of a response for as long.
 ///
 /// # Errors
 /// If the listener cannot be used, or is not on a loopback address while `auth` is
