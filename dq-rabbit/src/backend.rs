@@ -270,7 +270,7 @@ impl RabbitBackend {
         let mut results = Vec::with_capacity(items.len());
         for page in items.chunks(PAGE_ITEMS) {
             let called = call(page).await;
-            results.extend(part(results.len(), called)?);
+            results.extend(part(!results.is_empty(), called)?);
         }
         Ok(results)
     }
@@ -323,7 +323,7 @@ impl Backend for RabbitBackend {
                 },
                 |engine| engine.schedule(page.clone()),
             );
-            scheduled.extend(part(scheduled.len(), call.await)?);
+            scheduled.extend(part(!scheduled.is_empty(), call.await)?);
         }
         Ok(scheduled)
     }

@@ -29,21 +29,20 @@ pub(crate) fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>>
     entries
 }
 
-/// The result of a part of a call whose parts are executed one after the other, after this number of
-/// items.
+/// The result of one part of a call. `has_others`: whether other parts may have taken effect, as they were
+/// executed before this one or at the same time.
 ///
 /// # Errors
-/// That of the part; `OutcomeUnknown` for a retryable one if earlier parts were executed.
-pub(crate) fn part<T>(earlier: usize, result: Result<T>) -> Result<T> {
-    let is_partial = |error: &Error| earlier > 0 && error.is_retryable();
+/// That of the part; `OutcomeUnknown` for a retryable one if there are others.
+pub(crate) fn part<T>(has_others: bool, result: Result<T>) -> Result<T> {
+    let is_partial = |error: &Error| has_others && error.is_retryable();
     result.map_err(|error| if is_partial(&error) { outcome_unknown(&error) } else { error })
 }
 
 /// Appends all entries of a call, and returns their results in order.
 ///
 /// # Errors
-/// Those of the entries; `OutcomeUnknown` for a retryable one if there are several entries, since
-/// others may have taken effect.
+/// That of the last entry that failed; `OutcomeUnknown` for a retryable one if there are several entries.
 pub(crate) async fn join<T>(
     calls: impl ExactSizeIterator<Item = impl Future<Output = Result<Vec<T>>>>,
 ) -> Result<Vec<T>> {
@@ -58,6 +57,6 @@ pub(crate) async fn join<T>(
     }
     match failure {
         None => Ok(results),
-        Some(error) => part(entries - 1, Err(error)),
+        Some(error) => part(entries > 1, Err(error)),
     }
 }

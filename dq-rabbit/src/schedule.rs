@@ -68,7 +68,7 @@ impl Engine {
             let called =
                 self.log
                     .call("cancel", LostReply::OutcomeUnknown, command, |_, results, _| results);
-            cancelled.extend(entries::part(cancelled.len(), called.await)?);
+            cancelled.extend(entries::part(!cancelled.is_empty(), called.await)?);
         }
         Ok(cancelled)
     }
@@ -90,7 +90,7 @@ impl Engine {
                 (results, moved)
             };
             let called = self.log.call("reschedule", LostReply::OutcomeUnknown, command, read);
-            let (results, moved) = entries::part(rescheduled.len(), called.await)?;
+            let (results, moved) = entries::part(!rescheduled.is_empty(), called.await)?;
             rescheduled.extend(results);
             self.publish_waiting(moved, now);
         }

@@ -6,7 +6,8 @@ use super::index::TimeEntry;
 use super::table::JobTable;
 use crate::model::{Job, Timestamp};
 
-/// Maximum number of jobs reserved for other claimers that a claim skips in search of its own.
+/// Maximum number of jobs reserved for other claimers that a claim skips in search of its own. All builds
+/// that share a log of calls must have the same number: their replicas would differ otherwise.
 const MAX_SKIPPED: usize = 4_096;
 
 /// Which jobs a claimer prefers, and what that means for the order of claims.

@@ -22,7 +22,7 @@ use crate::model::{
     Target, Timestamp,
 };
 
-/// Maximum number of jobs that one purge removes.
+/// Maximum number of jobs that one purge removes; the same in all builds that share a log of calls.
 const PURGE_STEP: usize = 1_000;
 
 /// The jobs of a store and the rules of the contract.

@@ -65,7 +65,13 @@ impl LogShared {
             let before = self.messages_read.load(Ordering::Relaxed);
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
-                Ok(Err(_)) => return Err(self.dropped_error(operation)),
+                Ok(Err(_)) => {
+                    let lost_reply = match was_sent.load(Ordering::Relaxed) {
+                        true => lost_reply,
+                        false => LostReply::Unavailable,
+                    };
+                    return Err(self.dropped_error(operation, lost_reply));
+                }
                 // Reading a long log takes time, so each message is progress. Once this process is at
                 // its end, messages of other producers are no progress of this call.
                 Err(_)
@@ -141,19 +147,22 @@ impl LogShared {
     }
 
     /// The error of a call whose waiter was dropped without a reply.
-    fn dropped_error(&self, operation: &'static str) -> Error {
+    fn dropped_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         if self.closed.load(Ordering::Acquire) {
             return closed(operation);
         }
-        self.fatal_error(operation).unwrap_or_else(|| {
+        match self.fatal_error(operation) {
+            // This process reads no further, and the others apply what it has sent.
+            Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
+            Some(error) => error,
             // Its entry took effect before the snapshot from which the replica was restored.
-            Error::new(
+            None => Error::new(
                 ErrorKind::OutcomeUnknown,
                 "the log was replayed from a snapshot, and the reply is lost",
             )
             .remedy("repeat the call with the same job ids: what took effect already is kept")
-            .operation(operation)
-        })
+            .operation(operation),
+        }
     }
 
     /// The error of a call that timed out, with its cause if that is known.

@@ -9,6 +9,8 @@ use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
 use super::position::{PayloadRef, headers_bytes};
 use super::wire::{self, encoded_size};
 
+// Both act while entries are applied: as those in `replica.rs`, they are part of the format of the log.
+
 /// What a job may gain after it was stored, besides a payload: counts, lease, worker, and an error
 /// of [`SHORT_TEXT`] bytes.
 const GROWTH_PER_JOB: u64 = 256;

@@ -250,7 +250,8 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
     let read = looking.await.and_then(|read| {
         read.ok_or_else(|| shared.timeout_error(READ_OPERATION, LostReply::Unavailable))
     });
-    // After a failure from its beginning: what was read before may be gone.
+    // After a failure, the next look begins at the beginning of the directory: the record from which it would
+    // go on may be gone.
     {
         let mut state = shared.state();
         state.directory = *read.as_ref().unwrap_or(&DirectoryView::default());
@@ -285,8 +286,11 @@ pub(super) async fn prepare_next(shared: &LogShared, generation: Generation) -> 
     Ok(newest <= generation)
 }
 
-/// Declares a generation that the broker does not find, if it is one that may exist. Returns whether
-/// reading can go on there.
+/// Handles a generation that the broker does not find. Declares it if nothing can have been lost with it:
+/// it follows a close, or the directory names it and it begins empty. One that the directory names and
+/// that begins with a snapshot is looked for for half a minute; if it is lost, the log goes back to the
+/// one before, or begins again empty. Returns whether reading can go on in this generation; if not, the
+/// caller starts again with the directory.
 pub(super) async fn restore(
     shared: &LogShared,
     generation: Generation,
@@ -436,8 +440,9 @@ async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpCh
     consume(shared, shared.topology.names().directory(), start, PREFETCH).await
 }
 
-/// Reads the directory up to the record with this nonce, from where it was read to before. `None` if
-/// there is another record, so that this is not the directory that was read before.
+/// Reads the directory up to the record with this nonce, from where it was read to before. `None` if the
+/// record that was read last is not there any more: the broker has deleted it with other old records, or
+/// the stream is another one. Then all has to be read again.
 async fn read_up_to(
     shared: &LogShared,
     (channel, mut records): (AmqpChannel, Consumer),

@@ -21,6 +21,10 @@ use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
 use crate::generation::Generation;
 
+// The next three decide which jobs a claim entry leases, so they are part of the format of the log: all
+// builds that share a log must have the same values, since their replicas would differ otherwise. Other
+// values need a new kind of claim entry, and a level that allows it.
+
 /// How long before its due time a job can be claimed: about the duration of a call. The claimer
 /// waits for the rest of it.
 pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
@@ -28,8 +32,9 @@ pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
 /// How long after its due time a job is reserved for processes that have prefetched its message.
 const RESERVED_FOR: Duration = Duration::from_millis(250);
 
-/// A job stored this recently counts as prefetched by all processes: its payload is still in their
-/// caches.
+/// A job stored this recently counts as prefetched by all processes: its payload is usually still in
+/// their caches. Longer than `MIN_MESSAGE_DELAY` in `engine.rs`: a job with a shorter delay has no message,
+/// so otherwise nobody could claim it before [`RESERVED_FOR`] is over.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
 /// What applying an entry did.
@@ -106,7 +111,9 @@ impl Replica {
     }
 
     /// Sets the elapsed time of this process at which the next entries were seen: when they were read,
-    /// or when this process submitted them. Leases that they grant or renew last at least from then.
+    /// or when this process submitted them. The leases that they grant or renew are counted from then,
+    /// which is never earlier than when their holders begin to count: so none lapses while its holder
+    /// still relies on it.
     pub(crate) fn set_seen(&mut self, seen: Duration) {
         self.seen = seen;
     }
