@@ -24,7 +24,7 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 /// How long browsers wait before they open another stream after that.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// The last overview as JSON, without its time.
+/// The last overview as JSON, without what changes by itself: see `as_json`.
 type Latest = Option<Arc<str>>;
 
 /// Reads the overview while there are listeners.
@@ -80,7 +80,9 @@ impl Live {
         let (sender, receiver) = watch::channel(None);
         *current = Some(sender);
         drop(current);
-        tokio::spawn(read(self.ops.clone(), Arc::clone(&self.sender)));
+        // Made here, since a task can be dropped before it has begun.
+        let reading = Reading { sender: Arc::clone(&self.sender), has_ended: false };
+        tokio::spawn(read(self.ops.clone(), reading));
         receiver
     }
 }
@@ -102,8 +104,7 @@ impl Drop for Reading {
 }
 
 /// Reads the overview until nobody listens.
-async fn read(ops: Ops, sender: Arc<Mutex<Option<watch::Sender<Latest>>>>) {
-    let mut reading = Reading { sender, has_ended: false };
+async fn read(ops: Ops, mut reading: Reading) {
     let session = ops.session(Actor::new("live", Role::Viewer));
     loop {
         // While the store is away, listeners keep the last state.
@@ -153,7 +154,8 @@ mod tests {
         let ops = Ops::new(Dq::connect("memory:").await.unwrap());
         let (sender, mut receiver) = watch::channel(None);
         let sender = Arc::new(Mutex::new(Some(sender)));
-        let task = tokio::spawn(read(ops, Arc::clone(&sender)));
+        let reading = Reading { sender: Arc::clone(&sender), has_ended: false };
+        let task = tokio::spawn(read(ops, reading));
         receiver.changed().await.unwrap();
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
