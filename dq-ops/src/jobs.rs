@@ -21,10 +21,10 @@ use crate::raw_json::RawJson;
 use crate::redact::JobContent;
 use crate::text;
 
-/// Maximum number of jobs whose payloads one search compares.
+/// Maximum number of jobs that one search compares, by payload or by error as it is shown.
 const MAX_SEARCHED: usize = 2_000;
 
-/// Maximum number of jobs that are read with their payloads at once: payloads may have a MiB.
+/// Number of jobs that a search reads at once: payloads may have a MiB.
 const SEARCH_PAGE: usize = 50;
 
 /// Maximum length of a text to search for in payloads, in bytes.
@@ -110,19 +110,20 @@ pub struct JobSummary {
     pub attempts: u32,
     /// Maximum number of attempts; `None` if the queue's setting counts.
     pub max_attempts: Option<u32>,
-    /// Number of times that a runner has claimed the job.
+    /// Number of claims of the job, without those that were given back before the handler started.
     pub deliveries: u32,
     /// Number of consecutive claims that ended without a result, such as by a crash.
     pub losses: u32,
-    /// When the job was last claimed.
+    /// When the current claim was made; the last one if the job has ended. `None` while the job waits or is
+    /// dead, or if the store does not keep it.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub claimed_at: Option<Timestamp>,
-    /// When the lease ends.
+    /// When the lease ends; `None` unless the job is running.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub leased_until: Option<Timestamp>,
-    /// The runner that has claimed it.
+    /// The runner that holds the lease; that held the last one if the job has ended.
     pub worker: Option<String>,
     /// The error of the last run that failed.
     pub last_error: Option<String>,
@@ -189,12 +190,12 @@ pub struct PayloadView {
     pub size: u64,
     /// Whether only the beginning is shown, because the payload has more than 64 KiB.
     pub truncated: bool,
-    /// The payload, if it is JSON and not truncated: as it was written, except for the space between
-    /// its tokens.
+    /// The payload, if it is JSON other than `null` and not truncated: as it was written, except for the
+    /// space between its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<RawJson>,
-    /// The payload, if it is another text.
+    /// The payload, if it is another text, or the JSON `null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The payload, if it is no text.
@@ -215,6 +216,7 @@ impl PayloadView {
             base64: None,
         };
         if content_type == "application/json" && !truncated {
+            // A field that is `null` would read back as absent.
             view.json = RawJson::parse(&shown).filter(|json| json.as_str() != "null");
         }
         if view.json.is_none() {
@@ -290,7 +292,8 @@ impl Session {
             check_text("contains", text, MAX_SEARCH)?;
         }
         let filter = query.filter.to_core()?;
-        // The store compares what is stored, and the answer would tell what redaction hides.
+        // The client's filter compares errors as they are stored, and its answer would tell what redaction
+        // hides: so a search compares them as they are shown.
         let hides_errors = query.filter.error.is_some() && self.redaction().is_some();
         let (jobs, next) = match query.contains.is_some() || hides_errors {
             false => {

@@ -1,4 +1,4 @@
-//! The stored form of what this version adds to earlier ones: ended jobs, pinned ids, notes of jobs and
+//! The stored form of what version 5 of the tables added: ended jobs, pinned ids, notes of jobs and
 //! announcements. A file that was written once is read as it was then.
 
 mod common;

@@ -259,7 +259,7 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
     let cause = quarantined().await.unwrap().cause;
     assert!(cause.starts_with(&format!("job {} could not be read", bad.id)), "{cause}");
     conn.execute("UPDATE dq_dead SET died = died - 90000000", []).unwrap();
-    assert_eq!(quarantined().await, None, "it was two days ago");
+    assert_eq!(quarantined().await, None, "it was 25 hours ago; a finding lasts a day");
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! The Redis backends on a private server, compared to what that server can do.
 //!
-//! The limit is the rate of additions to a sorted set on one connection with pipelines of 128. All
-//! comparisons are made in turns on the same server; figures are medians of several turns.
+//! Rates of bulks, and of claims with settlements, are compared with that of additions to a sorted set on
+//! one connection with pipelines of 128 (`limit.rs`), single calls with a bare script: both in turns, with
+//! medians of several. The whole path is a median of several turns, compared with nothing. Transfers are
+//! compared by medians of calls, first all of one side and then all of the other. Memory, lateness, jobs due
+//! at once and the idle runner are measured once.
 
 mod at_once;
 mod idle;

@@ -22,11 +22,11 @@ pub(super) struct Sizes {
     late: usize,
     /// Time from the call that schedules these to the first due time.
     lead: Duration,
+    /// Whether it is an error if they are not all stored in that time: their lateness would be that of
+    /// the call.
+    strict: bool,
     /// How long an idle runner is observed.
     idle: Duration,
-    /// Whether it is an error that these are not all stored in that time: their lateness would be
-    /// that of the call.
-    strict: bool,
 }
 
 impl Sizes {

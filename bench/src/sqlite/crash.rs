@@ -73,7 +73,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
     let start = Instant::now();
-    // An absolute path, or one that begins with the directory of the plan, stays as it is.
+    // It is absolute, as the directory of the plan is, so `open` does not put that in front of it again.
     let store = SqliteStore::open(plan, &path)?;
     store.make_all_due();
     let backend = store.backend();

@@ -407,7 +407,9 @@ fn names_and_payloads_of_any_kind_travel_through_the_api() {
         both.run(&["jobs", "ls", queue, "--key-prefix", "x/..", "--json"]).lines().count(),
         1
     );
-    for payload in ["0.1", "1e-7", "123456789.12345679", "5e-324", "[18446744073709551615,-0.0]"] {
+    for payload in
+        ["null", "0.1", "1e-7", "123456789.12345679", "5e-324", "[18446744073709551615,-0.0]"]
+    {
         let id = id_of(&both.run(&["enqueue", "FLOAT", payload, "--json"]));
         // Only the comparison of both outputs counts.
         both.run(&["jobs", "get", "FLOAT", &id, "--json"]);

@@ -12,7 +12,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Number of ready jobs in the queue with the backlog, at least.
 const BACKLOG: u64 = 160;
 
-/// Number of dead jobs of a queue at which old ones are removed.
+/// Number of dead jobs that a queue may have; beyond it, old ones are removed.
 const MAX_DEAD: u64 = 60;
 
 /// Adds jobs.
@@ -98,7 +98,8 @@ impl Feed {
     async fn tick(&mut self, tick: u64) -> Result<()> {
         self.order(10, 180).await?;
         if tick.is_multiple_of(2) {
-            // An order was paid: most often it still waits.
+            // An order was paid. Most of these numbers are of other things, or of orders that have run, and
+            // then nothing is cancelled.
             let paid = format!("order-{}", self.number(self.next.saturating_sub(300), self.next));
             let _ = self.dq.queue(ORDERS)?.cancel(paid).await?;
         }
@@ -221,6 +222,7 @@ impl Feed {
         }
         let latest = handle.browse(JobState::Dead).order(dq_core::Order::Descending);
         let latest = latest.payloads(false).limit(MAX_DEAD as usize / 2).await?;
+        // By due time, as there is no filter by time of death: those that were very late go earlier.
         if let Some((_, died)) = latest.jobs.last().and_then(|view| view.dead.as_ref()) {
             handle.remove_where(Filter::new().due(..*died)).await?;
         }

@@ -1,9 +1,10 @@
 //! Takes plain messages of other systems and schedules them as jobs: the types of `[[ingress]]`.
 //!
-//! A message is acknowledged only when its job is stored, so none is lost. The id of a job is made
-//! from the id of its message, and pinned, so that a message that is delivered again is not
-//! scheduled twice. Messages that cannot be mapped are moved to a queue, list or stream of their
-//! own, and logged.
+//! A message is acknowledged only when its job is stored, a live job has its key, or it was set aside, so a
+//! crash loses none. The id of a job is made from the id of its message, and pinned, so that a message
+//! that is delivered again is not scheduled twice. An element of a list gets a job id when it is taken,
+//! and keeps it in the second list. An AMQP message without an id becomes a job at each delivery. Messages
+//! that cannot be mapped are moved to a queue, list or stream of their own, and logged.
 
 #[cfg(feature = "amqp")]
 mod amqp;

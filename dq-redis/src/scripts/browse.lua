@@ -14,8 +14,8 @@
 --          is the due time, the end of the lease, the time of death or of the end. The position
 --          breaks ties of equal times: two zero bytes and the handle. For a job that has ended, the
 --          past job is in place of the record.
--- cost     O(log n) a job; for every page but the first also O(log² m), where m jobs have the same time
---          as the last job of the page before
+-- cost     O(log n) a job; for every page but the first also O(log n · log m), where m jobs have the
+--          same time as the last job of the page before
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition, 'read')

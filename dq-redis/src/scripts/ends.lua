@@ -5,7 +5,7 @@
 --          3  time and 4 position (16 bytes) of a job; none to count all
 -- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number of
 --          jobs
--- cost     O(log n), or after a job O(log n + log² m) with m jobs of its time
+-- cost     O(log n), or after a job O(log n · log m) with m jobs of its time
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, reply = requeue_expired(partition, 'read')

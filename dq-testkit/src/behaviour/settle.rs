@@ -186,6 +186,7 @@ async fn dead_job_keeps_its_reason(store: TrialStore) -> TrialResult {
         (DeadKind::Undecodable, "ожидалось число"),
         (DeadKind::Lost, "🪦"),
         (DeadKind::Quarantined, "{}"),
+        (DeadKind::Late, "5 min after its due time"),
     ] {
         let queue = store.queue();
         let new = store.job(&queue, Due::NOW);

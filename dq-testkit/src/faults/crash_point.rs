@@ -15,8 +15,11 @@ pub enum Crash {
     After,
 }
 
-/// A counter of steps, one of which fails as if the process had crashed there. A step is a call of
-/// the test's choice; clones share the counter.
+/// A counter of steps, one of which fails with `Unavailable`, as a call fails for a process that crashes
+/// there. A step is a call of the test's choice; clones share the counter.
+///
+/// Only that step fails: those after it stand for the calls of the next process, so code that repeats a
+/// failed call, or has others in flight, goes on. For such code, let a wrapper fail all later calls, too.
 #[derive(Debug, Clone, Default)]
 pub struct CrashPoint(Arc<Mutex<Steps>>);
 

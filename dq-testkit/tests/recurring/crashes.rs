@@ -15,7 +15,8 @@ use crate::fixture::{START, World, hourly};
 /// More calls than the test makes.
 const MAX_STEPS: usize = 200;
 
-/// The store as a process reaches it that crashes at one of its calls: all later ones fail.
+/// The store as a process reaches it that crashes at one of its calls that claim, schedule, settle or get:
+/// all later ones of these fail. Other calls are not steps; add those that tickers come to use.
 #[derive(Debug)]
 struct Stepped {
     store: Arc<dyn Backend>,
@@ -86,8 +87,8 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
                 }
                 drop(first);
                 let context = format!("{crash:?} {step}, {overlap:?}");
-                // The leases of the first process have ended then.
                 let second = world.start(Some(schedule)).await;
+                // On the way, the clock passes the ends of the first process's leases.
                 second.run_until(5.hours() + 30.minutes()).await;
                 let mut runs = world.take_runs();
                 let twice = runs.len().saturating_sub(5);

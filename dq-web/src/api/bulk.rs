@@ -12,15 +12,17 @@ use crate::problem::{Problem, Result};
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BulkBody {
-    /// Which jobs. A change without a part of the filter needs `all` or `expected`.
+    /// Which jobs: they match all parts that are set. If no part is set, a change needs `all` or
+    /// `expected`.
     filter: JobFilter,
-    /// Take all jobs; without a filter.
+    /// Take every job that the action can change. Refused together with a filter.
     all: bool,
     /// The new due time, for `reschedule`.
     due: Option<String>,
     /// Only count the jobs.
     dry_run: bool,
-    /// The number of jobs that was counted: nothing changes if more match now.
+    /// The number of jobs that was counted: nothing changes if more match now, or if there are too many
+    /// jobs to count those that match.
     expected: Option<u64>,
 }
 
@@ -65,7 +67,7 @@ pub(crate) async fn act(
     if body.all && !body.filter.is_empty() {
         return Err(Problem::bad_request("the body has both `all` and a filter"));
     }
-    // A body that was lost, or a filter from a variable that was null, must not take every job.
+    // A body that was lost, or a filter whose parts were null, must not take every job.
     let is_meant = body.dry_run || body.all || body.expected.is_some();
     if body.filter.is_empty() && !is_meant {
         return Err(Problem::bad_request("the body selects no jobs")

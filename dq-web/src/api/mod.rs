@@ -26,7 +26,9 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/queues/{queue}/jobs", get(jobs::list).post(jobs::schedule))
         .route("/v1/queues/{queue}/dead", get(queues::dead))
         .route("/v1/queues/{queue}/forecast", get(queues::forecast))
-        .route("/v1/queues/{queue}/{action}", axum::routing::post(bulk::act))
+        // The whole segment, such as `jobs:cancel`, which may have been sent as `jobs%3Acancel`: the router
+        // compares before it decodes.
+        .route("/v1/queues/{queue}/{segment}", axum::routing::post(bulk::act))
         .route(
             "/v1/queues/{queue}/jobs/{job}",
             get(jobs::get).patch(jobs::reschedule).delete(jobs::cancel).post(jobs::act),
@@ -47,8 +49,8 @@ pub(crate) fn routes() -> Router<App> {
         .route_layer(from_fn(refuse_queries_of_changes))
 }
 
-/// No change has parameters in its address: one that is there, such as `?dry_run=true`, would have no
-/// effect.
+/// Changes take everything from their bodies. A parameter in the address would be ignored, and with
+/// `?dry_run=true` the caller would believe that nothing changes, while all jobs that match do.
 async fn refuse_queries_of_changes(request: Request, next: Next) -> Response {
     let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     match request.uri().query().filter(|query| is_change && !query.is_empty()) {

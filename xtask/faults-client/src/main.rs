@@ -4,7 +4,7 @@
 //!   it gets SIGINT, and writes its [`Journal`](dq_testkit::faults::Journal) to LOG;
 //! - `URL LOG NAME drain` runs jobs until none is left, and writes its journal, too;
 //! - `URL LOG NAME soak` does as `produce`, with more jobs and without a journal: LOG has the number of jobs
-//!   that are in the store;
+//!   of its queue that are not finished, or an empty line while the store does not answer;
 //! - `URL DIRECTORY judge` reads all journals, and fails if they or the store break a promise;
 //! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on its standard input.
 //!

@@ -232,7 +232,8 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> 
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::create(&path).map_err(failed)?;
     let mut command = Command::new(&program.path);
-    // The counts that the judge sees may be a defect.
+    // With the defect, too: `miscounts` falsifies the counts that a process reads, and only the judge reads
+    // them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
     let status = wait("the judge", &mut command, JUDGE_LIMIT)?;
