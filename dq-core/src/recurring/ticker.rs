@@ -169,8 +169,9 @@ impl Ticker {
         }
         if has_other_times {
             self.skipped = None;
+            let begin = now - self.spec.offset(name);
             let stored = self.last.filter(|last| *last <= now);
-            self.cursor = stored.max(Some(now - self.spec.offset(name))).unwrap_or(now);
+            self.cursor = stored.map_or(begin, |stored| stored.max(begin));
         } else {
             self.cursor = self.cursor.max(nominal_now);
         }
@@ -181,9 +182,11 @@ impl Ticker {
     ///
     /// The ids of those that have run are still pinned.
     pub(super) fn rewind(&mut self, name: &str, now: Timestamp) -> bool {
-        let is_ahead = self.cursor > self.skipped.map_or(now, |skipped| skipped.max(now));
+        let not_before_skipped =
+            |time: Timestamp| self.skipped.map_or(time, |skipped| skipped.max(time));
+        let is_ahead = self.cursor > not_before_skipped(now);
         if is_ahead {
-            self.cursor = self.skipped.max(Some(now - self.spec.offset(name))).unwrap_or(now);
+            self.cursor = not_before_skipped(now - self.spec.offset(name));
         }
         is_ahead
     }

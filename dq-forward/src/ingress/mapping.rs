@@ -192,7 +192,7 @@ mod tests {
             r#"{"order":{"id":"a"},"delay":"900"}"#,
             r#"{"order":{"id":"-1"},"delay":0}"#,
         ];
-        dq_testkit::fuzz::check("messages of other systems", &valid, |bytes| {
+        let is_mapped = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let message = Message {
                 id: Some(text.clone()),
@@ -201,6 +201,12 @@ mod tests {
                 ..Message::default()
             };
             mapping.map(&message).is_ok()
+        };
+        dq_testkit::fuzz::check("messages of other systems", &valid, is_mapped);
+        let odd = [r#"{"order":[{"id":null}],"delay":1e300}"#, r#"{"delay":"15m"}"#];
+        dq_testkit::fuzz::check("odd messages", &odd, |bytes| {
+            is_mapped(bytes);
+            true
         });
     }
 

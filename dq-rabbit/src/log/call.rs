@@ -61,17 +61,16 @@ impl LogShared {
         };
         let waiter = Box::new(ReplyReader { result, read });
         self.submit(operation, command.into_wire(), Arc::clone(&was_sent), waiter)?;
+        // What is lost with the reply: nothing, if the call was never sent.
+        let lost_reply = || match was_sent.load(Ordering::Relaxed) {
+            true => lost_reply,
+            false => LostReply::Unavailable,
+        };
         loop {
             let before = self.messages_read.load(Ordering::Relaxed);
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
-                Ok(Err(_)) => {
-                    let lost_reply = match was_sent.load(Ordering::Relaxed) {
-                        true => lost_reply,
-                        false => LostReply::Unavailable,
-                    };
-                    return Err(self.dropped_error(operation, lost_reply));
-                }
+                Ok(Err(_)) => return Err(self.dropped_error(operation, lost_reply())),
                 // Reading a long log takes time, so each message is progress. Once this process is at
                 // its end, messages of other producers are no progress of this call.
                 Err(_)
@@ -84,11 +83,7 @@ impl LogShared {
                         // skips calls whose callers are gone.
                         let _state = self.state();
                         drop(pending);
-                        if was_sent.load(Ordering::Relaxed) {
-                            lost_reply
-                        } else {
-                            LostReply::Unavailable
-                        }
+                        lost_reply()
                     };
                     return Err(self.timeout_error(operation, lost_reply));
                 }

@@ -52,8 +52,13 @@ mod tests {
     #[test]
     fn mutated_scores_are_times_or_refused() {
         let valid = ["1700000000000", "1.7e+12", "0"];
-        dq_testkit::fuzz::check("scores", &valid, |score| {
+        let is_time = |score: &[u8]| {
             [Unit::Millis, Unit::Seconds].map(|unit| unit.parse(score).is_ok()).contains(&true)
+        };
+        dq_testkit::fuzz::check("scores", &valid, is_time);
+        dq_testkit::fuzz::check("odd scores", &["-1.5", "inf", "nan"], |score| {
+            is_time(score);
+            true
         });
     }
 
