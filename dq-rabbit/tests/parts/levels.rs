@@ -8,7 +8,7 @@ use dq_core::{
     Backend, DelayHandler, Dq, Error, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode,
 };
 use dq_servers::RabbitCluster;
-use dq_testkit::fixture::{TIMEOUT, blocking, by_id, job, poll, stats, wait_until};
+use dq_testkit::fixture::{TIMEOUT, blocking, by_id, job, poll, retry, stats, wait_until};
 
 use super::fixture::{assert_error, config, config_for};
 use crate::RabbitBackend;
@@ -39,6 +39,11 @@ async fn start(
 ) -> dq_core::Result<Arc<RabbitBackend>> {
     let environment = Environment::default();
     RabbitBackend::connect_with_levels(config, &environment, levels).await.map(Arc::new)
+}
+
+/// As [`start`], while nodes are lost: for a moment the cluster may give no reply in time.
+async fn start_at_last(config: &RabbitConfig, levels: LevelSettings) -> Arc<RabbitBackend> {
+    retry(|| start(config, levels)).await
 }
 
 /// Waits for some more hellos of all live processes together, and returns the level in force. The
@@ -128,7 +133,7 @@ async fn kill_when(
     blocking(move || {
         let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         process.block_on(async {
-            let backend = start(&config, levels).await.unwrap();
+            let backend = start_at_last(&config, levels).await;
             wait_until(what, async || sees(&backend)).await;
             std::mem::forget(backend);
         });
@@ -168,9 +173,9 @@ async fn a_raise_on_three_nodes_survives_kills_while_one_is_cut_off() {
     };
     let config = on(&addresses[..2]);
     // It declares the queues, while all nodes are there.
-    start(&config, version(1)).await.unwrap().close().await.unwrap();
+    start_at_last(&config, version(1)).await.close().await.unwrap();
     let levels = LevelSettings { ttl: SHORT, ..version(1) };
-    let behind = start(&on(&addresses[2..]), levels).await.unwrap();
+    let behind = start_at_last(&on(&addresses[2..]), levels).await;
     raise_with_kills(&config, async || {
         let cluster = Arc::clone(&cluster);
         blocking(move || cluster.partition(2)).await;
@@ -189,7 +194,7 @@ async fn a_raise_on_three_nodes_survives_kills_while_one_is_cut_off() {
         error.filter(|error| error.kind() == ErrorKind::Incompatible)
     });
     assert_error(&refused.await, ErrorKind::Incompatible, &words);
-    let last = start(&on(&addresses[2..]), version(2)).await.unwrap();
+    let last = start_at_last(&on(&addresses[2..]), version(2)).await;
     assert_eq!(last.level(), 2);
     for (new, error) in calls {
         let is_stored = last.get(&by_id(&new)).await.unwrap().is_some();
@@ -208,7 +213,7 @@ async fn raise_with_kills(config: &RabbitConfig, disturb: impl AsyncFnOnce()) {
     let new = job("q");
     let patient = LevelSettings { raise_after: Duration::from_secs(3_600), ..version(2) };
     let mortal = LevelSettings { ttl: SHORT, ..patient };
-    let old = start(config, version(1)).await.unwrap();
+    let old = start_at_last(config, version(1)).await;
     old.schedule(vec![new.clone()]).await.unwrap();
     disturb().await;
     wait_until("no other process lives", async || old.live_processes() == 1).await;
@@ -221,20 +226,23 @@ async fn raise_with_kills(config: &RabbitConfig, disturb: impl AsyncFnOnce()) {
     kill_when(config, mortal, "the old hello ends", |new| new.live_processes() == 1).await;
 
     // Before the raise, all of it can be rolled back.
-    let rolled_back = start(config, version(1)).await.unwrap();
-    let hasty = start(config, version(2)).await.unwrap();
+    let rolled_back = start_at_last(config, version(1)).await;
+    let hasty = start_at_last(config, version(2)).await;
     assert_eq!(level_after_a_while(&hasty).await, 1);
     hasty.close().await.unwrap();
     rolled_back.close().await.unwrap();
 
-    let witness = start(config, patient).await.unwrap();
+    let witness = start_at_last(config, patient).await;
     assert_eq!(witness.level(), 1);
     let levels = LevelSettings { ttl: SHORT, ..version(2) };
     kill_when(config, levels, "the level is raised", |new| new.level() == 2).await;
     wait_until("others read that", async || witness.level() == 2).await;
     wait_until("its hello ends", async || witness.live_processes() == 1).await;
     let words = ["level 2", "newer version"];
-    assert_error(&start(config, version(1)).await.unwrap_err(), ErrorKind::Incompatible, &words);
-    let last = start(config, version(2)).await.unwrap();
+    let refused = poll("a retry cannot help", async || {
+        start(config, version(1)).await.err().filter(|error| !error.is_retryable())
+    });
+    assert_error(&refused.await, ErrorKind::Incompatible, &words);
+    let last = start_at_last(config, version(2)).await;
     assert_eq!((last.level(), stats(&*last, "q").await.ready), (2, 1));
 }
