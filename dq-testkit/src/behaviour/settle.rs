@@ -129,12 +129,15 @@ async fn delays_are_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
     let verdicts: [fn(Due) -> Verdict; 2] =
         [|due| Verdict::retry(due, "a reason"), Verdict::Snooze];
     for verdict in verdicts {
-        for ahead in [1, 499, 999, 1_001] {
+        for (ahead, is_delay) in [(1, false), (499, true), (999, false), (1_001, true)] {
             let queue = store.queue();
             store.create(store.job(&queue, Due::NOW)).await?;
             let leased = store.lease_one(&queue).await?;
-            let due = store.now().await? + Duration::from_millis(ahead);
-            store.settle_accepted(&leased, verdict(Due::At(due))).await?;
+            let ahead = Duration::from_millis(ahead);
+            // The clock of the store stands still meanwhile.
+            let due = store.now().await? + ahead;
+            let next = if is_delay { Due::After(ahead) } else { Due::At(due) };
+            store.settle_accepted(&leased, verdict(next)).await?;
             store.wait_until(due - Duration::from_millis(1)).await?;
             store.expect_empty_claim(&queue, "the job is due in one millisecond").await?;
             store.wait_until(due).await?;
