@@ -81,6 +81,8 @@ impl References {
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.pragma_update(None, "fullfsync", true)?;
+        conn.pragma_update(None, "checkpoint_fullfsync", true)?;
         conn.pragma_update(None, "wal_autocheckpoint", 4_000)?;
         conn.pragma_update(None, "cache_size", -64 * 1_024)?;
         conn.execute_batch(

@@ -83,7 +83,7 @@ use proc_macro::TokenStream;
 /// | `upgrade_from(1 = upgrade_v1)` | functions that convert a payload of an older version to the next one; each returns a value or a `Result` | |
 /// | `aliases = ["OLD_CODE"]` | codes that the handler had before; it runs the jobs of those queues, too | |
 /// | `blocking` | the function is a plain `fn` and runs on a thread for blocking calls; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and its return value counts | |
-/// | `crate = "::dq"` | path of this crate, if it is renamed | `::dq` |
+/// | `crate = "::dq"` | path of the crate `dq`, if it is renamed | `::dq` |
 ///
 /// ```
 /// # use dq::delay_handler;
@@ -146,7 +146,9 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// The payload is decoded first, then the extractors run in order, then the function is called. A
-/// payload that does not decode makes the job dead; an extractor's error is a failed attempt. A
+/// payload that does not decode makes the job dead, and one of a newer `version` waits; an extractor's
+/// error is a failed attempt. A `guard` gets values of its own: payload and extractors are read for it,
+/// and again for the function. A
 /// handler without a payload argument has the payload type `()` and does not decode the payload.
 ///
 /// # The result

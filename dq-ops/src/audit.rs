@@ -10,7 +10,7 @@ use dq_core::sync::lock;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, Role};
-use crate::error::{OpsError, Result};
+use crate::error::Result;
 use crate::plain::plain;
 use crate::text;
 
@@ -29,7 +29,8 @@ pub struct AuditEntry {
     pub role: Role,
     /// What was to be done, such as `cancel`.
     pub action: String,
-    /// The queue; empty for an action on a schedule that is not there, or whose queue is no name.
+    /// The queue; empty if the name in the request is not valid, and for an action on a schedule
+    /// that does not exist or could not be read.
     pub queue: String,
     /// The job, the filter or the schedule, cut at 512 characters and with control characters
     /// replaced; `None` for actions on the whole queue, and for a new job without a key.
@@ -46,16 +47,18 @@ pub struct AuditEntry {
 pub enum AuditOutcome {
     /// It took effect.
     Ok {
-        /// Number of jobs or queues that changed; 1 also if a request with an idempotency key was
-        /// repeated.
+        /// Number of jobs, queues or schedules that changed; 1 also if a request with an idempotency
+        /// key was repeated whose job is still stored.
         changed: u64,
     },
-    /// It was refused or failed.
+    /// It was refused or failed. A change of many jobs may have changed some of them before, and a write
+    /// whose outcome is unknown may have taken effect.
     Failed {
         /// The error, cut at 512 characters and with control characters replaced.
         error: String,
     },
-    /// The caller went away before it was complete. The steps before took effect.
+    /// The caller went away before the result was known. What was complete took effect; the call to
+    /// the store that was in progress may have.
     Interrupted,
 }
 
@@ -88,7 +91,7 @@ impl Audit {
         Self { shared: Arc::new(Shared { last, sink: Some(sink) }) }
     }
 
-    /// The last entries, the latest first.
+    /// The last entries by the time at which they ended, the latest first.
     pub(crate) fn last(&self, limit: usize) -> Vec<AuditEntry> {
         let last = lock(&self.shared.last);
         last.iter().rev().take(limit).cloned().collect()
@@ -130,14 +133,17 @@ impl Audit {
                 tracing::warn!(target: "dq::audit", actor, %role, action, queue, target, "interrupted");
             }
         }
+        {
+            let mut last = lock(&self.shared.last);
+            if last.len() == Self::KEPT {
+                last.pop_front();
+            }
+            last.push_back(entry.clone());
+        }
+        // The function of the user comes last: it may panic.
         if let Some(sink) = &self.shared.sink {
             sink(&entry);
         }
-        let mut last = lock(&self.shared.last);
-        if last.len() == Self::KEPT {
-            last.pop_front();
-        }
-        last.push_back(entry);
     }
 }
 
@@ -161,7 +167,7 @@ impl Pending {
         self.entry.outcome = match &result {
             Ok(value) => AuditOutcome::Ok { changed: changed(value) },
             Err(error) => {
-                let error = plain(&OpsError::to_string(error), Audit::MAX_TEXT);
+                let error = plain(&error.to_string(), Audit::MAX_TEXT);
                 AuditOutcome::Failed { error }
             }
         };

@@ -40,7 +40,7 @@ pub enum OpsError {
         /// What to do about it.
         remedy: String,
     },
-    /// The client or the store failed, or refused an argument.
+    /// An error of `dq_core`: the client or the store failed, or an argument was refused.
     Store(Error),
 }
 
@@ -60,7 +60,7 @@ impl OpsError {
         }
     }
 
-    /// The kind of the store's or the client's error; `None` for errors of this crate.
+    /// The kind of an error of `dq_core`; `None` for the other variants.
     #[must_use]
     pub fn store_kind(&self) -> Option<ErrorKind> {
         match self {

@@ -10,8 +10,8 @@ const MAX_TEXT: usize = 4 * 1024;
 
 /// Which jobs to take; jobs must match all parts that are set.
 ///
-/// A text has 1 to 4,096 bytes: every job would match an empty one, which a caller gets from a
-/// variable that is not set.
+/// A text has 1 to 4,096 bytes. An empty one is refused: it is probably a variable of the caller that is
+/// not set, and would match far more jobs than intended.
 ///
 /// ```
 /// let mut filter = dq_ops::JobFilter::default();

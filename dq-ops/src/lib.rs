@@ -1,7 +1,7 @@
 //! What operators see and do: read models, actions, roles and an audit, over a [`Dq`].
 //!
-//! The dashboard, the HTTP API and the command line are views of this crate, so that they cannot
-//! disagree. An [`Ops`] is made once from a client; each request takes a [`Session`] from it, which
+//! The dashboard, the HTTP API and the command line are thin layers over this crate, so that they
+//! cannot disagree. An [`Ops`] is made once from a client; each request takes a [`Session`] from it, which
 //! knows who asks and with which [`Role`]:
 //!
 //! ```

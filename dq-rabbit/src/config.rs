@@ -66,7 +66,7 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
     /// node with a replica of the log needs as much disk, and more for a while if processes write
-    /// faster than one of them can copy the jobs. If all jobs that are not done, dead ones
+    /// faster than one of them can write a snapshot of the jobs, which replaces what is older. If all jobs that are not done, dead ones
     /// included, their payloads and the history would take more than a fifth of it, `schedule`
     /// fails with `Full`. The process that opened the log last sets it for all; a light process
     /// (see [`replica`](Self::replica)) does not.
@@ -97,7 +97,8 @@ pub enum QueueKind {
     Classic,
 }
 
-/// The ladder in which messages wait until their jobs are due.
+/// The delay ladder: queues with a constant time to live in which messages wait until their jobs are due.
+/// What outlives one is dead-lettered to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LadderKind {
@@ -122,7 +123,7 @@ pub enum TopologyMode {
     Declare,
     /// They are declared elsewhere; the backend only checks that they exist. But the streams of the
     /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
-    /// Light processes also declare their queues of replies, and `check` a queue for its message.
+    /// Light processes also declare their queues of replies, and `check` declares a queue for its message.
     Passive,
     /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
     /// the delay ladder. It keeps waiting messages on one node, unreplicated.
@@ -133,7 +134,8 @@ pub enum TopologyMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaMode {
-    /// When it first runs jobs, lists them or makes a `check`, or if no other process with a replica serves it.
+    /// When it first runs jobs, lists them or makes a `check`, or if no process with a replica answers its
+    /// calls.
     /// Until then the process is *light*: it sends its calls to the others, and each takes two round
     /// trips more.
     #[default]
@@ -219,6 +221,7 @@ impl RabbitConfig {
     /// `Config` if an option is unknown or has an invalid value.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&OPTIONS)?;
+        // No option belongs to the address; these fields are numbers.
         let fields = url.to_fields(&[], &["prefetch", "log_size_mib"]);
         let config: Self = url.deserialize(fields).map_err(|error| {
             error.remedy("see `RabbitConfig` for the options; durations are written like `5s`")

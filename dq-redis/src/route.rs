@@ -60,8 +60,9 @@ fn lease_shards(
     leases: &LeaseShards,
 ) -> (u16, Vec<u16>) {
     match leases.get(lease) {
-        // `partitions` may be the guess of one shard, see `partitions_of`: then its closed
-        // partition is called, which causes the lookup.
+        // `partitions` may be a guess of one shard, see `partitions_of`, which does not have this
+        // shard: then the unsharded partition refuses the call, because it is closed, and the lease is
+        // routed again with the stored number.
         Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
         _ => partitions.candidates(&Target::Id(lease.job)),
     }

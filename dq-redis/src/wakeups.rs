@@ -31,7 +31,7 @@ impl WakeupRouter {
         Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
     }
 
-    /// The listeners, for wake-ups from other sources.
+    /// The listeners, for wake-ups from expired keys and from Redisson's lists.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.routes.listeners
     }
@@ -64,6 +64,7 @@ impl OnMessage for ChannelRoutes {
     }
 
     fn connected(&self) {
+        // Messages may have been missed.
         self.listeners.wake_all(Timestamp::EPOCH);
     }
 }

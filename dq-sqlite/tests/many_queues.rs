@@ -42,7 +42,7 @@ fn queues(claimed: &Claimed) -> Vec<usize> {
 async fn jobs_of_few_queues_are_found_among_many() {
     let fixture = Fixture::new();
     let backend = fixture.open().await;
-    // Every queue exists; most are empty.
+    // Every queue exists and is empty.
     let all = (0..300).map(|number| job(&fixture, number, Due::NOW)).collect();
     let _ = backend.schedule(all).await.unwrap();
     for leased in claim_from(&backend, 0..300, 1, 300).await.jobs {
@@ -76,6 +76,11 @@ async fn jobs_of_few_queues_are_found_among_many() {
     assert_eq!(claimed.next_due, Some(claimed.now + MINUTE - later));
     let claimed = claim_from(&backend, [7, 200, 0], 9, 9).await;
     assert_eq!(claimed.next_due, Some(claimed.now + MINUTE));
+    let pause_leased = Operation::Pause { queue: &name(290) };
+    assert_eq!(backend.operate(pause_leased).await.unwrap().affected, 1);
+    let claimed = claim_from(&backend, [290, 150], 9, 9).await;
+    assert_eq!(claimed.next_due, None);
+    let _ = backend.operate(Operation::Resume { queue: &name(290) }).await.unwrap();
     fixture.clock.advance(MINUTE);
     let mut lapsed = queues(&claim_from(&backend, 0..300, 1, 300).await);
     lapsed.sort_unstable();
@@ -99,14 +104,17 @@ async fn listeners_of_many_queues_are_notified_of_a_commit_of_another_process() 
     let all: Vec<QueueName> = (0..300).map(name).collect();
     let mut wakeups = one.listen(&all).await.unwrap();
     let later = Duration::from_secs(7);
-    let _ = other.schedule(vec![job(&fixture, 299, later), job(&fixture, 300, Due::NOW)]).await;
+    let _ = other
+        .schedule(vec![job(&fixture, 299, later), job(&fixture, 300, Due::NOW)])
+        .await
+        .unwrap();
     assert_eq!(wakeups.next().await.due, fixture.clock.now() + later);
 }
 
 /// CPU time of this process so far; only on Linux.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name in parentheses, user and system time are the fields 12 and 13, in 10 ms.
+    // After the name in parentheses, user and system time are the fields 12 and 13, in units of 10 ms.
     let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
     let ticks = fields.skip(12).take(2).filter_map(|field| field.parse::<u64>().ok());
     Duration::from_millis(10 * ticks.sum::<u64>())
@@ -174,7 +182,7 @@ async fn times_with_ten_thousand_queues() {
             tokio::join!(claim(100), write).1
         })
         .await;
-        measure("claim of one due job, and its settlement", async |round| {
+        measure("claim of one due job (CPU: with its scheduling and settlement)", async |round| {
             let _ = backend.schedule(vec![new(round * 150, Duration::ZERO)]).await.unwrap();
             let (claimed, time) = claim(100).await;
             settle(&backend, &claimed.jobs[0], Verdict::Done).await;

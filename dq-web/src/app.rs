@@ -21,7 +21,8 @@ const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a page waits for the forecast.
 const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Maximum number of queues in the forecast: each is a call of the store.
+/// Maximum number of queues with scheduled jobs for a forecast that pages wait for: each is a call of the
+/// store.
 const FORECAST_QUEUES: usize = 50;
 
 /// Maximum time that a page waits for a check. On RabbitMQ, a check waits for a message that moves
@@ -145,7 +146,7 @@ impl App {
     }
 
     /// How many jobs of all queues are due in each of the next 24 hours; `None` if the store cannot
-    /// tell, or not quickly. Read every few seconds at most, for all pages.
+    /// tell, or not quickly, or has too many queues. Read every few seconds at most, for all pages.
     pub(crate) async fn forecast(
         &self,
         session: &Session,
@@ -159,8 +160,12 @@ impl App {
         let read = async {
             let mut sums = vec![0; 24];
             let window = Duration::from_secs(86_400);
-            let waiting = overview.queues.iter().filter(|queue| queue.scheduled > 0);
-            for queue in waiting.take(FORECAST_QUEUES) {
+            let waiting = || overview.queues.iter().filter(|queue| queue.scheduled > 0);
+            // A part of the queues would make a sum that is too small; the page of forecasts has all.
+            if waiting().count() > FORECAST_QUEUES {
+                return None;
+            }
+            for queue in waiting() {
                 let forecast = session.forecast(&queue.queue, window, sums.len()).await.ok()?;
                 sums.iter_mut().zip(&forecast.counts).for_each(|(sum, count)| *sum += count);
             }

@@ -33,8 +33,8 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
         fs::create_dir(dir).map_err(|error| io_error("cannot be created", dir, &error))?;
     }
 
-    if download(packages, &archives).is_err() {
-        run(as_root(&["apt-get", "update", "-qq"])?)?;
+    if let Err(first) = download(packages, &archives) {
+        update_lists().map_err(|error| format!("{first}\n{error}"))?;
         download(packages, &archives)?;
     }
     let downloaded = fs::read_dir(&archives)
@@ -52,7 +52,11 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
 
     if target.exists() && !works(target) {
         let broken = scratch.path().join("broken");
-        fs::rename(target, &broken).map_err(|error| io_error("cannot be moved", target, &error))?;
+        match fs::rename(target, &broken) {
+            // Another process has moved it, and may have replaced it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            moved => moved.map_err(|error| io_error("cannot be moved", target, &error))?,
+        }
     }
     match fs::rename(&root, target) {
         Err(_) if works(target) => Ok(()), // Another process has created it.
@@ -62,14 +66,19 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
 
 /// Installs `packages` on the machine. Only for those that start no service.
 pub(crate) fn install(packages: &[&str]) -> Result {
+    // `sudo` does not pass the environment on.
     let command_line =
         ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"];
     let command_line = [&command_line[..], &["--no-install-recommends"], packages].concat();
-    if run(as_root(&command_line)?).is_err() {
-        run(as_root(&["apt-get", "update", "-qq"])?)?;
+    if let Err(first) = run(as_root(&command_line)?) {
+        update_lists().map_err(|error| format!("{first}\n{error}"))?;
         run(as_root(&command_line)?)?;
     }
     Ok(())
+}
+
+fn update_lists() -> Result {
+    run(as_root(&["apt-get", "update", "-qq"])?).map(drop)
 }
 
 /// Downloads `packages` and the dependencies that the machine lacks.
@@ -78,7 +87,7 @@ fn download(packages: &[&str], into: &Path) -> Result {
     plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);
     let plan = run(plan)?;
     let mut wanted = new_packages(&plan);
-    // Also those of `packages` that are installed: their programs may not start.
+    // Also those of `packages` that the machine has: their programs may be ones that do not start.
     wanted.extend(packages);
     wanted.sort_unstable();
     wanted.dedup();

@@ -23,7 +23,7 @@ struct Case {
     dead: bool,
 }
 
-/// A crash counts a delivery, and never an attempt.
+/// A run that crashed counts as a delivery, and never as a failed attempt.
 const CASES: [Case; 18] = [
     case("claim", Plan::Succeed, Point::Claimed, Some((0, 1)), &[(1, 2)]),
     case("start", Plan::Succeed, Point::Started, Some((0, 1)), &[(1, 2)]),
@@ -149,10 +149,10 @@ async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
         Scheduled::Created(_) => case.dead,
         _ => false,
     };
-    ensure(is_taken, format!("scheduled with the id of a job that has ended: {again:?}"))?;
-    let live = dq.queue(faulty::code())?.stats().await?;
+    ensure(is_taken, format!("scheduled again with the id of the job: {again:?}"))?;
+    let stats = dq.queue(faulty::code())?.stats().await?;
     dq.close().await?;
-    ensure(live.stored() == u64::from(case.dead), format!("stored again: {live:?}"))
+    ensure(stats.stored() == u64::from(case.dead), format!("stored again: {stats:?}"))
 }
 
 /// A job that crashes every runner dies after `max_losses` crashes, so that other jobs can run.

@@ -11,10 +11,11 @@ use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 use crate::stores;
 
-/// Opens what the arguments name; if they name nothing, the server of `DQ_API`.
+/// Opens what the arguments name; if they name nothing, the server of `DQ_API`, and without that the
+/// store of the configuration.
 pub(crate) fn open(target: &TargetArgs) -> Result<Box<dyn Source>> {
     if let Some(api) = server(target) {
-        let token = target.token.clone().or_else(|| env::var("DQ_TOKEN").ok());
+        let token = target.token.clone().or_else(|| variable("DQ_TOKEN"));
         return Ok(Box::new(Api::new(&api, token.as_deref())?));
     }
     Ok(Box::new(existing_store(target)?))
@@ -22,15 +23,19 @@ pub(crate) fn open(target: &TargetArgs) -> Result<Box<dyn Source>> {
 
 /// The address of the server that the arguments or the environment name.
 fn server(target: &TargetArgs) -> Option<String> {
-    // A server beside a store is refused with the store.
+    // With a store, `stores::configured` refuses a server beside it.
     if target.config.is_some() || target.url.is_some() {
         return None;
     }
-    let variable = || env::var("DQ_API").ok().filter(|api| !api.is_empty());
-    target.api.clone().or_else(variable)
+    target.api.clone().or_else(|| variable("DQ_API"))
 }
 
-/// Opens the store that the arguments name, for a command that no server does for others.
+/// An environment variable, unless it is empty.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Opens the store that the arguments name, for a command that the HTTP API does not have.
 #[cfg(feature = "redis")]
 pub(crate) fn open_store(target: &TargetArgs) -> Result<StoreSource> {
     if server(target).is_some() {

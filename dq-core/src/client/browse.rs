@@ -97,11 +97,11 @@ impl Browse {
         store.validate_browse(&params)?;
         let mut page = match filter.id {
             Some(_) => Page::new(find_by_id(store, &self.queue, self.state, filter).await?, None),
-            None => compare(store, params, filter).await?,
+            None => list_matching(store, params, filter).await?,
         };
         if !self.payloads {
             page.jobs.iter_mut().for_each(|view| view.job.payload = Bytes::new());
-        } else if filter.id.is_none() {
+        } else if filter.id.is_none() && self.state != JobState::Ended {
             let listed = std::mem::take(&mut page.jobs);
             for view in listed {
                 let job = JobRef::new(self.queue.clone(), view.job.id);
@@ -120,7 +120,7 @@ impl Browse {
 pub struct Count {
     /// Number of jobs that match.
     pub matching: u64,
-    /// Whether all jobs were compared; otherwise at least as many match.
+    /// Whether `matching` is exact; otherwise at least as many match.
     pub complete: bool,
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn count(
 }
 
 /// Lists the jobs that match, with [`BrowseParams::limit`] as the maximum of matches.
-async fn compare(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
+async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
     let mut found = Vec::new();
     let (mut after, mut compared, mut size) = (params.after, 0, PAGE);
     loop {
@@ -169,7 +169,8 @@ async fn compare(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> 
             (0..page.jobs.len()).filter(|position| filter.matches(&page.jobs[*position])).collect();
         let free = params.limit - found.len();
         if matching.len() > free {
-            // Asks again for the jobs until the last one that fits, for the cursor after it.
+            // A cursor exists only at the end of a page. So the page is asked for again, up to the last
+            // match that fits.
             size = matching[free - 1] + 1;
             continue;
         }

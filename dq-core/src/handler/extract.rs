@@ -55,7 +55,8 @@ impl FromJob for JobContext {
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 
-/// A type that handlers can take as `State<T>`: `Clone + Send + Sync + 'static`.
+/// A type that handlers can take as `State<T>`: `Clone + Send + Sync + 'static`. It exists for its error
+/// message.
 #[diagnostic::on_unimplemented(
     message = "`State<{Self}>` cannot be extracted: `{Self}` must be `Clone + Send + Sync + 'static`",
     label = "a handler gets a clone of the value",

@@ -74,9 +74,9 @@ impl History {
         jobs.truncate(limit, now, &mut self.meter);
     }
 
-    /// Adds an ended job with the sequence number that it had. Drops no jobs: after a clock went
-    /// back, the limits may hold for the jobs in the order in which they ended, but not in any
-    /// other.
+    /// Adds an ended job with the sequence number that it had. Drops no jobs: they come in no
+    /// particular order, and if the clock was set back, the limits applied in another order than the
+    /// one in which the jobs ended would drop some that are still within them.
     pub(super) fn restore(&mut self, seq: u64, view: JobView) {
         let Some(at) = view.ended.as_ref().map(|ended| ended.at.as_millis()) else { return };
         let jobs = self.queues.entry(view.job.queue.clone()).or_default();
@@ -150,7 +150,8 @@ impl History {
         jobs.get(position)
     }
 
-    /// The ended jobs of a queue beyond `after`, with their positions.
+    /// The jobs of a queue that ended at most [`HistoryLimit::age`] ago and are beyond `after` in this
+    /// order, with their positions.
     pub(super) fn list(
         &self,
         queue: &QueueName,
@@ -162,12 +163,14 @@ impl History {
         let Some(QueueHistory { jobs, .. }) = self.queues.get(queue) else {
             return Box::new(std::iter::empty());
         };
+        // A larger sequence number is that of no ended job.
         let after = after
             .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
         let oldest = (now - limit.age).as_millis();
         let entry = |(position, view)| (cursor(position), view);
         match order {
             Order::Ascending => {
+                // Sequence numbers begin at 1, so this excludes no job that ended at `oldest`.
                 let after = after.unwrap_or((i64::MIN, 0)).max((oldest, 0));
                 Box::new(jobs.range((Bound::Excluded(after), Bound::Unbounded)).map(entry))
             }

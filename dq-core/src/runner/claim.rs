@@ -198,24 +198,26 @@ async fn start_jobs(
     let runner = &context.runner;
     let at = schedule.to_store(runner.now());
     let elapsed = runner.clock().elapsed();
-    let mut used = vec![0; runner.queues.len()];
+    let (mut used, mut unused) = (vec![0; runner.queues.len()], vec![0; runner.queues.len()]);
+    reservation.queues.iter().for_each(|(queue, slots)| unused[*queue] = *slots);
     let mut accepted = Vec::with_capacity(jobs.len());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
-            Some(queue) => {
+            Some(queue) if unused[*queue] > 0 && accepted.len() < reservation.limit => {
                 used[*queue] += 1;
+                unused[*queue] -= 1;
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
                 // Only an objective asks for it.
                 let waited_for_slot =
                     runner.starts[*queue].is_some() && runner.slots.has_waited(*queue, due);
                 accepted.push((*queue, leased, Start { at, waited_for_slot }));
             }
-            None => {
+            _ => {
                 // A bug of the backend. The lease expires.
                 let error = Error::new(
                     ErrorKind::Internal,
                     format!(
-                        "the {} backend returned a job of queue {}, which was not claimed",
+                        "the {} backend returned a job of queue {} that was not asked for",
                         context.store.name(),
                         leased.job.queue
                     ),

@@ -32,7 +32,7 @@ pub(super) struct ClaimSchedule {
     pub(super) last_claim_empty: bool,
     /// Delay before the next claim, if the last ones returned no job although one is due.
     withheld_delay: Option<Duration>,
-    /// Whether the last claim was limited by free slots, so that more jobs may be due.
+    /// Whether a queue or the total had no free slot for the last claim, so that more jobs may be due.
     pub(super) saturated: bool,
     /// When the next job of an internal queue is due, by the store's clock, as of the last claim of
     /// these queues and the hints since.

@@ -17,7 +17,8 @@ use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// Maximum number of jobs in one call of the store.
+/// Maximum number of jobs in one settlement or renewal; base of the limit of a claim, see
+/// [`reserve`](Slots::reserve).
 pub(super) const BATCH: usize = 100;
 
 /// Slots for running jobs. Several claim loops, one for each store, share them.
@@ -101,12 +102,13 @@ pub(super) struct Reservation {
     pub(super) scope: Scope,
     /// Indexes of queues, each with the number of its reserved slots.
     pub(super) queues: Vec<(usize, usize)>,
-    /// Maximum number of jobs over all queues; less than the sum over `queues` if the total is scarce.
+    /// Maximum number of jobs over all queues; may be less than the sum over `queues`.
     pub(super) limit: usize,
     /// Number of slots of the total.
     of_total: usize,
-    /// Whether a queue or the total has no slots left beyond these, so that more jobs may be due
-    /// than can be claimed.
+    /// Whether a queue or the total had no free slot, so that more jobs may be due than can be
+    /// claimed. A claim that takes the last slots does not count: while more jobs are due, the loop
+    /// reserves again.
     pub(super) saturated: bool,
     /// Whether the internal queues have no slots left, or there are none.
     pub(super) internal_full: bool,
@@ -146,8 +148,9 @@ impl Slots {
         }
     }
 
-    /// Reserves free slots for a claim of the claim loop with index `claimer`: at most [`BATCH`],
-    /// and as many of each internal queue.
+    /// Reserves free slots for a claim of the claim loop with index `claimer`: for at most [`BATCH`]
+    /// jobs of the application, and as many of each internal queue. What the internal queues do not
+    /// use, the application may.
     ///
     /// If one claim cannot be for all queues, it is for the internal ones if `prefers_internal`, and
     /// otherwise for those of the application.
@@ -221,12 +224,12 @@ impl Slots {
         let mut state = self.lock();
         let mut total_used = 0;
         for (queue, slots) in &reservation.queues {
-            let used = used(*queue).min(*slots);
+            let used = used(*queue);
             let queue = &mut state.queues[*queue];
             queue.count.release(*slots, used);
             total_used += if queue.is_internal { 0 } else { used };
         }
-        state.total.release(reservation.of_total, total_used.min(reservation.of_total));
+        state.total.release(reservation.of_total, total_used);
         // Notifies only other loops that were blocked: loops that notified themselves or each other
         // after every claim would never sleep.
         for (claimer, freed) in self.freed.iter().enumerate() {

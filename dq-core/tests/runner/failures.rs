@@ -197,4 +197,9 @@ async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
     assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
     assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is no longer dead");
     assert_eq!(fixture.stats().await.ready, 1);
+    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
+    fixture.wait_settled().await;
+    fixture.stop().await;
+    assert_eq!(queue.remove(&[id, id]).await.unwrap(), 1);
+    assert_eq!(fixture.stats().await.dead, 0);
 }

@@ -48,8 +48,8 @@ pub(crate) struct Broker {
     pub(super) entropy: Arc<Entropy>,
     address: BrokerAddress,
     tls: Option<Arc<RustlsConnector>>,
-    /// Index of the node to try first.
-    next: AtomicUsize,
+    /// Index of the node to try first, for all connections of this process.
+    first: AtomicUsize,
 }
 
 /// An open connection; dropping it shuts the socket down.
@@ -97,29 +97,39 @@ impl Broker {
             entropy,
             address,
             tls,
-            next: AtomicUsize::new(0),
+            first: AtomicUsize::new(0),
         })
     }
 
-    /// Makes the next connection go to another node. Returns `false` if there is only one.
+    /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(super) fn skip_node(&self) -> bool {
-        self.next.fetch_add(1, Ordering::Relaxed);
+        self.first.store(self.after(self.first.load(Ordering::Relaxed), 1), Ordering::Relaxed);
         self.address.hosts.len() > 1
     }
 
-    /// Connects to the first node that accepts, starting with the node that was used last.
+    /// The index of the node that is this many after another one.
+    fn after(&self, node: usize, steps: usize) -> usize {
+        (node + steps) % self.address.hosts.len()
+    }
+
+    /// Connects to the first node that accepts. Starts with the node that the last connection uses, or
+    /// with the one after it if it was [skipped](Self::skip_node) since.
     ///
     /// # Errors
     /// If no node accepts: the error of a node that replied, else that of an unreachable one.
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
         let mut failure: Option<lapin::Error> = None;
-        for _ in 0..self.address.hosts.len() {
-            let index = self.next.fetch_add(1, Ordering::Relaxed) % self.address.hosts.len();
-            let (host, port) = &self.address.hosts[index];
+        let first = self.first.load(Ordering::Relaxed);
+        for steps in 0..self.address.hosts.len() {
+            let node = self.after(first, steps);
+            let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {
-                    // The other connections of this process use the same node.
-                    self.next.store(index, Ordering::Relaxed);
+                    // The other connections of this process use the same node, unless one was skipped
+                    // meanwhile.
+                    self.first
+                        .compare_exchange(first, node, Ordering::Relaxed, Ordering::Relaxed)
+                        .ok();
                     return Ok(connection);
                 }
                 Err(error) => {
@@ -206,7 +216,7 @@ fn properties(purpose: &str) -> ConnectionProperties {
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// Rejects timeouts that no broker can meet, and those that overflow timers.
+/// Rejects timeouts that no broker can meet, and those that are surely a mistake.
 fn check_response_timeout(response_timeout: Duration) -> Result<()> {
     if (MIN_RESPONSE_TIMEOUT..=MAX_RESPONSE_TIMEOUT).contains(&response_timeout) {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Fetches payloads from their positions in the log.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use super::directory;
 use super::position::{LogPosition, PayloadRef};
 use super::shared::LogShared;
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
-use super::wire::{self, Checksum};
+use super::wire::{self, Checksum, EntryBatch};
 use crate::error::LostReply;
 use crate::generation::Generation;
 
@@ -59,7 +60,10 @@ pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Re
     let mut payloads = Payloads::default();
     let mut missing = fetch_cached(shared, positions, &mut payloads)?;
     let mut visit = |_: u64, message: &[u8], positions: &[LogPosition]| {
-        if positions.is_empty() { Ok(()) } else { extract(message, positions, &mut payloads) }
+        if !positions.is_empty() {
+            extract(&decode(message)?, positions, &mut payloads);
+        }
+        Ok(())
     };
     pass(shared, &mut missing, &mut visit).await?;
     Ok(payloads)
@@ -76,8 +80,10 @@ pub(super) async fn fetch_to_run(
     let positions = take_kept(shared, jobs, &mut payloads);
     let mut missing = fetch_cached(shared, positions, &mut payloads)?;
     let mut visit = |offset: u64, message: &[u8], positions: &[LogPosition]| {
-        extract(message, positions, &mut payloads)?;
-        keep_others(shared, offset, message, positions)
+        let batch = decode(message)?;
+        extract(&batch, positions, &mut payloads);
+        keep_others(shared, offset, &batch, positions);
+        Ok(())
     };
     pass(shared, &mut missing, &mut visit).await?;
     Ok(payloads)
@@ -107,10 +113,11 @@ pub(super) async fn read_ahead(
     let mut missing = fetch_cached(shared, positions, &mut payloads)?;
     report(&payloads);
     let mut visit = |offset: u64, message: &[u8], positions: &[LogPosition]| {
-        let mut payloads = Payloads::default();
-        extract(message, positions, &mut payloads)?;
+        let (batch, mut payloads) = (decode(message)?, Payloads::default());
+        extract(&batch, positions, &mut payloads);
         report(&payloads);
-        keep_others(shared, offset, message, positions)
+        keep_others(shared, offset, &batch, positions);
+        Ok(())
     };
     pass(shared, &mut missing, &mut visit).await
 }
@@ -143,14 +150,29 @@ fn fetch_cached(
     for position in positions {
         missing.entry(position.offset).or_default().push(position);
     }
-    let cached = {
-        let state = shared.state();
-        let messages =
-            missing.keys().filter_map(|offset| Some((*offset, state.cache.get(*offset)?.clone())));
-        messages.collect::<Vec<_>>()
+    let cached: Vec<_> = {
+        let cache = &shared.state().cache;
+        let message =
+            |offset: &u64| Some((*offset, cache.get(*offset)?.clone(), cache.get_decoded(*offset)));
+        missing.keys().filter_map(message).collect()
     };
-    for (offset, message) in cached {
-        extract(&message, &missing.remove(&offset).unwrap_or_default(), payloads)?;
+    let mut new = Vec::new();
+    for (offset, message, decoded) in cached {
+        let batch = match decoded {
+            Some(batch) => batch,
+            None => {
+                let batch = Arc::new(decode(&message)?);
+                new.push((offset, message, Arc::clone(&batch)));
+                batch
+            }
+        };
+        extract(&batch, &missing.remove(&offset).unwrap_or_default(), payloads);
+    }
+    if !new.is_empty() {
+        let cache = &mut shared.state().cache;
+        for (offset, message, batch) in new {
+            cache.keep_decoded(offset, &message, batch);
+        }
     }
     Ok(missing)
 }
@@ -225,13 +247,7 @@ fn not_found() -> Error {
 }
 
 /// Keeps the payloads of a message that other waiting jobs of the replica have.
-fn keep_others(
-    shared: &LogShared,
-    offset: u64,
-    message: &[u8],
-    needed: &[LogPosition],
-) -> Result<()> {
-    let Some(batch) = wire::decode(message)?.into_batch() else { return Ok(()) };
+fn keep_others(shared: &LogShared, offset: u64, batch: &EntryBatch, needed: &[LogPosition]) {
     let mut state = shared.state();
     let machine = state.replica.machine();
     let mut kept = lock(&shared.kept);
@@ -248,21 +264,22 @@ fn keep_others(
             }
         }
     }
-    Ok(())
+}
+
+/// The entries of a message; none if it is skipped.
+fn decode(message: &[u8]) -> Result<EntryBatch> {
+    Ok(wire::decode(message)?.into_batch().unwrap_or_default())
 }
 
 /// Adds the payloads at these positions in a message.
-fn extract(message: &[u8], positions: &[LogPosition], payloads: &mut Payloads) -> Result<()> {
-    let batch = wire::decode(message)?.into_batch();
-    let entries = batch.map(|batch| batch.entries).unwrap_or_default();
+fn extract(batch: &EntryBatch, positions: &[LogPosition], payloads: &mut Payloads) {
     for position in positions {
-        let entry = entries.get(position.entry as usize);
+        let entry = batch.entries.get(position.entry as usize);
         let found = entry.and_then(|entry| entry.command.payload(position.job));
         if let Some((id, payload)) = found {
             payloads.0.insert(*position, (id, payload.clone()));
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

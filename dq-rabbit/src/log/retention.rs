@@ -144,7 +144,7 @@ impl Retention {
         }
     }
 
-    /// Observes an entry of a snapshot that took effect.
+    /// Observes an entry of a snapshot, unless the entry was a duplicate or followed a gap.
     ///
     /// `now` is elapsed time of this process, so processes may differ on whether a snapshot is
     /// abandoned. A process that takes it to be in progress does not count the next one, and may write

@@ -13,7 +13,7 @@ use super::ack::AckHandle;
 /// Maximum size of all buffered payloads. Jobs beyond it run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than
+/// How long an overdue job stays in the prefetch buffer while no handler is free to run it. Must be less than
 /// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
 /// Jobs that are dropped from the buffer run from the log.
 pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
@@ -55,7 +55,7 @@ impl Prefetched {
         Self { payload: Some(payload), ack: None, is_from_log: true }
     }
 
-    /// Whether the job has missed its message.
+    /// Whether the payload was read ahead from the log.
     pub(crate) fn is_from_log(&self) -> bool {
         self.is_from_log
     }

@@ -5,8 +5,8 @@
 //! their replicas for good. So they take turns: one opens the log, the others wait and look whether
 //! somebody serves by then.
 //!
-//! The turn is the only consumer of an exclusive queue, so the broker ends it with the connection.
-//! It only saves work: without it, because a permission is missing or it takes too long, a process
+//! The turn is a lock on the broker: the only consumer of an exclusive queue, so the broker ends it with
+//! the connection. It only saves work: without it, because a permission is missing or it takes too long, a process
 //! opens the log all the same.
 
 use std::time::Duration;
@@ -32,8 +32,8 @@ pub(crate) struct Turn {
 }
 
 impl RemoteClient {
-    /// How long to wait for processes that served before and have left: they may be back soon, as
-    /// their broker is.
+    /// How long to wait for processes that served before and have left: after a restart of the broker,
+    /// this process may be connected again before they are.
     pub(crate) fn patience(&self, reason: NotServed) -> Duration {
         let has_left = reason == NotServed::NobodyServes && self.was_served();
         if has_left { self.connection.response_timeout() / 2 } else { Duration::ZERO }
@@ -43,7 +43,7 @@ impl RemoteClient {
     /// `None` if another process serves by then.
     ///
     /// # Errors
-    /// If there is no connection.
+    /// If there is no connection, or the broker does not reply.
     pub(crate) async fn wait_for_turn(
         &self,
         reason: NotServed,
@@ -51,9 +51,9 @@ impl RemoteClient {
     ) -> Result<Option<Turn>> {
         let began = Instant::now();
         let max_wait = self.connection.response_timeout() * MAX_TIMEOUTS;
-        // Consumers that do not reply are still there, so to count them says nothing, until another
-        // process has had its turn.
-        let mut counts = reason == NotServed::NobodyServes;
+        // If processes serve and do not reply, their consumers exist, so that `is_served` proves nothing
+        // until another process has had its turn.
+        let mut consumers_prove = reason == NotServed::NobodyServes;
         loop {
             if reason == NotServed::NobodyServes && self.is_served("connect").await? {
                 return Ok(None);
@@ -64,10 +64,10 @@ impl RemoteClient {
             if began.elapsed() >= patience {
                 if let Some(turn) = self.take_turn().await? {
                     // The process that had it before may serve now.
-                    let is_served = counts && self.is_served("connect").await?;
+                    let is_served = consumers_prove && self.is_served("connect").await?;
                     return Ok((!is_served).then_some(turn));
                 }
-                counts = true;
+                consumers_prove = true;
             }
             sleep(PAUSE.mul_f64(0.5 + self.entropy.fraction())).await;
         }

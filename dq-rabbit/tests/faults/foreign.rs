@@ -50,7 +50,7 @@ async fn a_foreign_message_becomes_a_dead_job_with_its_bytes() {
     assert!(reason.message.contains("not a job"), "{reason:?}");
     assert_eq!(view.job.headers.get("shop"), Some("east"));
     assert_eq!(view.job.headers.get("content-type"), Some("text/plain"));
-    // Foreign messages do not delay jobs.
+    // Jobs still run.
     let new = after(1_200, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     start_runner(&backend, "q").await.expect_each_once(&[new]).await;

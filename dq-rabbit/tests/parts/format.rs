@@ -57,7 +57,7 @@ fn unknown_entry(flags: u8) -> Vec<u8> {
     message
 }
 
-/// An earlier version kept all of the log in the stream that names the generations now.
+/// An earlier version kept all of the log in the stream that is now the directory of its generations.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_an_earlier_version_is_refused_and_not_written() {
     let config = classic("old-log");
@@ -70,6 +70,7 @@ async fn a_log_of_an_earlier_version_is_refused_and_not_written() {
     channel.queue_declare("dq.v1.log".into(), options, arguments).await.unwrap();
     let error = open(&config).await.unwrap_err();
     assert_error(&error, ErrorKind::Incompatible, &["earlier version", "another `prefix`"]);
+    // Nothing was declared either, so nothing can have been written.
     let passive = RabbitConfig { topology: TopologyMode::Passive, ..config };
     let error = open(&passive).await.unwrap_err();
     assert_error(&error, ErrorKind::Config, &["dq.v1.generations"]);
@@ -109,6 +110,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
     let new = job("q");
     let name = new.queue.clone();
     let checksum = Checksum::of(&new.payload);
+    // So that it is not claimed before the snapshot is read.
     backend.operate(Operation::Pause { queue: &name }).await.unwrap();
     let other = Payload::from(bytes::Bytes::from_static(b"other"));
     for (sequence, payload) in (1..).zip([Payload::lost(checksum), other]) {

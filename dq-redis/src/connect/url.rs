@@ -8,9 +8,9 @@ use crate::error::invalid_setting;
 /// The options that belong to the address.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// The fields beside `url` in the settings of all backends: as options of the address they are
-/// errors that say where they belong. (A URL in place of settings may have them: they are made fields
-/// before.)
+/// All fields beside `url` that any of the three backends has. As an option of the field `url`, each is
+/// an error that says where it belongs. (If the whole configuration is one URL, `ConnectUrl::to_fields`
+/// has made its options fields before.)
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",

@@ -51,16 +51,16 @@ impl ExpiryListener {
 #[derive(Debug)]
 pub(super) struct NodeListener {
     listener: Arc<ExpiryListener>,
-    connected: AtomicBool,
+    is_connected: AtomicBool,
 }
 
 impl NodeListener {
     pub(super) fn new(listener: Arc<ExpiryListener>) -> Self {
-        Self { listener, connected: AtomicBool::new(false) }
+        Self { listener, is_connected: AtomicBool::new(false) }
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Acquire)
+        self.is_connected.load(Ordering::Acquire)
     }
 }
 
@@ -70,14 +70,14 @@ impl OnMessage for NodeListener {
     }
 
     fn connected(&self) {
-        self.connected.store(true, Ordering::Release);
+        self.is_connected.store(true, Ordering::Release);
         // Events may have been missed.
         self.listener.listeners.wake_all(Timestamp::EPOCH);
         self.listener.connected.notify_one();
     }
 
     fn disconnected(&self) {
-        self.connected.store(false, Ordering::Release);
+        self.is_connected.store(false, Ordering::Release);
     }
 }
 
@@ -95,6 +95,7 @@ impl ClaimedUntil {
         let mut until = lock(&self.0);
         for want in params.wants {
             match until.get_mut(&want.queue) {
+                // Not the later of the two: the clock of the server may have been set back.
                 Some(until) => *until = claimed.now,
                 None => drop(until.insert(want.queue.clone(), claimed.now)),
             }

@@ -1,10 +1,10 @@
 -- Lists entries of Redisson's order list with their due times. Removes nothing.
 --
--- KEYS     the order list, Redisson's sorted set of waiting entries by due time
+-- KEYS     1 the order list; 2 the sorted set of waiting entries, by due time
 -- ARGV     how many to skip, how many to list
 -- returns  member, score, member, score, ...; the score is '' if the member is not in the sorted
 --          set any more
--- cost     O(log n) an entry, and O(1) for each skipped one
+-- cost     O(1) an entry, listed or skipped
 
 local first = tonumber(ARGV[1])
 local listed = {}

@@ -2,7 +2,8 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     1 and 2  the limit of the history: jobs, milliseconds
---          3  time and 4 position (16 bytes) of a job; none to count all
+--          3  time and 4 position of a job (two zero bytes and the handle, see browse.lua); none
+--          to count all
 -- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number of
 --          jobs
 -- cost     O(log n), or after a job O(log n · log m) with m jobs of its time

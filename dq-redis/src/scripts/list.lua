@@ -8,7 +8,7 @@ local function zset_of(partition, state)
   })[state]
 end
 
--- The ranks of the entries to list: from the first, and before the second. `at` and `member` are
+-- The ranks of the entries to list: at least the first, and less than the second. `at` and `member` are
 -- time and member of the last entry of the previous page; nil for the first page. For state 'e' the
 -- script has called read_history_limit.
 local function listed_ranks(zset, state, is_descending, at, member)
@@ -62,6 +62,7 @@ local function add_listed(reply, partition, state, handle, at, record, with_payl
   if state == 'd' then
     reason = redis.call('HGET', partition.reason, handle) or ''
   end
+  -- The second item is the position, see browse.lua.
   for _, item in ipairs({ handle, '\0\0' .. handle, at, record, packed, reason, note }) do
     reply[#reply + 1] = item
   end

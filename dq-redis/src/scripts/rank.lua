@@ -1,5 +1,5 @@
--- Ranks in sorted sets, for listings that continue after an entry. Follows prelude.lua in every
--- script.
+-- Ranks in sorted sets, for listings that continue after an entry. In every script
+-- that `Scripts` makes, after ended.lua.
 
 -- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` uses the
 -- locale of the server.

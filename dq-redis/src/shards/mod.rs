@@ -1,8 +1,8 @@
-//! Shards: spread the jobs of a queue over several slots of a cluster.
+//! Shards: spread the jobs of a queue over several hash slots of a cluster.
 //!
 //! # Partitions
 //!
-//! A partition is a set of Redis keys in one slot that holds jobs of one queue. A queue without
+//! A partition is a set of Redis keys in one hash slot that holds jobs of one queue. A queue without
 //! shards has one, the *unsharded* partition. A queue with `n` shards has `n` partitions; a job is
 //! in the one chosen by the hash of its key, or of its id if it has no key. The number of shards is
 //! part of the names of the Redis keys, so partitions of different numbers share nothing. Scripts
@@ -14,7 +14,7 @@
 //! ended job is pinned, and while the queue is paused. It is stored as a [`Layout`](layout::Layout)
 //! in the unsharded partition, whose name does not depend on it, and all calls use the stored
 //! number. A call that stores jobs or pauses the queue first changes it to the number in the
-//! settings of its process; storing jobs fails if that is not possible. Each change has its own
+//! settings of its process; storing jobs fails if that is not possible. Each change has a sequence
 //! number, one more than the last. A change runs in these steps, of which each script call is
 //! atomic (`resize.rs`, `scripts/shards.lua`):
 //!
@@ -36,14 +36,15 @@
 //! If all data are deleted (`FLUSHALL`) while processes are connected, these go on with the number
 //! that they have cached. The first job that one of them stores in a partition makes it store the
 //! number again (`restore_queue`). Until then a process that reads the number takes the queue for
-//! one without shards.
+//! one without shards, and may store a job there that has the key of another one.
 //!
 //! # Why a key is never live twice
 //!
-//! A key is live while a waiting or leased job has it. Within one number of shards a key always
+//! This holds unless all data are deleted, see above. A key is live while a waiting or leased job has
+//! it. Within one number of shards a key always
 //! belongs to the same partition. It remains to show that jobs exist only in partitions of the
 //! stored number. Closing and opening carry the number of their change, and opening does not undo a
-//! closing by a later change. When change `c` stores a new layout, each partition of the old number
+//! closing by a later change. When change `c` stores another number of shards, each partition of the old number
 //! has been closed by `c` while it was empty, after change `c - 1` was stored. Only a change after
 //! `c` that stores the old number again can open it. Until then the partition refuses calls, even
 //! from processes that still use the old number.

@@ -159,7 +159,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
-    // `open` waits for 60 s: a server that has just continued may be slow.
+    // `open` has a response timeout of 60 s: a server that has just continued may be slow.
     let patient = open(&redis.url()).await;
     assert_eq!(claim(&*patient, &["q"], 9).await.unwrap().jobs.len(), 2);
 }

@@ -33,7 +33,7 @@ async fn forecast(
     Ok(store.checked().backend().forecast(queue, edges).await?)
 }
 
-/// The number of jobs that wait, whenever they are due.
+/// The number of jobs that are due until 24 hours from now, as the only count.
 async fn waiting(store: &TrialStore, queue: &QueueName) -> TrialResult<Vec<u64>> {
     let horizon = store.now().await? + LATER * 24;
     forecast(store, queue, &[Timestamp::EPOCH, horizon]).await

@@ -375,7 +375,11 @@ async fn ended_jobs_cannot_be_changed(store: TrialStore) -> TrialResult {
     ensure_eq!(store.operate(remove).await?, 0, "an ended job is not removed");
     let purge = Operation::Purge { queue: &queue };
     ensure_eq!(store.operate(purge).await?, 0, "an ended job is not purged");
-    ensure_eq!(store.get_existing(&queue, id).await?, before, "the memory of the job is unchanged");
+    ensure_eq!(
+        store.get_existing(&queue, id).await?,
+        before,
+        "the entry of the history is unchanged"
+    );
     Ok(())
 }
 

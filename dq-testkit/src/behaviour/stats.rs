@@ -17,7 +17,7 @@ topic! { "stats":
     next_due_ignores_leased_jobs,
     answers_are_in_request_order,
     all_queues_are_listed_in_name_order,
-    totals_count_each_verdict [Totals],
+    totals_count_each_verdict [Totals, DeadLetters],
     totals_count_cancels [Totals, Cancel],
     totals_count_replacements [Totals, Keys],
     totals_count_removals [Totals, DeadLetters],
@@ -238,7 +238,7 @@ async fn totals_ignore_jobs_that_were_not_stored(store: TrialStore) -> TrialResu
     .await
 }
 
-/// Expects the totals that `change` makes of zeros.
+/// Expects totals of zero, except for those that `change` sets.
 async fn expect_totals(
     store: &TrialStore,
     queue: &QueueName,

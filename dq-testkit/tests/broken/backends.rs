@@ -177,7 +177,9 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "answers a repeated call as a conflict",
-        add_defect: |opened| Arc::new(KeepsOwnIds { inner: opened.process, ids: Mutex::default() }),
+        add_defect: |opened| {
+            Arc::new(AnswersRepeatsAsKept { inner: opened.process, ids: Mutex::default() })
+        },
         failing_trials: &[
             "schedule/repeated_schedule_is_created_in_every_state",
             "schedule/same_id_is_stored_once",

@@ -1,5 +1,5 @@
-//! The history checker on a random workload: a correct backend has no violations, and broken ones
-//! have those that clients can observe.
+//! The history checker on a random workload: it reports no violation of a correct backend, and those of
+//! broken ones that clients can observe.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::workload;
 /// Seeds of the workloads for correct backends.
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// Seeds of the workloads for broken backends, which are tried until the first violation.
+/// Seeds of the workloads for broken backends, which are tried until the first violation of the expected promise.
 const DEFECT_SEEDS: std::ops::Range<u64> = 0..500;
 
 /// The violations of a backend under the workload of one seed.

@@ -374,13 +374,13 @@ layer!(PurgesByPrefix, 0, {
 
 /// Answers a repeated call as a conflict with the job that it stored before.
 #[derive(Debug)]
-pub(crate) struct KeepsOwnIds {
+pub(crate) struct AnswersRepeatsAsKept {
     pub(crate) inner: Arc<dyn Backend>,
     /// The ids that were scheduled.
     pub(crate) ids: Mutex<HashSet<JobId>>,
 }
 
-layer!(KeepsOwnIds, inner, {
+layer!(AnswersRepeatsAsKept, inner, {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let answers = self.inner.schedule(jobs).await?;
         let mut ids = self.ids.lock().unwrap();
@@ -413,7 +413,7 @@ layer!(PinsTooLong, 0, {
     }
 });
 
-/// Starts a next step without its payload and new counts.
+/// Starts a next step with the payload and the counts of the last one.
 #[derive(Debug)]
 pub(crate) struct RepeatsTheStep(pub(crate) Arc<dyn Backend>);
 

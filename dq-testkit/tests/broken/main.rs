@@ -43,7 +43,7 @@ async fn every_broken_backend_fails_its_trials() {
         for wanted in *failing_trials {
             let trial = trials.iter().find(|trial| trial.name() == *wanted);
             let trial =
-                trial.unwrap_or_else(|| panic!("{wanted} applies to a backend that {name}"));
+                trial.unwrap_or_else(|| panic!("{wanted} does not apply to a backend that {name}"));
             match trial.run(&subject).await {
                 Ok(()) => undetected.push(format!("a backend that {name} passes {wanted}")),
                 Err(failure) => println!("{name}: {wanted}: {failure}"),

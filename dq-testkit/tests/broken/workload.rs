@@ -45,8 +45,8 @@ pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, see
     }
 }
 
-/// Runs one client. The mutex around the clock makes each advance and the reading after it one
-/// step.
+/// Runs one client. The mutex around the clock makes an advance and the reading after it atomic, so that
+/// the time that a client reads is the one to which it has advanced the clock.
 async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");

@@ -54,10 +54,11 @@ pub(super) struct JobRow {
     detail: Option<String>,
     is_error: bool,
     can_cancel: bool,
-    is_dead: bool,
+    /// The job is dead, and the person may replay and remove it.
+    can_replay: bool,
 }
 
-/// The state with a name.
+/// Parses the name of a state; `scheduled` if there is none.
 pub(super) fn state_of(name: Option<&str>) -> Option<(JobState, &'static str)> {
     Some(match name {
         None | Some("scheduled") => (JobState::Scheduled, "scheduled"),
@@ -154,6 +155,7 @@ async fn load(request: &PageRequest, mut c: Chrome) -> Result<Response, Box<(Pro
     let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
     let kept: Vec<(&str, &str)> = ["find", "error", "contains"]
         .into_iter()
+        .filter(|param| *param != "contains" || query.contains.is_some())
         .filter_map(|param| Some((param, request.param(param)?)))
         .collect();
     let base = [("queue", name.as_str()), ("state", state_name)];
@@ -166,7 +168,7 @@ async fn load(request: &PageRequest, mut c: Chrome) -> Result<Response, Box<(Pro
         state: state_name,
         find: text("find"),
         error: text("error"),
-        contains: text("contains"),
+        contains: query.contains.clone().unwrap_or_default(),
         is_filtered: !kept.is_empty(),
         clear: c.link("jobs", &base),
         rows: rows(&c, &queue, &listing),
@@ -220,7 +222,7 @@ fn detail_label(c: &Chrome, state: JobState) -> &'static str {
     }
 }
 
-/// Links to the changes of all jobs that match. A search in payloads is not a filter of a bulk.
+/// Links to the changes of all jobs that match. A search in payloads is not a filter of a bulk action.
 fn bulk_links(
     c: &Chrome,
     queue: &str,
@@ -272,7 +274,7 @@ fn row(c: &Chrome, queue: &QueueName, job: &JobSummary, now: Timestamp) -> JobRo
         detail,
         is_error,
         can_cancel: waits && c.operates(),
-        is_dead: job.state == JobState::Dead && c.operates(),
+        can_replay: job.state == JobState::Dead && c.operates(),
         id,
     }
 }
@@ -287,8 +289,8 @@ fn detail(job: &JobSummary, t: &Texts) -> (Option<String>, bool) {
         let ending = t.ending(ended.ending.as_str());
         return (Some(format!("{ending}{reason}")), false);
     }
-    if let Some(worker) = &job.worker {
-        return (Some(worker.clone()), false);
+    if job.state == JobState::Running {
+        return (job.worker.clone(), false);
     }
     (job.last_error.clone(), true)
 }

@@ -14,8 +14,8 @@ use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, duration, number, rate};
 use crate::app::App;
 
-/// Hours that the chart looks ahead; `App::forecast`, and labels and title of [`Chart::hours`], are for
-/// 24.
+/// Hours of the charts of [`Chart::hours`]. `App::forecast`, and the labels and the title there, have 24
+/// written out.
 const HOURS: usize = 24;
 
 /// A p99 from which a queue is marked as late, whatever its objective, in milliseconds.
@@ -106,7 +106,7 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Respon
         Ok(overview) => overview,
         Err(error) => return problem(chrome, error.into(), None),
     };
-    // The page of schedules shows what the jobs of the framework are for.
+    // The jobs of reserved queues belong to schedules, which have a page of their own.
     overview.queues.retain(|queue| !queue.queue.is_reserved());
     let forecast = app.forecast(&request.session, &overview).await;
     let chart = forecast.map(|counts| Chart::hours(&chrome, &counts));
@@ -160,7 +160,7 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
 }
 
 /// The earliest due time of the scheduled jobs; `None` if there are none, or it is not known: a queue
-/// says one due time, which is that of a ready job if it has any.
+/// reports only its earliest due time, which is that of a ready job if it has any.
 fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
     let with_scheduled = || queues.iter().filter(|queue| queue.scheduled > 0);
     if with_scheduled().any(|queue| queue.ready > 0) {
@@ -203,7 +203,7 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
     }
 }
 
-/// The time window of [`Chart::hours`].
+/// The time window of [`Chart::hours`], and its number of bars.
 pub(super) fn window() -> (Duration, usize) {
     (Duration::from_secs(3_600 * HOURS as u64), HOURS)
 }

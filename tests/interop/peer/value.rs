@@ -97,7 +97,7 @@ impl Codec {
     }
 }
 
-/// Bytes as text in JSON.
+/// Bytes as hexadecimal text in JSON.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -7,6 +7,9 @@ use std::path::Path;
 use crate::crew::Ends;
 use crate::run::Result;
 
+/// A process that ends well has settled a run this long after its end, in milliseconds.
+const SETTLED_WITHIN: u64 = 60_000;
+
 /// What happened to one job.
 #[derive(Debug, Default)]
 struct Job {
@@ -20,6 +23,8 @@ struct Job {
     /// How many ends were logged by processes that ended well, and how many by those that crashed.
     ends: usize,
     ends_before_crash: usize,
+    /// The first end that was logged by a process that ended well.
+    first_end: Option<u64>,
 }
 
 /// The steps of all processes.
@@ -60,6 +65,7 @@ impl History {
         };
         let at: u64 = at.parse().map_err(|_| malformed())?;
         match event {
+            // Not about a job; a process that failed is in `failures`.
             "connected" | "failed" => return Ok(()),
             "error" => {
                 *self.errors.entry((process.to_owned(), job.to_owned())).or_default() += 1;
@@ -75,7 +81,10 @@ impl History {
             "perhaps-cancelled" => job.perhaps_cancelled = true,
             "start" => job.starts.push(at),
             "end" if crashed => job.ends_before_crash += 1,
-            "end" => job.ends += 1,
+            "end" => {
+                job.ends += 1;
+                job.first_end = Some(job.first_end.map_or(at, |first| first.min(at)));
+            }
             _ => return Err(malformed()),
         }
         Ok(())
@@ -102,7 +111,7 @@ impl History {
             violations.push("no job was done".to_owned());
         }
         for ((process, kind), calls) in &self.errors {
-            violations.push(format!("{calls} calls of {process} failed: {kind}"));
+            violations.push(format!("calls of {process} failed {calls} times: {kind}"));
         }
         for (name, job) in &self.jobs {
             let done = job.ends + job.ends_before_crash;
@@ -111,6 +120,10 @@ impl History {
             }
             if job.ends > 1 {
                 violations.push(format!("{name} was done {done} times"));
+            } else if let Some(end) = job.first_end
+                && job.starts.iter().any(|start| *start > end + SETTLED_WITHIN)
+            {
+                violations.push(format!("{name} started again after it was done"));
             }
             if let Some(start) = job.starts.iter().find(|start| **start < job.due) {
                 violations.push(format!("{name} started {} ms early", job.due - start));
@@ -146,7 +159,10 @@ mod tests {
     fn each_kind_of_violation_is_found() {
         assert_eq!(violations(&[]), [""; 0]);
         assert_eq!(violations(&[("stored a 1", false)]), ["a is lost"]);
-        assert_eq!(violations(&[("error Full 1", false)]), ["1 calls of a process failed: Full"]);
+        assert_eq!(
+            violations(&[("error Full 1", false)]),
+            ["calls of a process failed 1 times: Full"]
+        );
         assert_eq!(violations(&[("start z 4", false), ("end z 5", false)]), ["z was done 2 times"]);
         assert_eq!(
             violations(&[("due a 9", false), ("start a 7", false)]),
@@ -155,5 +171,6 @@ mod tests {
         let cancelled = [("cancelled a 5", false), ("start a 6", false)];
         assert_eq!(violations(&cancelled), ["a started after it was cancelled"]);
         assert_eq!(violations(&[("start z 4", true), ("end z 5", true)]), [""; 0]);
+        assert_eq!(violations(&[("start z 60004", true)]), ["z started again after it was done"]);
     }
 }

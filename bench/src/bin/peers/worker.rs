@@ -1,6 +1,6 @@
 //! A process that runs jobs, and the lines that it prints.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) started: i64,
 }
 
-/// Killed when dropped.
+/// A process that runs jobs. Killed when dropped.
 pub(crate) struct Worker {
     process: Child,
     runs: Receiver<Run>,
@@ -32,12 +32,12 @@ impl Worker {
         let mut command = peer.command("work", address);
         command.arg(millis.to_string()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn()?;
-        let output = process.stdout.take().ok_or("its output is a pipe")?;
+        let output = process.stdout.take().ok_or("its output is not a pipe")?;
         let (sender, runs) = channel();
         thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
+            for line in BufReader::new(output).split(b'\n').map_while(std::io::Result::ok) {
                 // Libraries print other lines, too.
-                let Some(run) = parse(&line) else { continue };
+                let Some(run) = parse(&String::from_utf8_lossy(&line)) else { continue };
                 if sender.send(run).is_err() {
                     break;
                 }
@@ -50,12 +50,12 @@ impl Worker {
     /// runs.
     pub(crate) fn runs(&self, count: usize, within: Duration) -> Vec<Run> {
         let (deadline, mut numbers, mut runs) =
-            (Instant::now() + within, BTreeMap::new(), Vec::new());
+            (Instant::now() + within, BTreeSet::new(), Vec::new());
         while numbers.len() < count {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.runs.recv_timeout(left) {
                 Ok(run) => {
-                    numbers.insert(run.number, ());
+                    numbers.insert(run.number);
                     runs.push(run);
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -64,7 +64,8 @@ impl Worker {
         runs
     }
 
-    /// Kills the process with SIGKILL. Returns the runs that it has printed before.
+    /// Kills the process with SIGKILL. Returns the runs that it has printed and
+    /// [`runs`](Self::runs) has not returned.
     pub(crate) fn kill(mut self) -> Result<Vec<Run>> {
         self.process.kill()?;
         self.process.wait()?;

@@ -34,7 +34,7 @@ const MUST_UNDERSTAND: u8 = 1;
 const OPERATION: &str = "read the log";
 
 /// The entries of a message that is intact.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EntryBatch {
     pub(crate) entries: Vec<Entry>,
 }

@@ -30,6 +30,6 @@ pub(crate) use entry::{
     JobRef, Levels, LiveProcess, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
     SnapshotExtra, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
 };
-pub(crate) use frame::{Message, SkipReason, decode, encode};
+pub(crate) use frame::{EntryBatch, Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};
 pub(crate) use size::encoded_size;
