@@ -497,7 +497,7 @@ fn process_skew(skew: i64) -> Option<Finding> {
             "rabbitmq.process-clock-skew",
             format!(
                 "the clock of a process that uses this prefix is {} s {} that of this one",
-                skew.unsigned_abs() / 1_000,
+                (skew.unsigned_abs() + 500) / 1_000,
                 direction(skew)
             ),
             "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \

@@ -53,14 +53,18 @@ impl Engine {
     }
 
     /// Adds headers, and payloads from the log. They stay empty if the job has ended; a payload also
-    /// if it is not wanted, or not in the log any more.
+    /// if it is not wanted, or not in the log any more, which `check` then reports.
     async fn complete(&self, views: &mut [JobView], payloads: bool) -> Result<()> {
         let stored = || views.iter().filter(|view| view.state != JobState::Ended);
         let positions = stored().filter(|_| payloads).map(|view| LogPosition::of(&view.job));
         let fetched = self.log.fetch(positions.collect()).await?;
         for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
             job.headers = headers_of(job);
-            job.payload = fetched.of(job).unwrap_or_default();
+            let payload = fetched.of(job);
+            if payloads && payload.is_none() {
+                self.log.add_lost_payload(job.id);
+            }
+            job.payload = payload.unwrap_or_default();
         }
         Ok(())
     }

@@ -75,6 +75,7 @@ impl HistoryBuilder {
                 detach: false,
                 remember: Duration::ZERO,
                 not_before,
+                payload: Bytes::new(),
                 answer,
             },
         );
@@ -102,6 +103,7 @@ impl HistoryBuilder {
             detach,
             remember: Duration::ZERO,
             not_before: receipt.due,
+            payload: Bytes::new(),
             answer: Some(answer(receipt)),
         };
         self.add(millis, call);
@@ -112,6 +114,15 @@ impl HistoryBuilder {
     fn claim_with_attempts(&mut self, millis: u64, id: JobId, token: u64, attempts: u32) {
         let mut job = Job::new(id, queue(), T0, T0, Bytes::new());
         job.attempts = attempts;
+        self.claim_job(millis, job, token);
+    }
+
+    /// Claims a job that has this payload. All are scheduled without one.
+    fn claim_with_payload(&mut self, millis: u64, id: JobId, token: u64, payload: &'static str) {
+        self.claim_job(millis, Job::new(id, queue(), T0, T0, payload.into()), token);
+    }
+
+    fn claim_job(&mut self, millis: u64, mut job: Job, token: u64) {
         job.deliveries = 1;
         let token = FencingToken(token);
         let leased = Box::new(LeasedJob::new(job, token, at(millis) + LEASE));
@@ -371,6 +382,7 @@ fn a_call_whose_answer_was_lost_may_or_may_not_have_taken_effect() {
             detach: false,
             remember: Duration::ZERO,
             not_before: T0,
+            payload: Bytes::new(),
             answer: None,
         };
         history.add(0, call);
@@ -424,6 +436,31 @@ fn a_next_step_may_not_start_early() {
 }
 
 #[test]
+fn a_job_that_starts_with_another_payload_is_reported() {
+    let lost = vec![Promise::NothingLost];
+    for (first, second, answer, wanted) in [
+        ("", "next", Some(Settled::Accepted), vec![]),
+        ("other", "next", Some(Settled::Accepted), lost.clone()),
+        // The step has not taken effect.
+        ("", "", Some(Settled::Accepted), lost.clone()),
+        ("", "next", Some(Settled::Stale), lost),
+        // Perhaps it has.
+        ("", "", None, vec![]),
+        ("", "next", None, vec![]),
+    ] {
+        let mut history = HistoryBuilder::new();
+        let job = history.schedule(0, 0);
+        history.claim_with_payload(1, job, 1, first);
+        let lease = dq_core::Lease { queue: queue(), job, token: FencingToken(1) };
+        let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
+        let settlement = Settlement::new(lease, again);
+        history.add(2, ObservedCall::Settle { settlement, answer });
+        history.claim_with_payload(200, job, 2, second);
+        assert_eq!(history.violated(&[job]), wanted, "{first:?}, {answer:?}, {second:?}");
+    }
+}
+
+#[test]
 fn a_detached_job_is_not_revoked_by_its_former_key() {
     for (detach, wanted) in [(true, vec![]), (false, vec![Promise::CancelIsBinding])] {
         let mut history = HistoryBuilder::new();
@@ -457,6 +494,7 @@ fn a_job_that_was_reported_as_ended_does_not_start() {
             detach: false,
             remember: Duration::ZERO,
             not_before,
+            payload: Bytes::new(),
             answer,
         };
         history.add(1, call);
@@ -480,6 +518,7 @@ fn a_job_that_was_never_stored_has_not_ended() {
             detach: false,
             remember: Duration::ZERO,
             not_before,
+            payload: Bytes::new(),
             answer,
         },
     );
@@ -508,6 +547,7 @@ fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
             detach: false,
             remember,
             not_before: T0,
+            payload: Bytes::new(),
             answer: Some(Scheduled::Created(Receipt { id: job, due: at(millis) })),
         };
         history.add(0, stored(0, before));

@@ -414,7 +414,7 @@ mod tests {
     /// Otherwise the due time of a job of the application counts as one of an internal queue, and the
     /// claim loop does not sleep while the slots are full.
     #[test]
-    fn without_an_internal_queue_no_due_time_is_one_of_it() {
+    fn without_internal_queues_these_count_as_full() {
         let slots = slots(1, &[1], None, 1);
         let all = slots.reserve(0, false);
         assert_eq!(all.scope, Scope::All);

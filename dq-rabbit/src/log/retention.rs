@@ -154,7 +154,7 @@ impl Retention {
             SnapshotStep::Begin => {
                 // While another snapshot is in progress or complete, the writer of this one gives it
                 // up: see `is_in_progress`.
-                if !self.is_complete && self.is_abandoned(now) {
+                if !self.is_complete && self.has_no_writer(now) {
                     self.current = Some(SnapshotProgress::new(offset, now));
                 }
             }
@@ -195,7 +195,7 @@ impl Retention {
     }
 
     /// Whether nobody writes a snapshot.
-    fn is_abandoned(&self, now: Duration) -> bool {
+    fn has_no_writer(&self, now: Duration) -> bool {
         self.current.as_ref().is_none_or(|snapshot| snapshot.is_abandoned(now))
     }
 
@@ -211,9 +211,10 @@ impl Retention {
         self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
 
-    /// Whether the generation has no snapshot, and no process writes one.
+    /// Whether the generation has no snapshot, and no process writes one, although the one that should
+    /// has had [`SNAPSHOT_TIMEOUT`] to begin.
     pub(super) fn needs_snapshot(&self, now: Duration) -> bool {
-        !self.is_complete && self.begun + SNAPSHOT_TIMEOUT <= now && self.is_abandoned(now)
+        !self.is_complete && self.begun + SNAPSHOT_TIMEOUT <= now && self.has_no_writer(now)
     }
 
     /// Whether the generation, of this many jobs, is to be closed.

@@ -113,6 +113,7 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
             cancel(index, &jobs[index / 2]).await;
         }
     }
+    // No start was awaited before, so these are all starts.
     let mut started = Vec::new();
     wait_until("a third of the jobs start", async || {
         started.extend(runners.iter_mut().flat_map(|it| it.unexpected_starts()));
@@ -137,6 +138,12 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
         cancelled += u64::from(is_cancelled);
     }
     assert!(answers.values().any(|answer| *answer == Cancelled::AlreadyRunning), "{answers:?}");
+    for backend in &backends {
+        let findings = backend.check().await;
+        let skew = findings.iter().find(|it| it.code == "rabbitmq.process-clock-skew");
+        let cause = &skew.expect("the clock of another process differs").cause;
+        assert!(cause.contains("60 s") || cause.contains("120 s"), "{cause}");
+    }
     let totals = stats(&*backends[0], "q").await.totals.unwrap();
     assert_eq!((totals.created, totals.cancelled), (JOBS as u64, cancelled));
     assert_eq!(totals.done, JOBS as u64 - cancelled);

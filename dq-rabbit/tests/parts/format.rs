@@ -127,6 +127,16 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
         let part = Command::Snapshot(SnapshotPart::Jobs(1_000, vec![snapshot_job]));
         let entry = Entry { producer_id: 7, sequence, at: Timestamp::EPOCH, command: part };
         append(&connection, &encode(&[entry])).await;
+        let lost = async || {
+            let findings = backend.check().await;
+            findings.into_iter().find(|finding| finding.code == "rabbitmq.payload-lost")
+        };
+        // A listing shows no payload, and has it reported.
+        wait_until("the snapshot is read", async || {
+            backend.get(&by_id(&new)).await.unwrap().unwrap().job.payload.is_empty()
+        })
+        .await;
+        assert!(lost().await.expect("a finding").cause.contains("1 jobs"));
         backend.operate(Operation::Resume { queue: &name }).await.unwrap();
         wait_until("the job is dead", async || {
             let wants = [Want::new(name.clone(), 9, Duration::from_secs(60))];
@@ -137,9 +147,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
         .await;
         let dead = backend.get(&by_id(&new)).await.unwrap().unwrap();
         assert_eq!(dead.dead.unwrap().0.kind, DeadKind::Quarantined);
-        let findings = backend.check().await;
-        let lost = findings.iter().find(|finding| finding.code == "rabbitmq.payload-lost");
-        assert!(lost.expect("a finding").cause.contains(&new.id.to_string()));
+        assert!(lost().await.expect("a finding").cause.contains(&new.id.to_string()));
         backend.operate(Operation::Remove { queue: &name, jobs: &[new.id] }).await.unwrap();
         backend.operate(Operation::Pause { queue: &name }).await.unwrap();
     }

@@ -17,6 +17,7 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
     backend.schedule((0..20).map(|_| job("q")).collect()).await.unwrap();
     let lease = Duration::from_millis(50);
     assert_eq!(claim_for(&*backend, &["q"], 5, lease).await.unwrap().jobs.len(), 5);
+    // An entry of the index without a job: a claim removes it on a full server, too.
     redis.command(&["ZADD", "{dq}:due:q", "1", "no job"]);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
 
@@ -31,6 +32,7 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
     backend.settle(&done_settlements(&claimed)).await.unwrap();
+    // A process can connect.
     open(&redis.url()).await;
 
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -91,6 +93,7 @@ async fn a_server_busy_with_a_foreign_script_is_unavailable_until_it_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loading_server_is_unavailable_until_it_has_loaded() {
+    // To load the keys takes 20 s, and the server replies meanwhile.
     let redis = Redis::options()
         .set("save", "3600 1000")
         .set("key-load-delay", "200000")
@@ -141,6 +144,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     retry(|| backend.schedule(vec![old.clone()])).await;
     redis.freeze();
     let began = Instant::now();
+    // A queue that is new to the process is registered first: this fails before a job is sent.
     let answer = other.schedule(vec![job("never-used-before")]).await;
     assert_error(answer, ErrorKind::Unavailable, &[]);
     assert_error(
@@ -150,7 +154,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     );
     assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
     assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    // Neither `listen` nor `close` waits for the server.
+    // No call waits for the server for longer than its timeout.
     let _second = backend.listen(&[queue("r")]).await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());

@@ -59,6 +59,9 @@ struct Scheduling {
     #[serde(default)]
     remember: Duration,
     not_before: Timestamp,
+    /// Missing in journals of older versions, as in the other calls.
+    #[serde(default)]
+    payload: Bytes,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,6 +78,9 @@ struct Settling {
     token: u64,
     ending: Ending,
     due: Option<Timestamp>,
+    /// That of the next step.
+    #[serde(default)]
+    payload: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -122,6 +128,8 @@ struct Leased {
     attempts: u32,
     token: u64,
     until: Timestamp,
+    #[serde(default)]
+    payload: Bytes,
 }
 
 fn nanos() -> u64 {
@@ -191,6 +199,7 @@ impl Layer for Journal {
                 detach: job.on_running == OnRunning::Detach,
                 remember: job.remember,
                 not_before: job.due.resolve(now),
+                payload: job.payload.clone(),
             };
             Call::Schedule(jobs.iter().map(job).collect())
         });
@@ -229,6 +238,7 @@ impl Layer for Journal {
                 attempts: leased.job.attempts,
                 token: leased.token.0,
                 until: leased.leased_until,
+                payload: leased.job.payload.clone(),
             };
             Answer::Claim { now: claimed.now, jobs: claimed.jobs.iter().map(job).collect() }
         });
@@ -249,7 +259,11 @@ impl Layer for Journal {
                 };
                 let Lease { queue, job, token } = settlement.lease.clone();
                 let due = due.map(|due| due.resolve(now));
-                Settling { job, queue, token: token.0, ending, due }
+                let payload = match &settlement.verdict {
+                    Verdict::Again { payload, .. } => payload.clone(),
+                    _ => Bytes::new(),
+                };
+                Settling { job, queue, token: token.0, ending, due, payload }
             };
             Call::Settle(settlements.iter().map(settling).collect())
         });
@@ -374,6 +388,7 @@ fn observed(call: Call, answer: Option<Answer>) -> Option<Vec<ObservedCall>> {
                 detach: job.detach,
                 remember: job.remember,
                 not_before: job.not_before,
+                payload: job.payload,
                 answer,
             };
             jobs.into_iter().zip(answers).map(event).collect()
@@ -392,8 +407,13 @@ fn observed(call: Call, answer: Option<Answer>) -> Option<Vec<ObservedCall>> {
         }
         (Call::Claim, Some(Answer::Claim { now, jobs })) => {
             let event = |leased: Leased| {
-                let mut job =
-                    Job::new(leased.job, leased.queue, leased.due, Timestamp::EPOCH, Bytes::new());
+                let mut job = Job::new(
+                    leased.job,
+                    leased.queue,
+                    leased.due,
+                    Timestamp::EPOCH,
+                    leased.payload,
+                );
                 job.attempts = leased.attempts;
                 let leased = LeasedJob::new(job, FencingToken(leased.token), leased.until);
                 ObservedCall::Claim { leased: Box::new(leased), now }
@@ -455,13 +475,13 @@ fn cancelled(kind: &str) -> Option<Cancelled> {
     })
 }
 
-fn settlement(Settling { job, queue, token, ending, due }: Settling) -> Settlement {
+fn settlement(Settling { job, queue, token, ending, due, payload }: Settling) -> Settlement {
     let due = Due::At(due.unwrap_or(Timestamp::EPOCH));
     let verdict = match ending {
         Ending::Done => Verdict::Done,
         Ending::Skip => Verdict::skip(""),
         Ending::Retry => Verdict::retry(due, ""),
-        Ending::Again => Verdict::Again { due, payload: Bytes::new() },
+        Ending::Again => Verdict::Again { due, payload },
         Ending::Snooze => Verdict::Snooze(due),
         Ending::Dead => {
             Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, ""), failed: true }

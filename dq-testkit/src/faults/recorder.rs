@@ -103,20 +103,23 @@ impl Layer for Recorder {
             .iter()
             .map(|job| {
                 let detach = job.on_running == OnRunning::Detach;
-                (job.id, job.queue.clone(), job.key.clone(), detach, job.remember, job.due)
+                let (queue, key, payload) =
+                    (job.queue.clone(), job.key.clone(), job.payload.clone());
+                (job.id, queue, key, detach, job.remember, job.due, payload)
             })
             .collect();
         let invocation = self.invoke();
         let answer = self.inner.schedule(jobs).await;
         let answers = answers_by_item(&answer, asked.len());
         let calls = asked.into_iter().zip(answers).map(
-            |((job, queue, key, detach, remember, due), answer)| ObservedCall::Schedule {
+            |((job, queue, key, detach, remember, due, payload), answer)| ObservedCall::Schedule {
                 job,
                 queue,
                 key,
                 detach,
                 remember,
                 not_before: due.resolve(invocation.at),
+                payload,
                 answer,
             },
         );

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use dq_core::{JobId, Timestamp, Verdict};
 
 use super::event::{HistoryEvent, Interval, Promise, Violation};
-use super::lifetime::{Claim, JobLifetime, lifetimes};
+use super::lifetime::{Claim, JobLifetime, in_effect, lifetimes};
 
 /// Every violation that the events prove; `remaining` are the jobs in the store at the end.
 pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
@@ -17,6 +17,7 @@ pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violati
         let mut report =
             |promise, detail: String| violations.push(Violation { promise, job: *job, detail });
         nothing_lost(lifetime, remaining.contains(job), &mut report);
+        payload_is_its_own(lifetime, &mut report);
         never_early(lifetime, &mut report);
         one_lease_at_a_time(lifetime, &mut report);
         no_start_after_the_end(lifetime, &mut report);
@@ -67,6 +68,17 @@ fn nothing_lost(
     }
 }
 
+/// Promise 1: a job starts with the payload that was scheduled, or with that of its next step.
+fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
+    for claim in lifetime.claims.iter().filter(|_| !lifetime.payloads.is_empty()) {
+        let found = &claim.leased.job.payload;
+        if !in_effect(&lifetime.payloads, &claim.interval).any(|payload| *payload == found) {
+            let detail = format!("starts at {} with another payload: {found:?}", claim.now);
+            report(Promise::NothingLost, detail);
+        }
+    }
+}
+
 /// Promise 2: no start before the due time in effect.
 fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in &lifetime.claims {
@@ -74,20 +86,7 @@ fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, Stri
             let (due, now) = (claim.leased.job.due, claim.now);
             report(Promise::NeverEarly, format!("is due at {due} and starts at {now}"));
         }
-        // A due time is in effect until a later call has set another.
-        let in_effect = |at: usize| {
-            let (set, _) = lifetime.due_times[at];
-            let outdated = lifetime.due_times.iter().any(|(later, _)| {
-                later.certain
-                    && set.interval.precedes(&later.interval)
-                    && later.interval.precedes(&claim.interval)
-            });
-            !outdated && !claim.interval.precedes(&set.interval)
-        };
-        let due_times = (0..lifetime.due_times.len())
-            .filter(|at| in_effect(*at))
-            .map(|at| lifetime.due_times[at].1);
-        if let Some(earliest) = due_times.min()
+        if let Some(earliest) = in_effect(&lifetime.due_times, &claim.interval).min().copied()
             && claim.now < earliest
         {
             let now = claim.now;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dq_core::{
     Cancelled, JobId, JobKey, JobRef, Lease, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
     Settled, Settlement, Timestamp,
@@ -56,6 +57,8 @@ pub enum ObservedCall {
         remember: Duration,
         /// The earliest time at which it may start.
         not_before: Timestamp,
+        /// Its payload.
+        payload: Bytes,
         /// The answer.
         answer: Option<Scheduled>,
     },
@@ -132,7 +135,7 @@ pub enum OperatorAction {
 /// numbers there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Promise {
-    /// 1: no job is lost, and none appears that was not scheduled.
+    /// 1: no job is lost, none appears that was not scheduled, and each starts with its own payload.
     NothingLost = 1,
     /// 2: no job starts before its due time.
     NeverEarly = 2,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dq_core::{
     Cancelled, JobId, JobKey, JobRef, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
     Settled, Target, Timestamp, Verdict,
@@ -19,6 +20,8 @@ pub(super) struct JobLifetime<'a> {
     pub(super) pins: Vec<(Effect, Duration)>,
     /// Earliest start times, each with the call that set it.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
+    /// Payloads, each with the call that set it.
+    pub(super) payloads: Vec<(Effect, &'a Bytes)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
     /// Renewals that succeeded, or may have.
@@ -56,6 +59,22 @@ impl JobLifetime<'_> {
 pub(super) struct Effect {
     pub(super) interval: Interval,
     pub(super) certain: bool,
+}
+
+/// Those of the values that may be in effect during a call. A value is in effect until a later call has
+/// set another.
+pub(super) fn in_effect<'a, T>(
+    values: &'a [(Effect, T)],
+    call: &'a Interval,
+) -> impl Iterator<Item = &'a T> {
+    let outdated = |set: &Effect| {
+        values.iter().any(|(later, _)| {
+            later.certain && set.interval.precedes(&later.interval) && later.interval.precedes(call)
+        })
+    };
+    let values =
+        values.iter().filter(move |(set, _)| !outdated(set) && !call.precedes(&set.interval));
+    values.map(|(_, value)| value)
 }
 
 /// A claim that leased the job.
@@ -137,7 +156,9 @@ fn apply<'a>(
     let effect = |certain| Effect { interval, certain };
     match call {
         ObservedCall::FailedClaim => {}
-        ObservedCall::Schedule { job, queue, key, remember, not_before, answer, .. } => {
+        ObservedCall::Schedule {
+            job, queue, key, remember, not_before, payload, answer, ..
+        } => {
             if let Some(Scheduled::Ended(ended)) = answer {
                 lifetimes.entry(ended.id).or_default().ended.push(interval);
             }
@@ -147,9 +168,11 @@ fn apply<'a>(
             let lifetime = lifetimes.entry(*job).or_default();
             lifetime.stored.push(effect(answer.is_some()));
             lifetime.pins.push((effect(answer.is_some()), *remember));
-            // A repeated call may have found the job of an earlier one, with another due time.
+            // A repeated call may have found the job of an earlier one, with another due time and another
+            // payload.
             let certain = answer.is_some() && lifetime.stored.len() == 1;
             lifetime.due_times.push((effect(certain), *not_before));
+            lifetime.payloads.push((effect(certain), payload));
             let Some(key) = key else { return };
             if matches!(answer, Some(Scheduled::Created(_))) {
                 return;
@@ -181,6 +204,11 @@ fn apply<'a>(
                 && *answer != Some(Settled::Stale)
             {
                 lifetime.due_times.push((effect(answer.is_some()), due.resolve(interval.at)));
+            }
+            if let Verdict::Again { payload, .. } = &settlement.verdict
+                && *answer != Some(Settled::Stale)
+            {
+                lifetime.payloads.push((effect(answer.is_some()), payload));
             }
         }
         ObservedCall::Renew { lease, until, answer } => {

@@ -1,5 +1,5 @@
 //! A checker for histories: the calls that clients made on a store, compared with the promises of
-//! the contract ([`Promise`]).
+//! the contract ([`Promise`]). (Not the history of a queue, which is its ended jobs.)
 //!
 //! Each call has an [`Interval`] between its invocation and its return, and took effect somewhere
 //! within it. Two calls are ordered only if one returned before the other was invoked; the checker

@@ -205,7 +205,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
             "again/next_step_is_the_same_job_with_another_payload",
             "again/next_step_starts_with_new_counts",
         ],
-        violates: Some(Promise::FailuresCounted),
+        violates: Some(Promise::NothingLost),
     },
     BrokenBackend {
         name: "makes the next step by two calls",

@@ -110,7 +110,8 @@ fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     let key = (dice.below(2) == 0).then(|| format!("k{}", dice.below(4)));
     let id = dice.0.job_id(now);
     let policy = [OnConflict::Keep, OnConflict::Replace][dice.below(2) as usize];
-    let mut job = NewJob::new(id, queue.clone(), now + dice.millis(200), Bytes::new());
+    let payload = id.to_string().into();
+    let mut job = NewJob::new(id, queue.clone(), now + dice.millis(200), payload);
     job.key = key.map(|key| JobKey::new(key).expect("a valid key"));
     if dice.below(4) == 0 {
         job.on_running = OnRunning::Detach;

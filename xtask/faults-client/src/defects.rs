@@ -28,6 +28,8 @@ enum Defect {
     RestoresReplaced,
     /// Does not count failed attempts.
     ForgetsFailures,
+    /// Returns jobs with the payload of another one.
+    ExchangesPayloads,
     /// Does not pin ids.
     ForgetsPins,
     /// Reports one job more than were done.
@@ -38,7 +40,8 @@ enum Defect {
     LeavesJobs,
 }
 
-/// Every so many jobs are lost, and settlements dropped: the first, and then every twentieth.
+/// Every so many jobs are lost, settlements dropped and payloads exchanged: the first, and then every
+/// twentieth.
 const EVERY: usize = 20;
 /// Bytes that [`Defect::LeaksMemory`] keeps for each call.
 const LEAK: usize = 64 << 10;
@@ -57,6 +60,7 @@ impl Defect {
             "ignores-cancels" => Self::IgnoresCancels,
             "restores-replaced" => Self::RestoresReplaced,
             "forgets-failures" => Self::ForgetsFailures,
+            "exchanges-payloads" => Self::ExchangesPayloads,
             "forgets-pins" => Self::ForgetsPins,
             "miscounts" => Self::Miscounts,
             "leaks-memory" => Self::LeaksMemory,
@@ -78,7 +82,7 @@ pub(crate) fn add(name: &str, inner: Arc<dyn Backend>) -> Result<Arc<dyn Backend
 struct Defective {
     inner: Arc<dyn Backend>,
     defect: Defect,
-    /// How many jobs could have been lost, or settlements dropped, so far.
+    /// How many jobs could have been lost, settlements dropped, or payloads exchanged, so far.
     calls: AtomicUsize,
     leaked: Mutex<Vec<Vec<u8>>>,
     /// The last job with each key, for [`Defect::RestoresReplaced`].
@@ -154,6 +158,12 @@ impl Layer for Defective {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        if self.defect == Defect::ExchangesPayloads {
+            let mut claimed = self.inner.claim(params).await?;
+            let hits = claimed.jobs.iter_mut().filter(|_| self.is_next_hit());
+            hits.for_each(|leased| leased.job.payload = b"1000000".as_slice().into());
+            return Ok(claimed);
+        }
         if self.defect != Defect::EndsLeasesEarly {
             return self.inner.claim(params).await;
         }

@@ -12,8 +12,9 @@ pub(super) struct Defect {
 }
 
 /// All defects of the client.
-pub(super) const DEFECTS: [Defect; 9] = [
+pub(super) const DEFECTS: [Defect; 10] = [
     Defect { name: "loses-jobs", finding: "promise 1: " },
+    Defect { name: "exchanges-payloads", finding: "promise 1: " },
     Defect { name: "starts-early", finding: "promise 2: " },
     Defect { name: "ends-leases-early", finding: "promise 4: " },
     Defect { name: "drops-settlements", finding: "promise 4: " },
