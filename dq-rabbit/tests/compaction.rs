@@ -109,7 +109,7 @@ async fn jobs_and_leases_survive_the_deletion_of_the_first_generation() {
     }
     assert_eq!(contents(&backend, &queues[..2]).await, before);
 
-    // Once the first generation is deleted, which is two minutes after the snapshot of the next one, a
+    // Once the first generation is deleted, which is at most two minutes after the snapshot of the next one, a
     // process that starts cannot read it.
     let deadline = Instant::now() + Duration::from_secs(300);
     while has_first_generation(&server).await {
