@@ -1,7 +1,7 @@
 //! Claims due jobs and fetches their payloads. A job that is due, or nearly, is leased to a process
 //! that has prefetched its message; 250 ms later, to any process.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use dq_core::{
@@ -11,7 +11,8 @@ use dq_core::{
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, PayloadRef, Replica, command, headers_of, wire};
+use crate::log::{CLAIM_AHEAD, PayloadRef, command, headers_of, wire};
+use crate::payloads::{PayloadReads, PayloadUse};
 
 impl Engine {
     /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
@@ -73,7 +74,7 @@ impl Engine {
     /// Adds payloads to leased jobs: from the prefetch buffer, else from the log. Jobs
     /// whose payload cannot be read are released or quarantined, and removed from `jobs`.
     async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
-        let mut unread = HashMap::new();
+        let mut reads = PayloadReads::default();
         for leased in jobs.iter_mut() {
             let prefetched = self.prefetched.take(leased.job.id);
             let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
@@ -88,75 +89,24 @@ impl Engine {
             }
             match prefetched {
                 Some(payload) => self.set_payload(leased, payload),
-                None => drop(unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
+                None => drop(reads.unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
             }
         }
-        if unread.is_empty() {
+        if reads.unread.is_empty() {
             return Ok(());
         }
-        let mut lost = HashSet::new();
-        if let Err(error) = self.read_payloads(jobs, &mut unread, &mut lost).await {
-            tracing::warn!(%error, jobs = unread.len(), "releasing jobs: cannot read payloads");
+        if let Err(error) = self.read_payloads(&mut reads, PayloadUse::Run).await {
+            tracing::warn!(%error, jobs = reads.unread.len(), "releasing jobs: cannot read payloads");
         }
+        let PayloadReads { unread, mut found, lost } = reads;
+        for leased in jobs.iter_mut() {
+            if let Some(payload) = found.remove(&leased.job.id) {
+                self.set_payload(leased, payload);
+            }
+        }
+        // A job with another payload is not leased any more.
         self.release(jobs, |id| unread.contains_key(&id));
         self.quarantine(jobs, &lost).await
-    }
-
-    /// Adds payloads from the log, and removes their jobs from `unread`. Moves the jobs whose payload
-    /// the log does not have any more to `lost`.
-    async fn read_payloads(
-        &self,
-        jobs: &mut [LeasedJob],
-        unread: &mut HashMap<JobId, PayloadRef>,
-        lost: &mut HashSet<JobId>,
-    ) -> Result<()> {
-        loop {
-            let payloads = self.log.fetch_to_run(unread).await?;
-            for leased in jobs.iter_mut() {
-                let id = leased.job.id;
-                if let Some(stored) = unread.get(&id)
-                    && let Some(payload) = payloads.get(id, stored)
-                {
-                    unread.remove(&id);
-                    self.set_payload(leased, payload);
-                }
-            }
-            if unread.is_empty() {
-                return Ok(());
-            }
-            let current = self.payload_refs(unread.keys().copied().collect()).await?;
-            unread.retain(|id, stored| {
-                let is_lost = current.get(id) == Some(&*stored);
-                if is_lost {
-                    lost.insert(*id);
-                }
-                !is_lost
-            });
-            // A snapshot may have moved payloads meanwhile, and the broker may have deleted where
-            // they were. A job with another payload is not leased any more.
-            let mut has_moved = false;
-            for (id, stored) in unread.iter_mut() {
-                if let Some(moved) = current.get(id)
-                    && moved.checksum == stored.checksum
-                {
-                    *stored = *moved;
-                    has_moved = true;
-                }
-            }
-            if !has_moved {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Where the payloads of these jobs are once all of the log has been read.
-    async fn payload_refs(&self, ids: Vec<JobId>) -> Result<HashMap<JobId, PayloadRef>> {
-        let read = move |replica: &mut Replica, (), _| {
-            let machine = replica.machine();
-            let stored = |id| Some((id, PayloadRef::of(machine.peek(id)?)));
-            ids.into_iter().filter_map(stored).collect()
-        };
-        self.log.call("claim", LostReply::Unavailable, command::Barrier, read).await
     }
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {

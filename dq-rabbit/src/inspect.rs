@@ -8,7 +8,8 @@ use dq_core::{
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::Barrier;
-use crate::log::{AppliedAt, LogPosition, Replica, headers_of};
+use crate::log::{AppliedAt, PayloadRef, Replica, headers_of};
+use crate::payloads::{PayloadReads, PayloadUse};
 
 impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -55,16 +56,15 @@ impl Engine {
     /// Adds headers, and payloads from the log. They stay empty if the job has ended; a payload also
     /// if it is not wanted, or not in the log any more, which `check` then reports.
     async fn complete(&self, views: &mut [JobView], payloads: bool) -> Result<()> {
-        let stored = || views.iter().filter(|view| view.state != JobState::Ended);
-        let positions = stored().filter(|_| payloads).map(|view| LogPosition::of(&view.job));
-        let fetched = self.log.fetch(positions.collect()).await?;
+        let mut reads = PayloadReads::default();
+        for view in views.iter().filter(|view| payloads && view.state != JobState::Ended) {
+            reads.unread.insert(view.job.id, PayloadRef::of(&view.job));
+        }
+        self.read_payloads(&mut reads, PayloadUse::View).await?;
+        reads.lost.iter().for_each(|id| self.log.add_lost_payload(*id));
         for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
             job.headers = headers_of(job);
-            let payload = fetched.of(job);
-            if payloads && payload.is_none() {
-                self.log.add_lost_payload(job.id);
-            }
-            job.payload = payload.unwrap_or_default();
+            job.payload = reads.found.remove(&job.id).unwrap_or_default();
         }
         Ok(())
     }

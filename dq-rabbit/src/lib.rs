@@ -146,6 +146,7 @@ mod message;
 mod names;
 mod opening;
 mod operate;
+mod payloads;
 mod policy;
 mod process;
 mod read_ahead;

@@ -75,7 +75,7 @@ impl HistoryBuilder {
                 detach: false,
                 remember: Duration::ZERO,
                 not_before,
-                payload: Bytes::new(),
+                payload: Some(Bytes::new()),
                 answer,
             },
         );
@@ -103,7 +103,7 @@ impl HistoryBuilder {
             detach,
             remember: Duration::ZERO,
             not_before: receipt.due,
-            payload: Bytes::new(),
+            payload: Some(Bytes::new()),
             answer: Some(answer(receipt)),
         };
         self.add(millis, call);
@@ -382,7 +382,7 @@ fn a_call_whose_answer_was_lost_may_or_may_not_have_taken_effect() {
             detach: false,
             remember: Duration::ZERO,
             not_before: T0,
-            payload: Bytes::new(),
+            payload: Some(Bytes::new()),
             answer: None,
         };
         history.add(0, call);
@@ -494,7 +494,7 @@ fn a_job_that_was_reported_as_ended_does_not_start() {
             detach: false,
             remember: Duration::ZERO,
             not_before,
-            payload: Bytes::new(),
+            payload: Some(Bytes::new()),
             answer,
         };
         history.add(1, call);
@@ -518,7 +518,7 @@ fn a_job_that_was_never_stored_has_not_ended() {
             detach: false,
             remember: Duration::ZERO,
             not_before,
-            payload: Bytes::new(),
+            payload: Some(Bytes::new()),
             answer,
         },
     );
@@ -547,7 +547,7 @@ fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
             detach: false,
             remember,
             not_before: T0,
-            payload: Bytes::new(),
+            payload: Some(Bytes::new()),
             answer: Some(Scheduled::Created(Receipt { id: job, due: at(millis) })),
         };
         history.add(0, stored(0, before));

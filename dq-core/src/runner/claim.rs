@@ -18,7 +18,7 @@ use super::leases::LeaseGuard;
 use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
 use super::slots::{Reservation, Scope, Slot};
 use super::store::{FinishedRun, RunSignals, Start, StoreContext, report_lost};
-use crate::backend::{Backend, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Want};
+use crate::backend::{Backend, ClaimParams, Claimed, Lease, LeasedJob, Settlement, Verdict, Want};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -200,10 +200,14 @@ async fn start_jobs(
     let elapsed = runner.clock().elapsed();
     let (mut used, mut unused) = (vec![0; runner.queues.len()], vec![0; runner.queues.len()]);
     reservation.queues.iter().for_each(|(queue, slots)| unused[*queue] = *slots);
-    let mut accepted = Vec::with_capacity(jobs.len());
+    let (mut accepted, mut excess) = (Vec::with_capacity(jobs.len()), Vec::new());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
-            Some(queue) if unused[*queue] > 0 && accepted.len() < reservation.limit => {
+            // One beyond those that were asked for is a bug of the backend, and has no slot.
+            Some(queue) if unused[*queue] == 0 || accepted.len() == reservation.limit => {
+                excess.push(leased.lease());
+            }
+            Some(queue) => {
                 used[*queue] += 1;
                 unused[*queue] -= 1;
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
@@ -212,12 +216,12 @@ async fn start_jobs(
                     runner.starts[*queue].is_some() && runner.slots.has_waited(*queue, due);
                 accepted.push((*queue, leased, Start { at, waited_for_slot }));
             }
-            _ => {
+            None => {
                 // A bug of the backend. The lease expires.
                 let error = Error::new(
                     ErrorKind::Internal,
                     format!(
-                        "the {} backend returned a job of queue {} that was not asked for",
+                        "the {} backend returned a job of queue {}, which was not claimed",
                         context.store.name(),
                         leased.job.queue
                     ),
@@ -228,6 +232,10 @@ async fn start_jobs(
         }
     }
     runner.slots.release(&reservation, |queue| used[queue]);
+    for lease in excess {
+        tracing::error!(queue = %lease.queue, id = %lease.job, "the store returned more jobs than were asked for");
+        release(context, lease).await;
+    }
     if accepted.is_empty() {
         return;
     }
@@ -245,9 +253,7 @@ async fn start_jobs(
             tracing::warn!(queue = %lease.queue, id = %lease.job, "{EXPIRED_IN_CLAIM}");
         }
         if has_expired || runner.stop.is_cancelled() {
-            let settlement = Settlement::new(lease, Verdict::Release { started: false });
-            // The settle loop outlives the claim loops, so this does not fail.
-            let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
+            release(context, lease).await;
             continue;
         }
         let (guard, earlier) = context.leases.track(lease, lease_for, sent_at);
@@ -267,6 +273,13 @@ async fn start_jobs(
             job.await;
         });
     }
+}
+
+/// Hands back a job that was not started.
+async fn release(context: &StoreContext, lease: Lease) {
+    let settlement = Settlement::new(lease, Verdict::Release { started: false });
+    // The settle loop outlives the claim loops, so this does not fail.
+    let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
 }
 
 /// A claimed job and its lease.

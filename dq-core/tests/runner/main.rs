@@ -5,6 +5,7 @@ mod announce;
 mod builder;
 mod clocks;
 mod drain;
+mod excess;
 mod failures;
 mod faulty;
 mod fixture;

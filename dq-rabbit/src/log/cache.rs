@@ -33,7 +33,10 @@ impl MessageCache {
         self.bytes += message.len();
         self.messages.push_back((offset, message));
         while self.bytes > MAX_BYTES && self.messages.len() > 1 {
-            self.bytes -= self.messages.pop_front().map_or(0, |(_, message)| message.len());
+            if let Some((evicted, message)) = self.messages.pop_front() {
+                self.bytes -= message.len();
+                self.decoded.retain(|(offset, _)| *offset != evicted);
+            }
         }
     }
 

@@ -59,9 +59,9 @@ struct Scheduling {
     #[serde(default)]
     remember: Duration,
     not_before: Timestamp,
-    /// Missing in journals of older versions, as in the other calls.
+    /// Missing in journals of older versions.
     #[serde(default)]
-    payload: Bytes,
+    payload: Option<Bytes>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ impl Layer for Journal {
                 detach: job.on_running == OnRunning::Detach,
                 remember: job.remember,
                 not_before: job.due.resolve(now),
-                payload: job.payload.clone(),
+                payload: Some(job.payload.clone()),
             };
             Call::Schedule(jobs.iter().map(job).collect())
         });

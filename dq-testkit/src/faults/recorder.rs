@@ -119,7 +119,7 @@ impl Layer for Recorder {
                 detach,
                 remember,
                 not_before: due.resolve(invocation.at),
-                payload,
+                payload: Some(payload),
                 answer,
             },
         );

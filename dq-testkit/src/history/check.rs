@@ -72,7 +72,8 @@ fn nothing_lost(
 fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in lifetime.claims.iter().filter(|_| !lifetime.payloads.is_empty()) {
         let found = &claim.leased.job.payload;
-        if !in_effect(&lifetime.payloads, &claim.interval).any(|payload| *payload == found) {
+        let mut payloads = in_effect(&lifetime.payloads, &claim.interval);
+        if !payloads.any(|payload| payload.is_none_or(|payload| payload == found)) {
             let detail = format!("starts at {} with another payload: {found:?}", claim.now);
             report(Promise::NothingLost, detail);
         }

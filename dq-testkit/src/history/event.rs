@@ -57,8 +57,8 @@ pub enum ObservedCall {
         remember: Duration,
         /// The earliest time at which it may start.
         not_before: Timestamp,
-        /// Its payload.
-        payload: Bytes,
+        /// Its payload; `None` if it is not known, and not compared.
+        payload: Option<Bytes>,
         /// The answer.
         answer: Option<Scheduled>,
     },

@@ -20,8 +20,8 @@ pub(super) struct JobLifetime<'a> {
     pub(super) pins: Vec<(Effect, Duration)>,
     /// Earliest start times, each with the call that set it.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
-    /// Payloads, each with the call that set it.
-    pub(super) payloads: Vec<(Effect, &'a Bytes)>,
+    /// Payloads, each with the call that set it; `None` if it is not known.
+    pub(super) payloads: Vec<(Effect, Option<&'a Bytes>)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
     /// Renewals that succeeded, or may have.
@@ -172,7 +172,7 @@ fn apply<'a>(
             // payload.
             let certain = answer.is_some() && lifetime.stored.len() == 1;
             lifetime.due_times.push((effect(certain), *not_before));
-            lifetime.payloads.push((effect(certain), payload));
+            lifetime.payloads.push((effect(certain), payload.as_ref()));
             let Some(key) = key else { return };
             if matches!(answer, Some(Scheduled::Created(_))) {
                 return;
@@ -208,7 +208,7 @@ fn apply<'a>(
             if let Verdict::Again { payload, .. } = &settlement.verdict
                 && *answer != Some(Settled::Stale)
             {
-                lifetime.payloads.push((effect(answer.is_some()), payload));
+                lifetime.payloads.push((effect(answer.is_some()), Some(payload)));
             }
         }
         ObservedCall::Renew { lease, until, answer } => {

@@ -1,0 +1,102 @@
+//! Reads the payloads of jobs of the replica from the log.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use dq_core::{JobId, Result};
+
+use crate::engine::Engine;
+use crate::error::LostReply;
+use crate::log::{PayloadRef, Replica, command};
+
+/// What payloads are read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PayloadUse {
+    /// To run the jobs: the next claims find more of theirs in memory.
+    Run,
+    /// To show the jobs.
+    View,
+}
+
+/// Payloads that are being read.
+#[derive(Debug, Default)]
+pub(crate) struct PayloadReads {
+    /// Where the payloads are that have not been read.
+    pub(crate) unread: HashMap<JobId, PayloadRef>,
+    pub(crate) found: HashMap<JobId, Bytes>,
+    /// Jobs whose payload the log does not have any more.
+    pub(crate) lost: HashSet<JobId>,
+}
+
+impl Engine {
+    /// Reads until all payloads are found or lost, but for those of jobs that have another payload by now,
+    /// or have ended: these stay unread.
+    ///
+    /// # Errors
+    /// If the log cannot be read. `reads` then has what was read before.
+    pub(crate) async fn read_payloads(
+        &self,
+        reads: &mut PayloadReads,
+        purpose: PayloadUse,
+    ) -> Result<()> {
+        let PayloadReads { unread, found, lost } = reads;
+        while !unread.is_empty() {
+            let payloads = match purpose {
+                PayloadUse::Run => self.log.fetch_to_run(unread).await?,
+                PayloadUse::View => {
+                    self.log.fetch(unread.values().map(|stored| stored.position).collect()).await?
+                }
+            };
+            unread.retain(|id, stored| {
+                let payload = payloads.get(*id, stored);
+                let is_missing = payload.is_none();
+                found.extend(payload.map(|payload| (*id, payload)));
+                is_missing
+            });
+            if unread.is_empty() {
+                break;
+            }
+            let current = self.payload_refs(purpose, unread.keys().copied().collect()).await?;
+            unread.retain(|id, stored| {
+                let is_lost = current.get(id) == Some(&*stored);
+                if is_lost {
+                    lost.insert(*id);
+                }
+                !is_lost
+            });
+            // A snapshot may have moved payloads meanwhile, and the broker may have deleted where
+            // they were.
+            let mut has_moved = false;
+            for (id, stored) in unread.iter_mut() {
+                if let Some(moved) = current.get(id)
+                    && moved.checksum == stored.checksum
+                {
+                    *stored = *moved;
+                    has_moved = true;
+                }
+            }
+            if !has_moved {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the payloads of these jobs are once all of the log has been read.
+    async fn payload_refs(
+        &self,
+        purpose: PayloadUse,
+        ids: Vec<JobId>,
+    ) -> Result<HashMap<JobId, PayloadRef>> {
+        let read = move |replica: &mut Replica, (), _| {
+            let machine = replica.machine();
+            let stored = |id| Some((id, PayloadRef::of(machine.peek(id)?)));
+            ids.into_iter().filter_map(stored).collect()
+        };
+        let operation = match purpose {
+            PayloadUse::Run => "claim",
+            PayloadUse::View => "browse",
+        };
+        self.log.call(operation, LostReply::Unavailable, command::Barrier, read).await
+    }
+}
