@@ -80,8 +80,9 @@ async fn main() -> dq::Result<()> {
             // The name is the key: a second plan of the same meeting changes nothing.
             let reminder = dq.schedule::<remind>(Meeting { name: name.clone() });
             match reminder.after(options.reminder(*minutes)).key(name).await? {
+                Scheduled::Created(_) => println!("{name} is planned"),
                 Scheduled::Kept(_) => println!("{name} is planned already; move it"),
-                _ => println!("{name} is planned"),
+                _ => println!("the reminder of {name} is being sent"),
             }
         }
         Command::Move { name, minutes } => {

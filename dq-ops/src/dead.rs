@@ -27,7 +27,7 @@ pub struct DeadGroups {
     pub groups: Vec<DeadGroup>,
     /// Number of jobs that were grouped: the latest 10,000 at most.
     pub examined: u64,
-    /// Whether all dead jobs were grouped, and all groups are listed.
+    /// Whether all dead jobs of the main store were grouped, and all groups are listed.
     pub complete: bool,
 }
 
@@ -111,8 +111,9 @@ fn pattern_of(message: &str) -> (String, String) {
     let parts: Vec<&str> = line.split(|character: char| character.is_ascii_digit()).collect();
     let search = parts.iter().max_by_key(|part| part.len()).unwrap_or(&"").trim().to_owned();
     let mut pattern = String::new();
-    for (number, part) in parts.iter().enumerate() {
-        if number > 0 && (!part.is_empty() || number + 1 == parts.len()) {
+    for (index, part) in parts.iter().enumerate() {
+        // Empty parts lie between the digits of one number, which gets one `#`.
+        if index > 0 && (!part.is_empty() || index + 1 == parts.len()) {
             pattern.push('#');
         }
         pattern += part;

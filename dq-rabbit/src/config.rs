@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dq_core::Result;
-use dq_core::config::{ConnectUrl, Secret};
+use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::connect::{BrokerSettings, validate};
-use crate::error::invalid_setting;
 use crate::settings::IntegerSetting;
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.

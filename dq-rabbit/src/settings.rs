@@ -1,9 +1,8 @@
 //! Integer settings: their ranges, defaults and error messages.
 
+use dq_core::config::invalid_setting;
 use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
-
-use crate::error::invalid_setting;
 
 /// An integer setting with its range and default.
 pub(crate) struct IntegerSetting {

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dq_core::config::{ConnectUrl, Secret};
+use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
 use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings};
-use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the native backend: `type = "redis"` and, beside it, these fields.

@@ -1,5 +1,6 @@
 //! Errors of the server and of settings: their kinds, messages and remedies.
 
+use dq_core::config::invalid_setting;
 use dq_core::{Error, ErrorKind, QueueName, Result};
 use redis::{RedisError, ServerErrorKind};
 
@@ -37,11 +38,6 @@ pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
              report this",
         )
         .operation(operation))
-}
-
-/// The error for an invalid setting.
-pub(crate) fn invalid_setting(what: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, what.into()).remedy(remedy.into()).operation("connect")
 }
 
 /// The error for a URL that the client library refuses.

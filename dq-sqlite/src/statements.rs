@@ -70,8 +70,8 @@ statements! {
     queues_after = "SELECT q, name FROM {p}queue WHERE q > ?1";
 
     // Live jobs.
-    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs
-    /// a quarter of the throughput.
+    /// One row of plain values: for an INSERT … SELECT that a constraint can abort, SQLite keeps a
+    /// statement journal, which costs a quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
     job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
@@ -145,8 +145,8 @@ statements! {
     count_leases = "SELECT q, count(*) FROM {p}lease WHERE until > ?1 GROUP BY q";
 
     // Checks.
-    /// Number of live jobs, of waiting jobs and of leases: without orphans the first is the sum of
-    /// the others.
+    /// Number of live jobs, of waiting jobs and of leases: without orphans and stuck jobs the first is the
+    /// sum of the others.
     count_all = "SELECT (SELECT count(*) FROM {p}job), (SELECT count(*) FROM {p}due), \
         (SELECT count(*) FROM {p}lease)";
     count_orphaned_due = "SELECT count(*) FROM {p}due AS due \
@@ -154,11 +154,13 @@ statements! {
     count_orphaned_leases = "SELECT count(*) FROM {p}lease AS lease \
         WHERE NOT EXISTS (SELECT 1 FROM {p}job AS job WHERE job.seq = lease.seq)";
     count_stuck_jobs = concat!("SELECT count(*) FROM {p}job ", where_stuck!());
-    // Of those that died after a time, which the index finds by queue.
+    /// The job that was quarantined last, if that was after `?1`. Queue by queue, since the index of dead
+    /// jobs is by queue and time. SQLite takes the `id` of the row with the maximum; HAVING leaves out the
+    /// row of nulls that an aggregate without rows has.
     last_quarantined = "SELECT dead.id, max(dead.died) FROM {p}queue AS queue \
         JOIN {p}dead AS dead ON dead.q = queue.q AND dead.died > ?1 \
-        WHERE +dead.kind = 'quarantined' HAVING max(dead.died) IS NOT NULL";
-    /// Lets them wait again. For operators.
+        WHERE dead.kind = 'quarantined' HAVING max(dead.died) IS NOT NULL";
+    /// Puts the stuck jobs back into `due`. `check` shows it to operators; nothing runs it.
     free_stuck_jobs =
         concat!("INSERT INTO {p}due (q, at, seq) SELECT q, due, seq FROM {p}job ", where_stuck!());
 

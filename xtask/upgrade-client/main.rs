@@ -113,17 +113,19 @@ async fn produce(dq: &Dq, name: &str, log: &Log) {
         log.write("due", &job, millis(due));
         match dq.schedule::<work>(job.clone()).at(due).key(job.clone()).await {
             Ok(scheduled) if scheduled.is_stored() => log.write_now("stored", &job),
-            Ok(other) => eprintln!("{name}: {job} was not stored: {other:?}"),
+            Ok(other) => {
+                eprintln!("{name}: {job} was not stored: {other:?}");
+                log.write_now("refused", &job);
+            }
             Err(error) => log.error(&job, &error),
         }
         if number % 10 == 9 {
+            // The process may end during the call.
+            log.write_now("perhaps-cancelled", &job);
             match dq.cancel::<work>(job.clone()).await {
                 Ok(Cancelled::Cancelled) => log.write_now("cancelled", &job),
-                Ok(_) => {}
-                Err(error) => {
-                    log.error(&job, &error);
-                    log.write_now("perhaps-cancelled", &job);
-                }
+                Ok(_) => log.write_now("not-cancelled", &job),
+                Err(error) => log.error(&job, &error),
             }
         }
         tokio::time::sleep(5.millis()).await;

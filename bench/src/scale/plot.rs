@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A line of a plot. Points without a positive coordinate, for which a logarithmic axis has no
+/// A line of a plot. Points of which a coordinate is not positive, for which a logarithmic axis has no
 /// place, are not drawn.
 #[derive(Debug)]
 pub(super) struct Line {

@@ -19,8 +19,9 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// A backend that wraps another one; methods forward to [`inner`](Self::inner) by default.
 ///
-/// Every `Layer` is a [`Backend`]. The methods of both traits have the same names: import only one
-/// of them where methods are called on the concrete type of a layer.
+/// Every `Layer` is a [`Backend`], by which it is to be called: only that calls [`before`](Self::before).
+/// The methods of both traits have the same names, so import `Layer` to implement it, and `Backend` to
+/// call methods on the concrete type of a layer.
 ///
 /// ```
 /// use dq_core::{Backend, Layer, QueueName, QueueStats, Result};

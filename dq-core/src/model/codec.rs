@@ -23,17 +23,20 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
 }
 
 /// Decodes a payload from JSON; the error says what was expected. The content type must be absent or
-/// exactly `application/json`: sources of messages remove parameters.
+/// `application/json`, with any parameters: JSON is UTF-8, whatever they say.
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
-    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|value| *value != JSON) {
+    let is_json = |value: &str| {
+        value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
+    };
+    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|value| !is_json(value)) {
         return Err(format!("its content type is {other:?}; expected {JSON}"));
     }
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// How the messages of serde itself begin that end with what was expected, or, if nothing is, with
-/// "there are no fields" or "variants" right behind the value. Those of other authors may have the
-/// value anywhere.
+/// The beginnings of serde's own messages. These are `BEGINNING VALUE, expected WHAT`, or end with "there
+/// are no fields" or "variants": so what follows the last `, expected ` is not the value. Messages of other
+/// authors may have the value anywhere.
 const OWN_MESSAGES: [&str; 5] = [
     "invalid type: ",
     "invalid value: ",
@@ -68,6 +71,19 @@ fn without_values(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_content_type_is_json_with_or_without_parameters() {
+        let decode_as = |content_type| {
+            decode::<u8>(&Headers::from_iter([(Headers::CONTENT_TYPE, content_type)]), b"7")
+        };
+        for json in ["application/json", "Application/JSON; charset=utf-8", "application/json ;x"] {
+            assert_eq!(decode_as(json), Ok(7), "{json}");
+        }
+        for other in ["text/plain", "application/jsonx", "application/json, text/plain", ""] {
+            assert!(decode_as(other).unwrap_err().contains(other), "{other}");
+        }
+    }
 
     #[test]
     fn errors_say_what_was_expected_and_not_what_was_found() {

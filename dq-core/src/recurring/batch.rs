@@ -53,7 +53,7 @@ impl Batches {
                 biased;
                 answer = &mut answered => return answer.unwrap_or_else(|_| Err(interrupted())),
                 permit = self.calls.acquire() => {
-                    // Tickers that were claimed together arrive first.
+                    // The other tickers that were claimed together add their jobs before.
                     tokio::task::yield_now().await;
                     let batch = self.take();
                     if batch.is_empty() {
@@ -94,10 +94,17 @@ impl Batches {
                     let _ = answer.send(Ok(scheduled.by_ref().take(jobs.len()).collect()));
                 }
             }
-            // One that is refused, or too large for the store, must not keep the others from running.
-            Err(error) if batch.len() > 1 && !is_outage(&error) => {
+            // The jobs of one ticker that are refused, or too large for the store, must not keep those of the
+            // others from running.
+            Err(error) if batch.len() > 1 && !fails_for_all(&error) => {
+                let mut failure = None;
                 for Request { jobs, answer } in batch {
-                    let _ = answer.send(schedule(&self.dq, jobs).await);
+                    let result = match &failure {
+                        None => schedule(&self.dq, jobs).await,
+                        Some(error) => Err(Error::clone(error)),
+                    };
+                    failure = result.as_ref().err().filter(|error| fails_for_all(error)).cloned();
+                    let _ = answer.send(result);
                 }
             }
             Err(error) => {
@@ -121,8 +128,14 @@ pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Sched
 }
 
 /// Whether the call failed for a reason that is the same for each of its jobs.
-fn is_outage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::OutcomeUnknown | ErrorKind::Closed)
+fn fails_for_all(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable
+            | ErrorKind::OutcomeUnknown
+            | ErrorKind::Closed
+            | ErrorKind::Incompatible
+    )
 }
 
 fn interrupted() -> Error {

@@ -1,4 +1,4 @@
-//! Declares schedules, and operates on them.
+//! Creates and changes schedules, and operates on them.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -21,11 +21,10 @@ use crate::model::{
 /// Maximum number of occurrences of one [`Recurring::backfill`].
 const MAX_BACKFILL: usize = 1_000;
 
-/// How long the processes that declare a schedule are away when it counts as orphaned.
+/// A schedule that processes declare counts as orphaned if none has done so for this long.
 const ORPHANED_AFTER: Duration = SEEN_INTERVAL.saturating_mul(3);
 
-/// A schedule by its name: declare it with a recurrence and [`upsert`](Self::upsert), or operate on
-/// it.
+/// A schedule by its name: give it a recurrence and [`upsert`](Self::upsert) it, or operate on it.
 ///
 /// ```
 /// # use dq_core::{Dq, DurationExt};
@@ -182,7 +181,7 @@ impl RecurringView {
 
     /// The occurrences that its ticker schedules if it runs at `now`, and the last one that has been
     /// handled then, by the times of the recurrence.
-    pub(crate) fn missed(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
+    pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
         let nominal_now = now - self.spec.offset(&self.name);
         let plan = plan(&self.spec, self.cursor, nominal_now);
         let is_in_time = |time: &Timestamp| {
@@ -304,17 +303,18 @@ impl<P> Recurring<P> {
         .await
     }
 
-    /// Leaves the next occurrence out. Returns `false` if there is no such schedule.
+    /// Leaves the first occurrence out that was not handled yet. Returns `false` if there is no such
+    /// schedule.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause).
+    /// As [`pause`](Self::pause), and `InvalidInput` for the last occurrence of a schedule that ends:
+    /// [remove](Self::remove) it.
     pub async fn skip_next(self) -> Result<bool> {
-        // Found once: the change may be tried again after the occurrence was left out.
         let mut skipped = None;
         store::change(&self.dq, &self.name, |ticker| {
             let mut ticker = ticker?;
-            let next = *skipped.get_or_insert(ticker.spec.next_after(ticker.cursor)?);
-            ticker.skip(next);
+            skipped = Some(ticker.next_to_skip(skipped)?);
+            ticker.skip(skipped?);
             Some(ticker)
         })
         .await

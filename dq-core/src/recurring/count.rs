@@ -47,7 +47,7 @@ impl Dq {
             }
             let none = || vec![0; edges.len() - 1];
             let of_queue = counts.entry(view.spec.queue.clone()).or_insert_with(none);
-            let (missed, cursor) = view.missed(*now);
+            let (missed, cursor) = view.occurrences_at(*now);
             of_queue[0] += missed.len() as u64;
             let offset = view.spec.offset(&view.name);
             if let Some(every) = view.spec.every() {

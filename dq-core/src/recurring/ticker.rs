@@ -191,6 +191,14 @@ impl Ticker {
         is_ahead
     }
 
+    /// The occurrence to leave out. `tried` is the one that an attempt to write has left out, whose answer
+    /// may have been lost: it counts if that attempt took effect, and not if the occurrence has run.
+    pub(super) fn next_to_skip(&self, tried: Option<Timestamp>) -> Option<Timestamp> {
+        tried
+            .filter(|tried| self.skipped >= Some(*tried))
+            .or_else(|| self.spec.next_after(self.cursor))
+    }
+
     /// Leaves this occurrence and those before it out.
     pub(super) fn skip(&mut self, occurrence: Timestamp) {
         self.skipped = self.skipped.max(Some(occurrence));
@@ -549,6 +557,17 @@ mod tests {
         let error = Ticker::decode("r", later.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible);
         assert_eq!(Ticker::decode("r", b"{").unwrap_err().kind(), ErrorKind::Codec);
+    }
+
+    #[test]
+    fn a_skip_that_is_tried_again_leaves_one_occurrence_out() {
+        let new = || ticker(Interval::new(1.minutes()).unwrap(), "last");
+        let first = new().next_to_skip(None).unwrap();
+        let (mut answer_was_lost, mut has_run) = (new(), new());
+        answer_was_lost.skip(first);
+        assert_eq!(answer_was_lost.next_to_skip(Some(first)), Some(first));
+        has_run.cursor = first;
+        assert_eq!(has_run.next_to_skip(Some(first)), Some(first + 1.minutes()));
     }
 
     #[test]

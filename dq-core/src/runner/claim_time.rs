@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::sync::lock;
 
-/// The duration of the last two claims of a store: a sweep claims nothing first, and jobs then. All times are by
+/// The duration of the last two claims of a store. Two, because a sweep first sends a claim of no jobs,
+/// which only asks when the next one is due, and then a real one. All times are by
 /// [`Clock::elapsed`](crate::Clock::elapsed).
 #[derive(Debug, Default)]
 pub(super) struct ClaimTime(Mutex<State>);
@@ -16,7 +17,8 @@ struct State {
     since: Option<Duration>,
     /// The earlier one first.
     last: [Option<Duration>; 2],
-    /// The last time that claims took longer than [`LONG`]: since when, and until when.
+    /// The period in which claims took longer than [`LONG`] that still explains lateness: since when, and
+    /// until when. A later one replaces it after as much time as it lasted, or if it is longer.
     long: Option<(Duration, Duration)>,
 }
 
@@ -37,7 +39,7 @@ impl ClaimTime {
         state.last = [state.last[1], took];
         if let Some(since) = since.filter(|_| took > Some(LONG)) {
             state.long = Some(match state.long {
-                // A store that is back may be slow for a while.
+                // Still the same outage: a store that is back may be slow for a while.
                 Some((first, until)) if since.saturating_sub(until) <= LONG => (first, now),
                 // As long as this one was, its backlog may take, too.
                 Some((first, until)) if since - until < until - first => (first, until),
@@ -46,7 +48,7 @@ impl ClaimTime {
         }
     }
 
-    /// The claim is not repeated for now.
+    /// The claim is not repeated until a slot is free.
     pub(super) fn give_up(&self) {
         lock(&self.0).since = None;
     }
@@ -59,7 +61,7 @@ impl ClaimTime {
         state.last.into_iter().max().flatten().max(outstanding)
     }
 
-    /// For how long a job that was due then, and starts now, has waited for long claims.
+    /// For how long a job that was due then, and starts now, has waited within the period of long claims.
     pub(super) fn waited(&self, due: Duration) -> Duration {
         let waited = |(since, until): (Duration, Duration)| until.saturating_sub(since.max(due));
         lock(&self.0).long.map_or(Duration::ZERO, waited)

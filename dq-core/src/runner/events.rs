@@ -22,7 +22,7 @@ pub enum Event<'a> {
     },
     /// Jobs were claimed; their handlers have not started. Each occupies a slot until
     /// [`SlotFreed`](Self::SlotFreed). Jobs of the framework itself, such as those of schedules, occupy no
-    /// slot and are not counted, and `run_due` has no slots; their other events are sent.
+    /// slot and are not counted, and `run_due` has no slots; all other events are sent for both.
     Claimed {
         /// Number of jobs.
         jobs: usize,
@@ -49,7 +49,7 @@ pub enum Event<'a> {
     },
     /// A claimed job has freed its slot: its run has ended, or does not start.
     SlotFreed,
-    /// A job is dead: its run has ended so, or it does not run because too many leases were lost,
+    /// The runner will report a job as dead: its run has ended so, or it does not run because too many leases were lost,
     /// because the late policy of its queue says so, or because it could not be moved to the queue
     /// that this policy names.
     Dead {

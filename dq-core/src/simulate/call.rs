@@ -292,7 +292,7 @@ impl Copied {
             let before = self.window.start - offset - Duration::from_millis(1);
             (Vec::new(), view.cursor.max(before))
         } else {
-            view.missed(self.now)
+            view.occurrences_at(self.now)
         };
         let missed = missed.into_iter().map(|time| time.saturating_add(offset)).collect();
         let model = ScheduleModel { spec, offset, cursor, missed };

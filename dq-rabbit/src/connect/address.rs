@@ -4,10 +4,8 @@
 //! are percent-encoded.
 
 use dq_core::Result;
-use dq_core::config::host_and_port;
+use dq_core::config::{host_and_port, invalid_setting};
 use percent_encoding::percent_decode_str;
-
-use crate::error::invalid_setting;
 
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dq_core::config::ConnectUrl;
+use dq_core::config::{ConnectUrl, check_response_timeout, invalid_setting};
 use dq_core::{Entropy, Result};
 use lapin::tcp::{RustlsConnector, RustlsConnectorConfig};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
@@ -18,7 +18,7 @@ use tokio::net::lookup_host;
 
 use super::address::BrokerAddress;
 use super::socket::ShutdownOnDrop;
-use crate::error::{BrokerInfo, invalid_setting};
+use crate::error::BrokerInfo;
 
 /// The settings of connections.
 #[derive(Clone)]
@@ -37,9 +37,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection counts as lost after twice this time without data from the broker.
 const HEARTBEAT_SECONDS: u16 = 10;
-
-const MIN_RESPONSE_TIMEOUT: Duration = Duration::from_millis(10);
-const MAX_RESPONSE_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// The broker: one node, or the nodes of a cluster.
 pub(crate) struct Broker {
@@ -214,17 +211,6 @@ impl std::fmt::Debug for Broker {
 fn properties(purpose: &str) -> ConnectionProperties {
     let name = format!("dq {purpose} (process {})", std::process::id());
     ConnectionProperties::default().with_connection_name(name.into())
-}
-
-/// Rejects timeouts that no broker can meet, and those that are surely a mistake.
-fn check_response_timeout(response_timeout: Duration) -> Result<()> {
-    if (MIN_RESPONSE_TIMEOUT..=MAX_RESPONSE_TIMEOUT).contains(&response_timeout) {
-        return Ok(());
-    }
-    Err(invalid_setting(
-        format!("the field `response_timeout` is {response_timeout:?}"),
-        "set it between 10ms and 1 day; the default is 5s",
-    ))
 }
 
 /// The TLS client, which trusts the system's certificates or the one of `ca`; `None` without TLS.

@@ -3,8 +3,6 @@
 
 mod reply;
 
-use std::borrow::Cow;
-
 use dq_core::{Error, ErrorKind};
 use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
@@ -25,14 +23,6 @@ pub(crate) struct BrokerInfo {
 /// The error of a call on a closed backend.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
-}
-
-/// A setting with a value that cannot be used.
-pub(crate) fn invalid_setting(
-    what: impl Into<Cow<'static, str>>,
-    remedy: impl Into<Cow<'static, str>>,
-) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
 
 /// The broker has a resource alarm and blocks the connection, for this reason. In I/O errors of the

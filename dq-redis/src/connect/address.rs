@@ -5,11 +5,11 @@
 //! database; with `+sentinel` the name of the primary and then the number; with `+unix` the path of
 //! the socket, without a host. User and password are percent-encoded.
 
-use dq_core::config::host_and_port;
+use dq_core::config::{host_and_port, invalid_setting};
 use dq_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Origin, invalid_setting};
+use crate::error::Origin;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dq_core::Result;
-use dq_core::config::Secret;
+use dq_core::config::{Secret, check_response_timeout, invalid_setting};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use super::address::{Address, Topology};
 use super::url;
-use crate::error::{self, Origin, invalid_setting};
+use crate::error::{self, Origin};
 
 /// The settings of a server, common to the backends.
 #[derive(Clone)]
@@ -28,10 +28,6 @@ pub(crate) struct ServerSettings {
 
 /// Minimum time limit of one attempt to connect. Not a setting, since failed attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The range of `response_timeout`.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// The server, the cluster, or the Sentinels that know the primary.
 pub(crate) struct Server {
@@ -141,16 +137,6 @@ impl std::fmt::Debug for Server {
 
 fn connect_timeout(response_timeout: Duration) -> Duration {
     CONNECT_TIMEOUT.max(response_timeout / 2)
-}
-
-fn check_response_timeout(timeout: Duration) -> Result<()> {
-    if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
-        return Ok(());
-    }
-    Err(invalid_setting(
-        format!("the field `response_timeout` is {timeout:?}"),
-        "set it between 10ms and 1 day; it is 5s unless set",
-    ))
 }
 
 /// Reads the file of `ca`, if it is set.

@@ -1,9 +1,7 @@
 //! The `url` field of the settings: an address with one option, `tls`.
 
 use dq_core::Result;
-use dq_core::config::{ConnectUrl, Secret};
-
-use crate::error::invalid_setting;
+use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 
 /// The options that belong to the address.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];

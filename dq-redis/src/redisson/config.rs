@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dq_core::config::{ConnectUrl, Secret};
+use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
@@ -12,7 +12,6 @@ use super::codec::Codec;
 use super::member::Format;
 use crate::config::{check_prefix, default_prefix, default_response_timeout};
 use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
-use crate::error::invalid_setting;
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and the fields below.
 ///

@@ -81,8 +81,8 @@ impl RabbitOptions {
         self
     }
 
-    /// Omits the settings of `advanced.config` that are recommended for delayed jobs, as on a
-    /// server with its default configuration.
+    /// Omits the settings of `advanced.config` that are recommended for delayed jobs. Those of
+    /// `rabbitmq.conf` stay.
     pub fn stock(mut self) -> Self {
         self.stock = true;
         self

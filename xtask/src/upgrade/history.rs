@@ -19,6 +19,8 @@ struct Job {
     cancelled: Option<u64>,
     /// Whether the answer to a cancel was lost.
     perhaps_cancelled: bool,
+    /// Whether the store had another job with its key, which no other has.
+    refused: bool,
     starts: Vec<u64>,
     /// How many ends were logged by processes that ended well, and how many by those that crashed.
     ends: usize,
@@ -79,6 +81,8 @@ impl History {
             "stored" => job.stored = true,
             "cancelled" => job.cancelled = Some(at),
             "perhaps-cancelled" => job.perhaps_cancelled = true,
+            "not-cancelled" => job.perhaps_cancelled = false,
+            "refused" => job.refused = true,
             "start" => job.starts.push(at),
             "end" if crashed => job.ends_before_crash += 1,
             "end" => {
@@ -117,6 +121,9 @@ impl History {
             let done = job.ends + job.ends_before_crash;
             if job.stored && done == 0 && job.cancelled.is_none() && !job.perhaps_cancelled {
                 violations.push(format!("{name} is lost"));
+            }
+            if job.refused {
+                violations.push(format!("{name} was not stored"));
             }
             if job.ends > 1 {
                 violations.push(format!("{name} was done {done} times"));
@@ -159,6 +166,11 @@ mod tests {
     fn each_kind_of_violation_is_found() {
         assert_eq!(violations(&[]), [""; 0]);
         assert_eq!(violations(&[("stored a 1", false)]), ["a is lost"]);
+        let not_cancelled =
+            [("stored a 1", false), ("perhaps-cancelled a 2", false), ("not-cancelled a 3", false)];
+        assert_eq!(violations(&not_cancelled[..2]), [""; 0]);
+        assert_eq!(violations(&not_cancelled), ["a is lost"]);
+        assert_eq!(violations(&[("refused a 1", false)]), ["a was not stored"]);
         assert_eq!(
             violations(&[("error Full 1", false)]),
             ["calls of a process failed 1 times: Full"]

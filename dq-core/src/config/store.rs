@@ -1,0 +1,32 @@
+//! What the settings of several stores have in common.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The range of `response_timeout`: less, no server can meet; more is surely a mistake.
+const RESPONSE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(86_400);
+
+/// The error for a setting of a store that cannot be used: `Config`, of the operation `connect`.
+pub fn invalid_setting(
+    what: impl Into<Cow<'static, str>>,
+    remedy: impl Into<Cow<'static, str>>,
+) -> Error {
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+}
+
+/// Checks the field `response_timeout` of a store, which is `5s` unless it is set.
+///
+/// # Errors
+/// `Config` unless it is between 10 ms and a day.
+pub fn check_response_timeout(response_timeout: Duration) -> Result<()> {
+    if RESPONSE_TIMEOUTS.contains(&response_timeout) {
+        return Ok(());
+    }
+    Err(invalid_setting(
+        format!("the field `response_timeout` is {response_timeout:?}"),
+        "set it between 10ms and 1 day; it is 5s unless set",
+    ))
+}
