@@ -101,6 +101,7 @@ impl Browse {
         };
         if !self.payloads {
             page.jobs.iter_mut().for_each(|view| view.job.payload = Bytes::new());
+        // A job by id was read with its payload, and ended jobs have none.
         } else if filter.id.is_none() && self.state != JobState::Ended {
             let listed = std::mem::take(&mut page.jobs);
             for view in listed {

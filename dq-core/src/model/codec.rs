@@ -23,12 +23,10 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
 }
 
 /// Decodes a payload from JSON; the error says what was expected. The content type must be absent or
-/// `application/json`, with any parameters: JSON is UTF-8, whatever they say.
+/// [that of JSON](Headers::is_json).
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
-    let is_json = |value: &str| {
-        value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
-    };
-    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|value| !is_json(value)) {
+    let content_type = headers.get(Headers::CONTENT_TYPE);
+    if let Some(other) = content_type.filter(|value| !Headers::is_json(value)) {
         return Err(format!("its content type is {other:?}; expected {JSON}"));
     }
     serde_json::from_slice(payload).map_err(|error| without_values(&error))

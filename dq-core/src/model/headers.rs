@@ -31,6 +31,14 @@ impl Headers {
     /// Name of the header with the W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";
 
+    /// Whether a MIME type is that of JSON, in any case and with any parameters: JSON is UTF-8, whatever
+    /// they say.
+    #[must_use]
+    pub fn is_json(mime_type: &str) -> bool {
+        let essence = mime_type.split(';').next().unwrap_or_default();
+        essence.trim().eq_ignore_ascii_case("application/json")
+    }
+
     /// Creates an empty set of headers.
     #[must_use]
     pub const fn new() -> Self {

@@ -313,8 +313,9 @@ impl<P> Recurring<P> {
         let mut skipped = None;
         store::change(&self.dq, &self.name, |ticker| {
             let mut ticker = ticker?;
-            skipped = Some(ticker.next_to_skip(skipped)?);
-            ticker.skip(skipped?);
+            let next = ticker.next_to_skip(skipped)?;
+            skipped = Some(next);
+            ticker.skip(next);
             Some(ticker)
         })
         .await

@@ -198,18 +198,19 @@ async fn start_jobs(
     let runner = &context.runner;
     let at = schedule.to_store(runner.now());
     let elapsed = runner.clock().elapsed();
-    let (mut used, mut unused) = (vec![0; runner.queues.len()], vec![0; runner.queues.len()]);
-    reservation.queues.iter().for_each(|(queue, slots)| unused[*queue] = *slots);
+    let (mut used, mut reserved) = (vec![0; runner.queues.len()], vec![0; runner.queues.len()]);
+    reservation.queues.iter().for_each(|(queue, slots)| reserved[*queue] = *slots);
     let (mut accepted, mut excess) = (Vec::with_capacity(jobs.len()), Vec::new());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
             // One beyond those that were asked for is a bug of the backend, and has no slot.
-            Some(queue) if unused[*queue] == 0 || accepted.len() == reservation.limit => {
+            Some(queue)
+                if used[*queue] == reserved[*queue] || accepted.len() == reservation.limit =>
+            {
                 excess.push(leased.lease());
             }
             Some(queue) => {
                 used[*queue] += 1;
-                unused[*queue] -= 1;
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
                 // Only an objective asks for it.
                 let waited_for_slot =

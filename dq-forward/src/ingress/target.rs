@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Backend, BoxError, Dq, Error, ErrorKind, QueueHandle, QueueName, Result};
+use dq_core::{Backend, BoxError, Dq, Error, ErrorKind, Headers, QueueHandle, QueueName, Result};
 
 use super::mapping::{Mapping, Message};
 use super::settings::IngressSettings;
@@ -167,8 +167,7 @@ impl Target {
 /// `charset=utf-8`, which mean nothing for JSON.
 fn content_type(message: &Message) -> &str {
     let given = message.content_type.as_deref().unwrap_or(JSON);
-    let media_type = given.split(';').next().unwrap_or_default().trim();
-    if media_type.eq_ignore_ascii_case(JSON) { JSON } else { given }
+    if Headers::is_json(given) { JSON } else { given }
 }
 
 #[cfg(test)]

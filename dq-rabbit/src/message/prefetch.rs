@@ -13,8 +13,8 @@ use super::ack::AckHandle;
 /// Maximum size of all buffered payloads. Jobs beyond it run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// How long an overdue job stays in the prefetch buffer while no handler is free to run it. Must be less than
-/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
+/// How long an overdue job stays in the prefetch buffer while no handler is free to run it. Must be less
+/// than the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
 /// Jobs that are dropped from the buffer run from the log.
 pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
 

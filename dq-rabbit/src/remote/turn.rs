@@ -6,8 +6,8 @@
 //! somebody serves by then.
 //!
 //! The turn is a lock on the broker: the only consumer of an exclusive queue, so the broker ends it with
-//! the connection. It only saves work: without it, because a permission is missing or it takes too long, a process
-//! opens the log all the same.
+//! the connection. It only saves work: without it, because a permission is missing or it takes too long,
+//! a process opens the log all the same.
 
 use std::time::Duration;
 
