@@ -245,6 +245,8 @@ mod tests {
         assert!(role.contains("serve.tokens.ann: \"boss\" is not a role"), "{role}");
         let same = refusal("[serve.tokens.ann]\nrole = \"viewer\"\ntoken = \"0123456789abcdef\"");
         assert!(same.contains("DQ_TOKEN and serve.tokens.ann are the same token"), "{same}");
+        let empty = auth(Some(""), &ServeSettings::default()).unwrap_err().report().unwrap();
+        assert!(empty.contains("DQ_TOKEN: a token has 0 bytes"), "{empty}");
         assert!(auth(None, &ServeSettings::default()).unwrap().generated_token().is_some());
     }
 }

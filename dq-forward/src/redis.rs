@@ -170,10 +170,9 @@ struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     fn new(job: &'a JobContext) -> Self {
-        let payload = match content_type(job) {
-            "application/json" => serde_json::from_slice::<&RawValue>(job.raw_payload()).ok(),
-            _ => None,
-        };
+        let is_json = Headers::is_json(content_type(job));
+        let payload = is_json.then(|| serde_json::from_slice::<&RawValue>(job.raw_payload()).ok());
+        let payload = payload.flatten();
         Self {
             id: job.id().to_string(),
             queue: job.queue().as_str(),

@@ -215,7 +215,7 @@ impl PayloadView {
             text: None,
             base64: None,
         };
-        if content_type == "application/json" && !truncated {
+        if Headers::is_json(content_type) && !truncated {
             // A field that is `null` would read back as absent.
             view.json = RawJson::parse(&shown).filter(|json| json.as_str() != "null");
         }

@@ -33,7 +33,7 @@ const CANARY_MARGIN: Duration = Duration::from_secs(4);
 const WITHOUT_RATIO: u64 = 100;
 
 /// What is asked of each queue. Only replicated queues have members.
-const QUEUE_COLUMNS: &str = "queues?columns=name,effective_policy_definition,members,online,leader";
+const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
 
 /// Number of replicas that a queue should have if there are as many nodes.
 const REPLICAS: usize = 3;
@@ -348,7 +348,7 @@ impl BrokerCheck<'_> {
                 ));
             }
         }
-        let queues = management.get(QUEUE_COLUMNS).await?;
+        let queues = management.queues(QUEUE_COLUMNS).await?;
         if let Some(cause) = policy::harmful(&queues, self.topology) {
             findings.push(finding(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dq_core::config::Secret;
 use dq_core::{Error, ErrorKind, Result, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
@@ -26,26 +27,37 @@ pub(crate) struct ApiResponse {
 #[derive(Debug, Clone)]
 pub(crate) struct ManagementApi {
     url: Secret,
+    vhost: String,
     ca: Option<PathBuf>,
 }
 
 impl ManagementApi {
-    pub(crate) fn new(url: Secret, ca: Option<PathBuf>) -> Self {
-        Self { url, ca }
+    /// A client for what concerns this virtual host.
+    pub(crate) fn new(url: Secret, vhost: String, ca: Option<PathBuf>) -> Self {
+        Self { url, vhost, ca }
+    }
+
+    /// These columns of all queues of the virtual host. Those of others may have the same names.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) async fn queues(&self, columns: &str) -> Result<Value> {
+        let vhost = utf8_percent_encode(&self.vhost, NON_ALPHANUMERIC);
+        self.get(format!("queues/{vhost}?columns={columns}")).await
     }
 
     /// The body of the response to `GET /api/…`.
     ///
     /// # Errors
     /// `Config` if user and password are rejected, else `Unavailable`.
-    pub(crate) async fn get(&self, path: &'static str) -> Result<Value> {
-        Ok(self.response(path).await?.body)
+    pub(crate) async fn get(&self, path: impl Into<String>) -> Result<Value> {
+        Ok(self.response(path.into()).await?.body)
     }
 
     /// As [`get`](Self::get), with the time of the response.
-    pub(crate) async fn response(&self, path: &'static str) -> Result<ApiResponse> {
-        let this = self.clone();
-        let requested = tokio::task::spawn_blocking(move || this.request(path)).await;
+    pub(crate) async fn response(&self, path: impl Into<String>) -> Result<ApiResponse> {
+        let (this, path) = (self.clone(), path.into());
+        let requested = tokio::task::spawn_blocking(move || this.request(&path)).await;
         requested.unwrap_or_else(|_| Err(failed("the request was cancelled".to_owned())))
     }
 
@@ -118,7 +130,7 @@ fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     match rest.rsplit_once('@') {
         None => (url.to_owned(), None),
         Some((login, host)) => {
-            let login = percent_encoding::percent_decode_str(login).collect();
+            let login = percent_decode_str(login).collect();
             (format!("{scheme}://{host}"), Some(login))
         }
     }

@@ -6,9 +6,6 @@ use serde_json::Value;
 use crate::management::ManagementApi;
 use crate::topology::Topology;
 
-/// The request for the policies of all queues.
-const QUEUE_POLICIES: &str = "queues?columns=name,effective_policy_definition";
-
 /// What to do about such a policy.
 pub(crate) const REMEDY: &str = "exclude names that begin with the prefix and .v1. from the policy";
 
@@ -17,7 +14,7 @@ pub(crate) const REMEDY: &str = "exclude names that begin with the prefix and .v
 /// # Errors
 /// `Config` with the policy's key and the remedy; errors of the management API.
 pub(crate) async fn refuse(management: &ManagementApi, topology: &Topology) -> Result<()> {
-    let queues = management.get(QUEUE_POLICIES).await?;
+    let queues = management.queues("name,effective_policy_definition").await?;
     let is_log =
         |queue: &&Value| queue["name"].as_str().is_some_and(|name| topology.names().is_log(name));
     let mut log = queues.as_array().into_iter().flatten().filter(is_log);

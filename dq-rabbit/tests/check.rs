@@ -155,8 +155,17 @@ async fn each_problem_has_a_finding() {
     let policy = wait_for(&managed, "rabbitmq.policy").await;
     assert!(policy.cause.contains("`max-length`"), "{policy}");
     server.ctl(&["clear_policy", "all"]);
-    refuses_a_policy_that_would_cut_the_log(&server, &config).await;
     let has_no_policy = |codes: &[&str]| !codes.contains(&"rabbitmq.policy");
+    poll_check(&managed, has_no_policy, "the end of the policy").await;
+    // Queues of the same names in another virtual host have nothing to do with this backend.
+    let mut other = config.clone();
+    other.url = Secret::new(server.vhost("other"));
+    let other = open(&other).await;
+    server.ctl(&["set_policy", "-p", "other", "all", ".*", r#"{"max-length":100000}"#]);
+    wait_for(&other, "rabbitmq.policy").await;
+    wait_for_exactly(&managed, &["rabbitmq.single-node"]).await;
+    drop(other);
+    refuses_a_policy_that_would_cut_the_log(&server, &config).await;
     poll_check(&managed, has_no_policy, "the end of all policies").await;
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
     assert_eq!(wait_for(&managed, "rabbitmq.alarm").await.severity, Severity::Error);

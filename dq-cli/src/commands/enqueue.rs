@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _};
 
+use dq_core::Headers;
 use dq_ops::{ScheduleRequest, ScheduleResult};
 
 use crate::args::EnqueueArgs;
@@ -26,7 +27,7 @@ pub(super) fn enqueue(
         }
         payload => payload.as_bytes().to_vec(),
     };
-    if args.content_type == "application/json"
+    if Headers::is_json(&args.content_type)
         && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload)
     {
         return Err(Failure::usage(

@@ -104,7 +104,7 @@ impl Recurring for Api {
     fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64> {
         let body = json!({ "after": after.to_string(), "until": until.to_string() });
         let path = format!("{}:backfill", path_of(name)?);
-        Ok(self.send::<BulkReport>(Request::post(path, body))?.changed)
+        Ok(self.send::<BulkReport>(Request::post(path, body).takes_long())?.changed)
     }
 
     fn remove_schedule(&self, name: &str) -> Result<()> {

@@ -139,6 +139,12 @@ impl Machine {
         due.map(|entry| &records[entry.slot].job)
     }
 
+    /// Whether the queue is paused. Does not expire leases.
+    #[must_use]
+    pub fn is_paused(&self, queue: &QueueName) -> bool {
+        self.table.find_queue(queue).is_some_and(|queue| self.table.queues[queue].paused)
+    }
+
     /// Whether the job waits for its due time or for a claim. Does not expire leases.
     #[must_use]
     pub fn is_waiting(&self, id: JobId) -> bool {

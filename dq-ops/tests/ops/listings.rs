@@ -232,3 +232,15 @@ async fn a_json_payload_is_shown_as_it_was_written() {
     assert!(text.contains(r#""json":{"z":123456789012345678901,"a":1.50,"z":[]}"#), "{text}");
     assert_eq!(serde_json::from_str::<dq_ops::JobDetail>(&text).unwrap(), seen);
 }
+
+#[tokio::test]
+async fn json_may_have_parameters_in_its_content_type() {
+    let fixture = Fixture::new().await;
+    let handle = fixture.dq.queue(&fixture.queue).unwrap();
+    let job = handle.schedule("[1]", "application/json; charset=utf-8").after(1.hours()).key("a");
+    job.await.unwrap();
+    let seen = fixture.session(Role::Reader).job(&fixture.queue, &key("a")).await.unwrap();
+    let payload = seen.payload.unwrap();
+    assert_eq!(payload.json.unwrap().as_str(), "[1]");
+    assert_eq!(payload.content_type, "application/json; charset=utf-8");
+}

@@ -98,6 +98,11 @@ impl Broker {
         })
     }
 
+    /// The virtual host of all connections.
+    pub(crate) fn vhost(&self) -> &str {
+        &self.address.vhost
+    }
+
     /// Makes the next connections go to another node. Returns `false` if there is only one.
     pub(super) fn skip_node(&self) -> bool {
         self.first.store(self.after(self.first.load(Ordering::Relaxed), 1), Ordering::Relaxed);

@@ -119,14 +119,17 @@ impl ObservedLeases {
     }
 
     /// The elapsed time at which the first lease of these queues lapses.
-    pub(crate) fn next_lapse(&self, wants: &[Want]) -> Option<Duration> {
-        let first = |want: &Want| Some(self.lapses.get(&want.queue)?.first()?.0);
-        wants.iter().filter_map(first).min()
+    pub(crate) fn next_lapse<'a>(
+        &self,
+        queues: impl Iterator<Item = &'a QueueName>,
+    ) -> Option<Duration> {
+        queues.filter_map(|queue| Some(self.lapses.get(queue)?.first()?.0)).min()
     }
 
     /// Whether a lease of these queues has lapsed by this elapsed time.
     pub(crate) fn has_lapsed(&self, wants: &[Want], now: Duration) -> bool {
-        self.next_lapse(wants).is_some_and(|at| at <= now + ROUNDING)
+        let first = self.next_lapse(wants.iter().map(|want| &want.queue));
+        first.is_some_and(|at| at <= now + ROUNDING)
     }
 
     /// What all replicas agree on, ordered by job.

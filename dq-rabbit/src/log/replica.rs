@@ -277,10 +277,12 @@ impl Replica {
         claimed
     }
 
-    /// When the first lease of these queues lapses for this process, which is at this time of day and
-    /// at this elapsed time.
+    /// When the first lease of these queues, without those that are paused, lapses for this process,
+    /// which is at this time of day and at this elapsed time.
     fn next_lapse(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
-        Some(now + self.leases.next_lapse(wants)?.saturating_sub(elapsed))
+        let queues = wants.iter().map(|want| &want.queue);
+        let active = queues.filter(|queue| !self.machine.is_paused(queue));
+        Some(now + self.leases.next_lapse(active)?.saturating_sub(elapsed))
     }
 
     /// Names the leases that have lapsed by this elapsed time, each once, in commands that end them.

@@ -1,13 +1,15 @@
 //! What the tasks of an open log conclude from the entries that they read.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Due, Entropy, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement, SystemClock,
-    Verdict,
+    Due, Entropy, Error, ErrorKind, FencingToken, HistoryLimit, HistoryLimits, Lease, Settlement,
+    SystemClock, Verdict,
 };
+use futures_util::{FutureExt, poll};
 
 use super::append::{next_message, rewrite};
 use super::levels::LevelSettings;
@@ -17,6 +19,7 @@ use super::tail;
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
+use crate::error::LostReply;
 use crate::generation::Generation;
 use crate::topology::Topology;
 
@@ -195,7 +198,7 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
     let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
     let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();
     assert!((10..100).contains(&accepted), "{accepted} calls of a MiB");
-    assert_eq!(submit(new()).unwrap_err().kind(), dq_core::ErrorKind::Unavailable);
+    assert_eq!(submit(new()).unwrap_err().kind(), ErrorKind::Unavailable);
     let lease = Lease {
         queue: dq_testkit::fixture::job("q").queue,
         job: dq_testkit::fixture::job("q").id,
@@ -204,6 +207,23 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
     let done = wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap();
     submit(Command::Settle(vec![done])).unwrap();
     submit(Command::Renew(Vec::new())).unwrap();
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_call_that_was_sent_is_unknown_when_the_log_cannot_be_read_any_further() {
+    let shared = shared(Generation::FIRST, 0);
+    let call = || {
+        let lost_reply = LostReply::OutcomeUnknown;
+        shared.call("call", lost_reply, super::command::Barrier, |_, (), _| ()).map(Result::unwrap_err)
+    };
+    let (mut sent, mut unsent) = (pin!(call()), pin!(call()));
+    assert!(poll!(&mut sent).is_pending());
+    assert!(next_message(&shared).0.is_some());
+    assert!(poll!(&mut unsent).is_pending());
+    shared.fail(Error::new(ErrorKind::Incompatible, "an entry of a later version"));
+    assert_eq!(sent.await.kind(), ErrorKind::OutcomeUnknown, "others apply it");
+    assert_eq!(unsent.await.kind(), ErrorKind::Incompatible, "it was not written");
+    assert_eq!(call().await.kind(), ErrorKind::Incompatible);
 }
 
 #[tokio::test]

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dq_core::config::Secret;
 use dq_core::{Backend, BrowseParams, JobState, NewJob};
 use dq_rabbit::{LadderKind, QueueKind, RabbitConfig, ReplicaMode};
-use dq_servers::RabbitCluster;
+use dq_servers::{RabbitCluster, RabbitMq};
 use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{
     TIMEOUT, TestRunner, after, blocking, by_id, in_an_hour, job, open, queue, retry, start_runner,
-    stats,
+    stats, wait_until,
 };
 
 /// Settings for this cluster. The nodes are tried in turn, beginning with `first`.
@@ -53,19 +54,34 @@ async fn expect_all_done(
     println!("{again} of {} jobs ran again", jobs.len());
     // A job is in flight during two faults at most, even in a rolling restart.
     assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
-    crate::fixture::wait_until("all are done", async || {
+    wait_until("all are done", async || {
         let counts = &retry(|| backend.stats(&[])).await[0];
         counts.totals.unwrap().done >= done && counts.live() == 0
     })
     .await;
 }
 
+/// Waits until `check` says that replicas are down, or that none are. The management API lags behind.
+async fn wait_for_replicas(backend: &Arc<dyn Backend>, are_down: bool) {
+    wait_until(&format!("replicas are down: {are_down}"), async || {
+        let findings = backend.check().await;
+        let found = |code: &str| findings.iter().any(|finding| finding.code == code);
+        assert!(!found("rabbitmq.few-replicas"), "{findings:?}");
+        !found("rabbitmq.unreachable") && found("rabbitmq.replicas-down") == are_down
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losing_one_node_loses_no_job() {
-    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let start = || RabbitMq::options().management().start_cluster(3);
+    let cluster = Arc::new(blocking(start).await);
     // The runner is connected to the node that fails, the producer to another.
     let backend = open(&config_for(&cluster, 1)).await;
-    let producer = open(&config_for(&cluster, 0)).await;
+    let mut config = config_for(&cluster, 0);
+    config.management = Some(Secret::new(cluster.nodes()[0].management_url()));
+    let producer = open(&config).await;
+    wait_for_replicas(&producer, false).await;
     let mut runner = start_runner(&backend, "q").await;
 
     // The runner's node is killed; it may be the leader of the log.
@@ -74,6 +90,7 @@ async fn losing_one_node_loses_no_job() {
     blocking(move || killed.nodes()[1].kill()).await;
     jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
     expect_all_done(&mut runner, &jobs, &producer, 400).await;
+    wait_for_replicas(&producer, true).await;
     let restarted = Arc::clone(&cluster);
     blocking(move || {
         restarted.nodes()[1].restart();

@@ -25,3 +25,4 @@ mod republish;
 mod restart_under_load;
 mod truncated;
 mod two_processes;
+mod unread;

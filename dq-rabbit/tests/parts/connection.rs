@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dq_core::ErrorKind;
+use dq_core::{Entropy, ErrorKind};
 use dq_core::config::Secret;
 use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
 use dq_testkit::faults::TcpProxy;
@@ -16,7 +16,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel};
 
 use super::fixture::{assert_error, config, config_for, connect};
-use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::connect::{AmqpChannel, AmqpConnection, Broker};
 use crate::error::{self, LostReply};
 
 /// Longer than an immediate reaction takes on a busy machine, and shorter than the response
@@ -287,4 +287,32 @@ async fn every_request_has_a_time_limit() {
     assert!(is_late(confirm.await.unwrap().received().await.unwrap_err()));
     let error = connection.channel("test").await.unwrap_err();
     assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
+    // As two nodes of a cluster.
+    let url = shared_rabbitmq().vhost("nodes");
+    let server = shared_rabbitmq().address();
+    let nodes = [TcpProxy::to(server.clone()).await, TcpProxy::to(server.clone()).await];
+    let both = format!("127.0.0.1:{},127.0.0.1:{}", nodes[0].port(), nodes[1].port());
+    let config = config_for(url.replace(&server, &both));
+    let broker = Broker::new(&config.broker().unwrap(), Arc::new(Entropy::seeded(1))).unwrap();
+    let broker = Arc::new(broker);
+    let connections = ["publish", "consume"].map(|it| AmqpConnection::start(Arc::clone(&broker), it));
+    for (node, skipped) in [(0, 1), (1, 0), (0, 1)] {
+        // A connection by the other node opens no channel.
+        nodes[skipped].pause();
+        for connection in &connections {
+            let opened = tokio::time::timeout(SOON, open(connection)).await;
+            opened.unwrap_or_else(|_| panic!("a connection is not by node {node}"));
+        }
+        nodes[skipped].resume();
+        let before = [connections[0].generation(), connections[1].generation()];
+        assert!(connections[0].skip_node(), "there are two");
+        for (connection, before) in connections.iter().zip(before) {
+            connection.reconnect();
+            connection.replaced(before).await;
+        }
+    }
 }

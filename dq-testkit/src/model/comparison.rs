@@ -9,23 +9,44 @@ use dq_core::{
     Backend, BrowseParams, Capabilities, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due,
     Entropy, FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob,
     OnRunning, Operation, Order, QueueName, QueueStats, Renewal, Reschedule, Result, Settlement,
-    Target, Timestamp, Verdict, VirtualClock, Want,
+    SystemClock, Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
+use super::rounded::Rounded;
 use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 use crate::behaviour::{Failure, TrialResult};
 
 /// Jobs per page: few, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
-/// Duration of the leases that are renewed when the clock is set back: longer than most waits.
-const LEASE_MILLIS: u16 = 100;
+/// Length of the leases that are renewed when the clock is set back: longer than most waits.
+const LONG_LEASE: u16 = 100;
+
+/// How the backends tell the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clocks {
+    /// Both by the virtual clock. All times in steps are milliseconds.
+    Shared,
+    /// The backend under test by the system clock, which the virtual clock of the reference follows.
+    /// Times in steps are hours, so that none comes during the comparison; those after its start
+    /// begin [`PAST`] hours before it.
+    Own,
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Half of the random due times are less.
+const PAST: u32 = 250;
+
+/// With clocks of their own, the pause after a step, so that none is in the millisecond of another.
+const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
 /// Two backends, and the jobs and leases of the steps so far.
 pub(super) struct Comparison {
     /// The reference, then the backend under test.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
+    clocks: Clocks,
     start: Timestamp,
     entropy: Entropy,
     /// The features of the backend under test. The steps use no others.
@@ -58,12 +79,21 @@ impl Comparison {
         reference: Arc<dyn Backend>,
         subject: Arc<dyn Backend>,
         clock: Arc<VirtualClock>,
+        clocks: Clocks,
     ) -> Self {
+        if clocks == Clocks::Own {
+            clock.set(SystemClock.now());
+        }
+        let start = match clocks {
+            Clocks::Shared => clock.now(),
+            Clocks::Own => clock.now() - HOUR * PAST,
+        };
         Self {
             offered: subject.capabilities(),
             backends: [reference, subject],
-            start: clock.now(),
+            start,
             clock,
+            clocks,
             entropy: Entropy::seeded(0),
             jobs: Vec::new(),
             leases: Vec::new(),
@@ -75,22 +105,28 @@ impl Comparison {
     /// Takes a step on both backends and compares the answers and the counts.
     pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
         let at = format!("step {number}, {step:?}");
+        if self.clocks == Clocks::Own {
+            tokio::time::sleep(BETWEEN_STEPS).await;
+            self.clock.set(SystemClock.now());
+        }
         match step {
             Step::Schedule(specs) => {
                 let jobs: Vec<NewJob> = specs.iter().map(|spec| self.new_job(spec)).collect();
                 self.jobs.extend(jobs.iter().cloned());
-                same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
+                self.same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
             }
             Step::Repeat(number, wrong_queue) => {
                 let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
                 if self.was_set_back && !job.remember.is_zero() {
                     return Ok(());
                 }
-                if let Some(wrong) = wrong_queue {
+                if let Some(wrong) = wrong_queue
+                    && self.clocks == Clocks::Shared
+                {
                     job.queue = queue(*wrong);
                     self.ambiguous_ids.insert(job.id);
                 }
-                same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
+                self.same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
             }
             Step::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
             Step::Settle(endings) => {
@@ -98,28 +134,28 @@ impl Comparison {
                 let [reference, subject] = [settlements(0), settlements(1)];
                 let [first, second] = &self.backends;
                 let answers = [first.settle(&reference).await, second.settle(&subject).await];
-                same(&at, answers)?;
+                self.same(&at, answers)?;
             }
             Step::Renew(numbers, lease) => self.renew(&at, numbers, *lease).await?,
             Step::Cancel(choices) => {
                 let jobs: Vec<JobRef> =
                     choices.iter().filter_map(|choice| self.job(*choice)).collect();
-                same(&at, both!(self, backend => backend.cancel(&jobs)))?;
+                self.same(&at, both!(self, backend => backend.cancel(&jobs)))?;
             }
             Step::Reschedule(choice, due) => {
                 let Some(job) = self.job(*choice) else { return Ok(()) };
                 let change = [Reschedule { job, due: self.due(*due) }];
-                same(&at, both!(self, backend => backend.reschedule(&change)))?;
+                self.same(&at, both!(self, backend => backend.reschedule(&change)))?;
             }
             Step::Replay(q, number, due) => {
                 let (queue, jobs, due) = (queue(*q), self.ids(*number), self.due(*due));
                 let replay = Operation::Replay { queue: &queue, jobs: &jobs, due };
-                same(&at, both!(self, backend => backend.operate(replay)))?;
+                self.same(&at, both!(self, backend => backend.operate(replay)))?;
             }
             Step::Remove(q, number) => {
                 let (queue, jobs) = (queue(*q), self.ids(*number));
                 let remove = Operation::Remove { queue: &queue, jobs: &jobs };
-                same(&at, both!(self, backend => backend.operate(remove)))?;
+                self.same(&at, both!(self, backend => backend.operate(remove)))?;
             }
             Step::Pause(q, paused) => {
                 let queue = &queue(*q);
@@ -127,25 +163,26 @@ impl Comparison {
                     true => Operation::Pause { queue },
                     false => Operation::Resume { queue },
                 };
-                same(&at, both!(self, backend => backend.operate(operation)))?;
+                self.same(&at, both!(self, backend => backend.operate(operation)))?;
             }
             Step::Purge(q) => {
                 let queue = queue(*q);
-                same(
+                self.same(
                     &at,
                     both!(self, backend => backend.operate(Operation::Purge { queue: &queue })),
                 )?;
             }
-            Step::Wait(delay) => self.clock.advance(millis(*delay)),
+            Step::Wait(_) | Step::SetBack(_) if self.clocks == Clocks::Own => {}
+            Step::Wait(delay) => self.clock.advance(self.duration(*delay)),
             Step::SetBack(by) => {
                 // All leases are renewed before and after. Otherwise a store need not answer like
                 // the reference: whether a read ends a lease for good, and whether a lease from
                 // the future is shortened, is up to the store.
                 let all: Vec<usize> = (0..self.leases.len()).collect();
-                self.renew(&at, &all, LEASE_MILLIS).await?;
-                self.clock.set(self.clock.now() - millis(*by));
+                self.renew(&at, &all, LONG_LEASE).await?;
+                self.clock.set(self.clock.now() - self.duration(*by));
                 self.was_set_back = true;
-                self.renew(&at, &all, LEASE_MILLIS).await?;
+                self.renew(&at, &all, LONG_LEASE).await?;
             }
         }
         self.compare_counts(&at).await.map(drop)
@@ -163,21 +200,21 @@ impl Comparison {
                     let [first, second] = &self.backends;
                     let listings = [list(&**first, page).await, list(&**second, page).await];
                     let listings = listings.map(|listing| self.offered_views(listing));
-                    same(&format!("{at}, {order:?} {state} jobs of {queue}"), listings)?;
+                    self.same(&format!("{at}, {order:?} {state} jobs of {queue}"), listings)?;
                 }
             }
             if self.offered.forecast {
-                let at = |millis: u16| self.start + self::millis(millis);
+                let at = |number: u16| self.start + self.duration(number);
                 let edges = [Timestamp::EPOCH, at(0), at(40), at(41), at(400), at(60_000)];
                 let counts = both!(self, backend => backend.forecast(&queue, &edges));
-                same(&format!("after {steps} steps, a forecast of {queue}"), counts)?;
+                self.same(&format!("after {steps} steps, a forecast of {queue}"), counts)?;
             }
         }
         for job in &self.jobs {
             let job = JobRef::new(job.queue.clone(), job.id);
             let views = both!(self, backend => backend.get(&job))
                 .map(|view| self.offered_views(view.map(Vec::from_iter)));
-            same(&format!("{at}, {job:?}"), views)?;
+            self.same(&format!("{at}, {job:?}"), views)?;
         }
         Ok(())
     }
@@ -194,9 +231,13 @@ impl Comparison {
         if self.offered.history { STATES } else { &STATES[..4] }
     }
 
-    /// The views without what the backend under test does not keep.
+    /// The views without what the backend under test does not keep, and in order of ids if it orders
+    /// jobs of equal times as it likes.
     fn offered_views(&self, views: Result<Vec<JobView>>) -> Result<Vec<JobView>> {
         let mut views = views?;
+        if !self.offered.fifo {
+            views.sort_by_key(|view| view.job.id);
+        }
         views.retain(|view| {
             let is_comparable = self.offered.history && !self.ambiguous_ids.contains(&view.job.id);
             is_comparable || view.state != JobState::Ended
@@ -213,7 +254,14 @@ impl Comparison {
 
     async fn compare_counts(&self, at: &str) -> TrialResult<Vec<QueueStats>> {
         let queues: Vec<_> = (0..QUEUES).map(queue).collect();
-        let counts = same(at, both!(self, backend => backend.stats(&queues)))?;
+        let counts = both!(self, backend => backend.stats(&queues)).map(|counts| {
+            let mut counts = counts?;
+            if !self.offered.totals {
+                counts.iter_mut().for_each(|counts| counts.totals = None);
+            }
+            Ok(counts)
+        });
+        let counts = self.same(at, counts)?;
         if counts.iter().any(|stats| stats.adds_up() == Some(false)) {
             return Err(Failure::new(format_args!("{at}: the counts do not add up: {counts:?}")));
         }
@@ -227,26 +275,44 @@ impl Comparison {
         limit: usize,
         lease: u16,
     ) -> TrialResult {
-        let lease_for = millis(lease) + Duration::from_millis(1);
-        let mut wants: Vec<Want> =
-            wants.iter().map(|(q, max)| Want::new(queue(*q), *max, lease_for)).collect();
+        let lease_for = self.duration(lease) + self.unit();
+        // Which of the jobs that are due come first is up to such a store, so all are claimed.
+        let all = (!self.offered.fifo).then_some(usize::from(u8::MAX));
+        let limit = all.unwrap_or(limit);
+        let want = |(q, max): &(u8, usize)| Want::new(queue(*q), all.unwrap_or(*max), lease_for);
+        let mut wants: Vec<Want> = wants.iter().map(want).collect();
         // Each queue once, as runners do.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
         let params = ClaimParams::new(&wants, limit, "model");
-        let [reference, subject] = both!(self, backend => backend.claim(params));
+        let [reference, subject] = both!(self, backend => async {
+            // Such a store may also return them in several answers.
+            let mut jobs = Vec::new();
+            loop {
+                let mut claimed = backend.claim(params).await?;
+                let is_last = all.is_none() || claimed.jobs.is_empty();
+                jobs.append(&mut claimed.jobs);
+                if is_last {
+                    if all.is_some() {
+                        jobs.sort_by_key(|leased| leased.job.id);
+                    }
+                    claimed.jobs = jobs;
+                    return Ok(claimed);
+                }
+            }
+        });
         let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
             claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
         };
         let pairs = leases(&reference).into_iter().zip(leases(&subject));
         self.leases.extend(pairs.map(|(reference, subject)| [reference, subject]));
-        same(at, [reference, subject].map(|claimed| claimed.map(without_tokens)))?;
+        self.same(at, [reference, subject].map(|claimed| claimed.map(without_tokens)))?;
         Ok(())
     }
 
     /// Renews the leases with these numbers.
     async fn renew(&self, at: &str, numbers: &[usize], lease: u16) -> TrialResult {
-        let lease_for = millis(lease) + Duration::from_millis(1);
+        let lease_for = self.duration(lease) + self.unit();
         let renewals = |side: usize| -> Vec<Renewal> {
             let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
             leases.map(|lease| Renewal::new(lease[side].clone(), lease_for)).collect()
@@ -254,7 +320,7 @@ impl Comparison {
         let [reference, subject] = [renewals(0), renewals(1)];
         let [first, second] = &self.backends;
         let answers = [first.renew(&reference).await, second.renew(&subject).await];
-        same(at, answers)?;
+        self.same(at, answers)?;
         Ok(())
     }
 
@@ -297,15 +363,51 @@ impl Comparison {
             job.on_running = OnRunning::Detach;
         }
         if self.offered.history {
-            job.remember = millis(spec.remember);
+            job.remember = self.duration(spec.remember);
         }
         job.on_conflict(spec.on_conflict)
     }
 
     fn due(&self, due: DueTime) -> Due {
         match due {
-            DueTime::At(at) => Due::At(self.start + millis(at)),
-            DueTime::After(delay) => Due::After(millis(delay)),
+            DueTime::At(at) => Due::At(self.start + self.duration(at)),
+            DueTime::After(delay) => Due::After(self.duration(delay)),
+        }
+    }
+
+    /// The duration of a number in a step.
+    fn duration(&self, number: u16) -> Duration {
+        self.unit() * number.into()
+    }
+
+    fn unit(&self) -> Duration {
+        match self.clocks {
+            Clocks::Shared => Duration::from_millis(1),
+            Clocks::Own => HOUR,
+        }
+    }
+
+    /// The answer, if both backends succeeded with the same one. Times are compared as far as steps
+    /// can tell them apart.
+    fn same<T: Rounded + PartialEq + std::fmt::Debug>(
+        &self,
+        at: &str,
+        answers: [Result<T>; 2],
+    ) -> TrialResult<T> {
+        let (start, unit) = (self.start.as_millis(), self.unit().as_millis() as i64);
+        let round = |time: &mut Timestamp| {
+            let units = (time.as_millis() - start + unit / 2).div_euclid(unit);
+            *time = Timestamp::from_millis(start + units * unit);
+        };
+        let [reference, subject] = answers.map(|mut answer| {
+            answer.iter_mut().for_each(|answer| answer.round(&round));
+            answer
+        });
+        match (reference, subject) {
+            (Ok(reference), Ok(subject)) if reference == subject => Ok(subject),
+            (reference, subject) => Err(Failure::new(format_args!(
+                "{at}\n  reference: {reference:?}\n  subject:   {subject:?}"
+            ))),
         }
     }
 
@@ -327,17 +429,6 @@ impl Comparison {
             None => ids.collect(),
             Some(number) => pick(&self.jobs, number).map(|job| job.id).into_iter().collect(),
         }
-    }
-}
-
-/// The answer, if both backends succeeded with the same answer.
-fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> TrialResult<T> {
-    let [reference, subject] = answers;
-    match (reference, subject) {
-        (Ok(reference), Ok(subject)) if reference == subject => Ok(subject),
-        (reference, subject) => Err(Failure::new(format_args!(
-            "{at}\n  reference: {reference:?}\n  subject:   {subject:?}"
-        ))),
     }
 }
 
@@ -381,8 +472,4 @@ fn queue(number: u8) -> QueueName {
 
 fn key(number: u8) -> JobKey {
     JobKey::new(format!("k{}", number % KEYS)).expect("a valid key")
-}
-
-fn millis(millis: u16) -> Duration {
-    Duration::from_millis(millis.into())
 }

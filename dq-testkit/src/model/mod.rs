@@ -1,13 +1,14 @@
 //! A comparison of two backends, call by call.
 //!
 //! [`check`] makes the same calls on a reference and on the backend under test, which share a
-//! virtual clock, and compares every answer, the counts and the listings. With the feature
-//! `proptest`, `steps` generates random sequences that shrink to the shortest one on which the two
-//! differ.
+//! virtual clock, and compares every answer, the counts and the listings. [`check_real_time`] does so
+//! with a backend that cannot use a virtual clock. With the feature `proptest`, `steps` generates
+//! random sequences that shrink to the shortest one on which the two differ.
 
 mod comparison;
 #[cfg(feature = "proptest")]
 mod random;
+mod rounded;
 mod step;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use dq_core::{Backend, VirtualClock};
 pub use random::steps;
 pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 
+use self::comparison::{Clocks, Comparison};
 use crate::behaviour::TrialResult;
 
 /// Takes the steps on both backends, which must be empty and use this clock.
@@ -30,7 +32,28 @@ pub async fn check(
     clock: Arc<VirtualClock>,
     steps: &[Step],
 ) -> TrialResult {
-    let mut comparison = comparison::Comparison::new(reference, subject, clock);
+    take_all(Comparison::new(reference, subject, clock, Clocks::Shared), steps).await
+}
+
+/// Takes the steps on both backends, which must be empty, where the subject uses the system clock, or
+/// that of a server on the same machine; `clock` is that of the reference, and follows.
+///
+/// Milliseconds in the steps are hours then, so that no lease lapses and no job becomes due meanwhile;
+/// waits and changes of the clock are left out. So are repetitions in a wrong queue, which a store does
+/// not notice that keeps its queues apart.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_real_time(
+    reference: Arc<dyn Backend>,
+    subject: Arc<dyn Backend>,
+    clock: Arc<VirtualClock>,
+    steps: &[Step],
+) -> TrialResult {
+    take_all(Comparison::new(reference, subject, clock, Clocks::Own), steps).await
+}
+
+async fn take_all(mut comparison: Comparison, steps: &[Step]) -> TrialResult {
     for (number, step) in steps.iter().enumerate() {
         comparison.take(number, step).await?;
     }

@@ -1,9 +1,10 @@
-//! Delayed jobs with other libraries and with this one, side by side on one private Redis server:
-//! `cargo xtask peers`.
+//! Delayed jobs with other libraries and with this one, side by side on one private Redis server, and
+//! on files: `cargo xtask peers`.
 
 mod measure;
 mod own;
 mod peer;
+mod place;
 mod table;
 mod worker;
 
@@ -11,20 +12,21 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use dq_servers::{Redis, install};
+use dq_servers::install;
 
 use crate::measure::{MEASUREMENTS, Sizes};
 use crate::peer::Peer;
+use crate::place::{Kind, Place};
 use crate::table::Table;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const USAGE: &str = "\
-Compares dq on Redis with other libraries and prints a table.
+Compares dq on Redis and on SQLite with other libraries and prints a table for each.
 
 usage: peers [--only PEER]… [--measure NAME]… [--quick] [--million]
 
-  --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis
+  --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis; dq-sqlite, apalis-sqlite
   --measure NAME  makes only these measurements: bulk, single, no-op, late, idle, kill
   --quick         uses small sizes: a test of the programs, not a measurement
   --million       lateness beside a million pending jobs, too
@@ -62,7 +64,7 @@ fn parse(arguments: Vec<String>) -> Result<Option<Options>> {
         Some(name) => Err(format!("there is no {what} {name:?}: choose from {known:?}")),
         None => Ok(()),
     };
-    names(peer::NAMES.to_vec(), &options.only, "peer")?;
+    names(peer::PEERS.map(|known| known.0).to_vec(), &options.only, "peer")?;
     names(MEASUREMENTS.map(|known| known.0).to_vec(), &options.measurements, "measurement")?;
     Ok(Some(options))
 }
@@ -88,24 +90,51 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the programs, makes all measurements, and prints the table.
+/// Builds the programs, makes all measurements, and prints the tables.
 fn compare(options: &Options) -> Result<()> {
-    install::redis()?;
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
-    let directory = directory();
-    let mut peers = Vec::new();
-    for name in peer::NAMES {
-        if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
+    let (mut tables, mut failed) = (Vec::new(), Vec::new());
+    for kind in [Kind::Redis, Kind::File] {
+        let peers = build(kind, &options.only)?;
+        if peers.is_empty() {
             continue;
         }
+        if kind == Kind::Redis {
+            install::redis()?;
+        }
+        let (table, more) = measure(&peers, &Place::start(kind)?, &sizes, options);
+        tables.push(table);
+        failed.extend(more);
+    }
+    for table in tables {
+        println!("{table}");
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+}
+
+/// Builds the peers with this kind of store; only these, if any are named.
+fn build(kind: Kind, only: &[String]) -> Result<Vec<Peer>> {
+    let directory = directory();
+    let mut peers = Vec::new();
+    let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    for (name, _) in peer::PEERS.into_iter().filter(|(name, of)| *of == kind && is_chosen(name)) {
         match Peer::build(name, &directory.join(name)) {
             Ok(peer) => peers.push(peer),
-            Err(error) if options.only.is_empty() => eprintln!("{name} is left out: {error}"),
+            Err(error) if only.is_empty() => eprintln!("{name} is left out: {error}"),
             Err(error) => return Err(format!("{name}: {error}").into()),
         }
     }
-    let redis = Redis::start();
-    let (mut table, mut failed) = (Table::new(&peers), Vec::new());
+    Ok(peers)
+}
+
+/// Makes the measurements of peers with the same kind of store. Returns also which have failed.
+fn measure(
+    peers: &[Peer],
+    place: &Place,
+    sizes: &Sizes,
+    options: &Options,
+) -> (Table, Vec<String>) {
+    let (mut table, mut failed) = (Table::new(peers), Vec::new());
     for (name, measure) in MEASUREMENTS {
         if !options.measurements.is_empty() && !options.measurements.iter().any(|only| only == name)
         {
@@ -114,7 +143,7 @@ fn compare(options: &Options) -> Result<()> {
         // Peers take turns in each measurement, so that a busy minute of the machine hits several.
         for (column, peer) in peers.iter().enumerate() {
             eprintln!("{name}: {}", peer.name);
-            let rows = match measure(peer, &redis, &sizes, options.million) {
+            let rows = match measure(peer, place, sizes, options.million) {
                 Ok(rows) => rows,
                 Err(error) => {
                     eprintln!("  {error}");
@@ -128,8 +157,7 @@ fn compare(options: &Options) -> Result<()> {
             }
         }
     }
-    println!("{table}");
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+    (table, failed)
 }
 
 /// The directory of the built programs.

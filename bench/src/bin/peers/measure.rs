@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dq_servers::Redis;
-
 use crate::Result;
 use crate::peer::Peer;
+use crate::place::Place;
 use crate::worker::{Run, Worker};
 
 /// Names of rows, with their values.
 type Rows = Vec<(String, String)>;
-type Measure = fn(&Peer, &Redis, &Sizes, bool) -> Result<Rows>;
+type Measure = fn(&Peer, &Place, &Sizes, bool) -> Result<Rows>;
 
 pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("bulk", bulk),
@@ -76,52 +75,40 @@ fn millis_from_now(after: Duration) -> Result<i64> {
     Ok(i64::try_from(since.as_millis())?)
 }
 
-fn clear(redis: &Redis) {
-    assert!(redis.command(&["FLUSHALL", "SYNC"]).is_ok());
+/// CPU of the server in microseconds for each job, as a row, if there is a server.
+fn busy_row(name: &str, before: Option<f64>, after: Option<f64>, jobs: f64) -> Option<(String, String)> {
+    let busy = (after? - before?) * 1e6 / jobs;
+    Some((name.to_owned(), format!("{busy:.1}")))
 }
 
-/// A field of `INFO`.
-fn info(redis: &Redis, field: &str) -> Result<f64> {
-    let text = redis.command(&["INFO"]).text();
-    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-    let found = fields.find(|(name, _)| *name == field);
-    Ok(found.ok_or_else(|| format!("INFO has no {field}"))?.1.trim().parse()?)
-}
-
-fn cpu(redis: &Redis) -> Result<f64> {
-    Ok(info(redis, "used_cpu_user")? + info(redis, "used_cpu_sys")?)
-}
-
-fn bulk(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
-    clear(redis);
-    let (memory, busy) = (info(redis, "used_memory")?, cpu(redis)?);
-    let seconds = peer.store(&redis.address(), sizes.bulk, "bulk", in_future()?, 0)?;
+fn bulk(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    place.clear()?;
+    let (bytes, busy) = (place.bytes()?, place.busy()?);
+    let seconds = peer.store(&place.address(), sizes.bulk, "bulk", in_future()?, 0)?;
     let jobs = sizes.bulk as f64;
-    let bytes = (info(redis, "used_memory")? - memory) / jobs;
-    let busy = (cpu(redis)? - busy) * 1e6 / jobs;
-    Ok(vec![
-        ("store delayed jobs in bulk, jobs/s".to_owned(), whole(jobs / seconds)),
-        ("… Redis CPU per job, µs".to_owned(), format!("{busy:.1}")),
-        ("memory of Redis per pending job, bytes".to_owned(), whole(bytes)),
-    ])
+    let bytes = (place.bytes()? - bytes) / jobs;
+    let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), whole(jobs / seconds))];
+    rows.extend(busy_row("… Redis CPU per job, µs", busy, place.busy()?, jobs));
+    rows.push((String::from("bytes in the store per pending job"), whole(bytes)));
+    Ok(rows)
 }
 
-fn single(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
-    clear(redis);
-    let seconds = peer.store(&redis.address(), sizes.single, "single", in_future()?, 0)?;
+fn single(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    place.clear()?;
+    let seconds = peer.store(&place.address(), sizes.single, "single", in_future()?, 0)?;
     let rate = whole(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
-fn no_op(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
-    clear(redis);
-    let address = redis.address();
+fn no_op(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    place.clear()?;
+    let address = place.address();
     let jobs = sizes.no_op.min(peer.max_due);
     peer.store(&address, jobs, "bulk", 0, 0)?;
-    let busy = cpu(redis)?;
+    let busy = place.busy()?;
     let worker = Worker::start(peer, &address, 0)?;
     let runs = worker.runs(jobs, PATIENCE);
-    let busy = (cpu(redis)? - busy) * 1e6 / runs.len() as f64;
+    let busy = busy_row("… Redis CPU per job, µs (run)", busy, place.busy()?, runs.len() as f64);
     let starts = || runs.iter().map(|run| run.started);
     let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
         return Err("no job has run".into());
@@ -135,18 +122,15 @@ fn no_op(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
     if runs.len() < jobs {
         note += " (not all)";
     }
-    Ok(vec![
-        (name, format!("{}{note}", whole(rate))),
-        ("… Redis CPU per job, µs (run)".to_owned(), format!("{busy:.1}")),
-    ])
+    Ok([(name, format!("{}{note}", whole(rate)))].into_iter().chain(busy).collect())
 }
 
-fn late(peer: &Peer, redis: &Redis, sizes: &Sizes, million: bool) -> Result<Rows> {
+fn late(peer: &Peer, place: &Place, sizes: &Sizes, million: bool) -> Result<Rows> {
     let mut rows = Vec::new();
     let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
     for pending in pending {
-        clear(redis);
-        let address = redis.address();
+        place.clear()?;
+        let address = place.address();
         peer.store(&address, pending, "bulk", in_future()?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
@@ -188,24 +172,23 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
-fn idle(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
-    clear(redis);
-    let worker = ready(peer, &redis.address())?;
+fn idle(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    place.clear()?;
+    let worker = ready(peer, &place.address())?;
     // What follows a start.
     thread::sleep(sizes.idle / 4);
-    let commands = info(redis, "total_commands_processed")?;
+    let Some(before) = place.commands()? else { return Ok(Vec::new()) };
     thread::sleep(sizes.idle);
-    // Without the first `INFO` of this function. The second is not in the count that it returns: Redis
-    // counts a command when it has run.
-    let commands = info(redis, "total_commands_processed")? - commands - 1.0;
+    let Some(after) = place.commands()? else { return Ok(Vec::new()) };
     drop(worker);
-    let rate = commands / sizes.idle.as_secs_f64();
+    // The first question is in the count of the second.
+    let rate = (after - before - 1.0) / sizes.idle.as_secs_f64();
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
-fn kill(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
-    clear(redis);
-    let address = redis.address();
+fn kill(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    place.clear()?;
+    let address = place.address();
     peer.store(&address, sizes.killed, "bulk", 0, 0)?;
     let worker = Worker::start(peer, &address, 500)?;
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();

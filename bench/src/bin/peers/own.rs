@@ -37,8 +37,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
+/// The URL of the store at `HOST:PORT`, or in a file.
+fn url(address: &str) -> String {
+    match address.contains('/') {
+        true => format!("sqlite://{address}"),
+        false => format!("redis://{address}/0"),
+    }
+}
+
 async fn store(address: &str, count: u64, is_bulk: bool, first: i64, rate: u64) -> Result<()> {
-    let dq = Dq::connect(&format!("redis://{address}/0")).await?;
+    let dq = Dq::connect(&url(address)).await?;
     let job = |id: u64| -> Schedule {
         if first == 0 {
             let due = Timestamp::from(SystemTime::now()).as_millis();
@@ -91,7 +99,7 @@ impl DelayHandler for Print {
 }
 
 async fn work(address: &str, sleep: Duration) -> Result<()> {
-    let dq = Dq::connect(&format!("redis://{address}/0")).await?;
+    let dq = Dq::connect(&url(address)).await?;
     let runner = dq.runner().without_linked_handlers().handler(Print { sleep });
     Ok(runner.run_until(std::future::pending::<()>()).await?)
 }

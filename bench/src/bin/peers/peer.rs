@@ -7,8 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Result;
+use crate::place::Kind;
 
-pub(crate) const NAMES: [&str; 6] = ["dq", "asynq", "bullmq", "celery", "redisson", "apalis"];
+/// Each with what it stores its jobs in. Those with the same are in one table.
+pub(crate) const PEERS: [(&str, Kind); 8] = [
+    ("dq", Kind::Redis),
+    ("asynq", Kind::Redis),
+    ("bullmq", Kind::Redis),
+    ("celery", Kind::Redis),
+    ("redisson", Kind::Redis),
+    ("apalis", Kind::Redis),
+    ("dq-sqlite", Kind::File),
+    ("apalis-sqlite", Kind::File),
+];
 
 /// The first argument with which this program is our own peer.
 pub(crate) const OWN_PROGRAM: &str = "own-program";
@@ -34,7 +45,7 @@ impl Peer {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
         let mut max_due = usize::MAX;
         let (version, program): (_, Vec<OsString>) = match name {
-            "dq" => (env!("CARGO_PKG_VERSION"), vec![own()?, OWN_PROGRAM.into()]),
+            "dq" | "dq-sqlite" => (env!("CARGO_PKG_VERSION"), vec![own()?, OWN_PROGRAM.into()]),
             "asynq" => {
                 let program = directory.join("peer");
                 run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&sources))?;
@@ -65,21 +76,23 @@ impl Peer {
                 path.push(directory.join("lib/*"));
                 ("4.7.0", vec!["java".into(), "-cp".into(), path, "peer.Main".into()])
             }
-            "apalis" => {
+            "apalis" | "apalis-sqlite" => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
                 run(cargo.arg(sources.join("Cargo.toml")).arg("--target-dir").arg(&directory))?;
-                // Its script passes all due jobs to one command, and Redis limits these to some 8,000
-                // arguments: with more, the worker ends.
-                max_due = 5_000;
-                ("1.0.0", vec![directory.join("release/peer-apalis").into()])
+                if name == "apalis" {
+                    // Its script passes all due jobs to one command, and Redis limits these to some
+                    // 8,000 arguments: with more, the worker ends.
+                    max_due = 5_000;
+                }
+                ("1.0.0", vec![directory.join(format!("release/peer-{name}")).into()])
             }
             _ => return Err(format!("there is no peer {name:?}").into()),
         };
         Ok(Self { name, version, max_due, program })
     }
 
-    /// A command of the program, with the address of a server.
+    /// A command of the program, with the address of a server or the path of a file.
     pub(crate) fn command(&self, command: &str, address: &str) -> Command {
         let mut program = Command::new(&self.program[0]);
         program.args(&self.program[1..]).arg(command).arg(address);
