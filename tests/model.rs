@@ -32,8 +32,12 @@ async fn compare_sqlite(steps: Vec<Step>) -> TrialResult {
 async fn compare_real_time(url: String, steps: Vec<Step>) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let subject = open(&url, Arc::new(SystemClock)).await?;
-    let compared =
-        model::check_real_time(Arc::new(memory(clock.clone())), Arc::clone(&subject), clock, &steps);
+    let compared = model::check_real_time(
+        Arc::new(memory(clock.clone())),
+        Arc::clone(&subject),
+        clock,
+        &steps,
+    );
     let result = compared.await;
     subject.close().await?;
     result

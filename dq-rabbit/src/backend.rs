@@ -62,9 +62,10 @@ impl RabbitBackend {
         let topology = Arc::new(Topology::new(Arc::clone(&publish), config));
         let entropy = Arc::clone(&environment.entropy);
         let remote = RemoteClient::new(Arc::clone(&publish), topology.names().clone(), entropy);
-        let management = config.management.clone().map(|url| {
-            ManagementApi::new(url, broker.vhost().to_owned(), config.ca.clone())
-        });
+        let management = config
+            .management
+            .clone()
+            .map(|url| ManagementApi::new(url, broker.vhost().to_owned(), config.ca.clone()));
         let context = MemberContext {
             config: config.clone(),
             environment: environment.clone(),

@@ -214,7 +214,9 @@ async fn the_outcome_of_a_call_that_was_sent_is_unknown_when_the_log_cannot_be_r
     let shared = shared(Generation::FIRST, 0);
     let call = || {
         let lost_reply = LostReply::OutcomeUnknown;
-        shared.call("call", lost_reply, super::command::Barrier, |_, (), _| ()).map(Result::unwrap_err)
+        shared
+            .call("call", lost_reply, super::command::Barrier, |_, (), _| ())
+            .map(Result::unwrap_err)
     };
     let (mut sent, mut unsent) = (pin!(call()), pin!(call()));
     assert!(poll!(&mut sent).is_pending());

@@ -1,8 +1,8 @@
 //! Answers whose times can be rounded, so that those of stores with clocks of their own compare.
 
 use dq_core::{
-    Cancelled, Claimed, JobView, OperateReport, QueueStats, Renewed, Rescheduled, Scheduled, Settled,
-    Timestamp,
+    Cancelled, Claimed, JobView, OperateReport, QueueStats, Renewed, Rescheduled, Scheduled,
+    Settled, Timestamp,
 };
 
 /// An answer of a backend.

@@ -76,7 +76,12 @@ fn millis_from_now(after: Duration) -> Result<i64> {
 }
 
 /// CPU of the server in microseconds for each job, as a row, if there is a server.
-fn busy_row(name: &str, before: Option<f64>, after: Option<f64>, jobs: f64) -> Option<(String, String)> {
+fn busy_row(
+    name: &str,
+    before: Option<f64>,
+    after: Option<f64>,
+    jobs: f64,
+) -> Option<(String, String)> {
     let busy = (after? - before?) * 1e6 / jobs;
     Some((name.to_owned(), format!("{busy:.1}")))
 }
