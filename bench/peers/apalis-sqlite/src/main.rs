@@ -52,9 +52,8 @@ async fn store(file: &str, count: u64, how: &str, first: u64, rate: u64) {
     let mut storage = storage(file).await;
     let started = Instant::now();
     if how == "bulk" {
-        // More at once time out.
-        for begin in (0..count).step_by(100) {
-            let ids = begin..count.min(begin + 100);
+        for begin in (0..count).step_by(1_000) {
+            let ids = begin..count.min(begin + 1_000);
             let tasks = stream::iter(ids.map(|id| task(id, first, rate)));
             storage.push_all(tasks).await.unwrap();
         }
