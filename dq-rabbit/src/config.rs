@@ -53,8 +53,8 @@ pub struct RabbitConfig {
     /// queues of another ladder are still delivered.
     #[serde(default)]
     pub ladder: LadderKind,
-    /// Maximum number of unacknowledged messages per consumer, between 1 and 65535, 10000 by
-    /// default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
+    /// Maximum number of unacknowledged messages of each queue that a runner serves, between 1 and
+    /// 65535, 10000 by default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
     /// ten seconds before they are due and acknowledged when they are claimed; if more messages are
     /// due within that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]

@@ -19,7 +19,7 @@ use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
 use crate::topology::Topology;
 
-/// Pause between two attempts to consume; it doubles from the minimum to the maximum.
+/// Pause after an attempt to consume; it doubles from one failed attempt to the next.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -37,6 +37,7 @@ struct Shared {
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
+    /// Maximum number of unacknowledged messages of each queue.
     prefetch: u16,
     /// The channel of all consumers, with its unacknowledged deliveries; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
@@ -121,10 +122,10 @@ impl Shared {
                 }
                 Err(error) => {
                     tracing::debug!(%error, ?source, "cannot consume");
-                    pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }
             }
             self.clock.sleep(pause).await;
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
             if let SourceQueue::Ready(queue) = &source {
                 self.topology.forget_ready(queue);
             }

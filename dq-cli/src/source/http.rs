@@ -134,6 +134,12 @@ impl Api {
                 "give the token in DQ_TOKEN, and the address without it",
             ));
         }
+        if rest.contains(['?', '#']) {
+            return Err(Failure::usage(
+                "the address of the server has more than a path",
+                "leave out what begins with ? or #",
+            ));
+        }
         let mut config = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
@@ -290,7 +296,9 @@ mod tests {
 
     #[test]
     fn only_addresses_of_http_are_taken() {
-        for address in ["", "127.0.0.1:7373", "ftp://x", "http://", "https:///"] {
+        for address in
+            ["", "h:7373", "ftp://x", "http://", "https:///", "http://h?q", "http://h/x#y"]
+        {
             assert!(Api::new(address, None).is_err(), "{address:?}");
         }
         assert_eq!(
@@ -336,7 +344,7 @@ mod tests {
             }
         });
         let queue = QueueName::new("MAIL").unwrap();
-        // These change nothing, two of them by POST.
+        // The first three change nothing, two of them by POST.
         assert_eq!(refusal(api.queues()).0, "unavailable");
         let all = JobFilter::default();
         assert_eq!(refusal(api.count(&queue, BulkAction::Cancel, &all)).0, "unavailable");

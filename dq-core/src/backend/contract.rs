@@ -138,8 +138,9 @@ pub trait Backend: Any + Debug + Send + Sync {
     ///
     /// Behaviour:
     /// - only jobs that are due by the store's clock are leased; within a queue those of one answer
-    ///   are ordered by due time, with [`Capabilities::fifo`] equal times by insertion. A store may
-    ///   leave older jobs to another claimer for a moment;
+    ///   are ordered by due time, with [`Capabilities::fifo`] equal times by insertion;
+    /// - as many due jobs are leased as are asked for, first those of earlier wants, but a store may
+    ///   leave some to another claimer for a moment;
     /// - the token of each lease is larger than all earlier tokens of the job;
     /// - paused queues yield no jobs and do not count for `next_due`;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.

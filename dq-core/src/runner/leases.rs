@@ -142,7 +142,7 @@ impl LeaseTracker {
         }
     }
 
-    /// Records that a renewal failed, so that it is repeated at once.
+    /// Records that a renewal failed, so that the next period repeats it.
     pub(super) fn renewal_failed(&self, number: u64) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             tracked.renewal_sent = None;
@@ -187,6 +187,8 @@ impl State {
 impl LeaseGuard {
     /// Records that the handler has ended, so that a loss of the lease cancels nothing.
     pub(super) fn end_run(&mut self) {
+        // A loss at the same time comes before both or after both, so that it is reported once.
+        let _state = self.tracker.lock();
         self.run_ended.cancel();
         self.lost_in_run = self.lost.is_cancelled();
     }

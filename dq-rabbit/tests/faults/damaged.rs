@@ -67,7 +67,9 @@ async fn a_message_that_is_damaged_on_its_way_to_one_process_is_read_again() {
     marked.payload = MARK.into();
     assert!(writer.schedule(vec![marked.clone()]).await.unwrap()[0].is_stored());
     wait_until("the message is damaged", async || is_damaged.load(Ordering::SeqCst)).await;
-    // Both processes have the same state.
+    // Both processes have the same state, and the job its own payload.
+    let view = reader.get(&by_id(&marked)).await.unwrap().unwrap();
+    assert_eq!(view.job.payload, marked.payload);
     assert_eq!(stats(&*reader, "q").await, stats(&*writer, "q").await);
     assert_eq!(reader.cancel(&[by_id(&marked)]).await.unwrap(), [Cancelled::Cancelled]);
     let codes: Vec<_> = reader.check().await.into_iter().map(|finding| finding.code).collect();

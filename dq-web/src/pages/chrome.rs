@@ -49,6 +49,7 @@ pub(super) struct Chrome {
     pub(super) other_lang: String,
     /// The address of this page, for forms that lead back to it.
     pub(super) here: String,
+    /// Whether the address names the language, so that links keep it.
     asked_lang: bool,
 }
 
@@ -59,7 +60,9 @@ pub(super) type PageParams = BTreeMap<String, String>;
 pub(super) struct PageRequest {
     pub(super) session: Session,
     pub(super) params: PageParams,
+    /// The path of the page, without the leading slash.
     page: String,
+    /// The languages that the browser accepts.
     accept: Option<String>,
 }
 

@@ -158,9 +158,10 @@ pub(crate) struct Levels {
     pub(crate) max: u16,
 }
 
+/// A process says that it lives, and which levels of the log it understands: see `log/levels.rs`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// A random number, drawn when a process opens the log.
+    /// A random number, drawn when a process opens the log. It is not the producer id of its entries.
     pub(crate) process: u64,
     pub(crate) levels: Levels,
     /// How long the process lives after this, unless it says hello again, in milliseconds; 0 if it
@@ -171,6 +172,7 @@ pub(crate) struct Hello {
 /// A process that has said hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LiveProcess {
+    /// Its number in [`Hello`].
     pub(crate) id: u64,
     pub(crate) levels: Levels,
     /// Of its last hello, in milliseconds.
