@@ -1,12 +1,12 @@
 //! All backends give the same answers to the same calls as the memory backend.
 
 use std::sync::Arc;
+#[cfg(any(feature = "redis", feature = "rabbitmq"))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq::backend::{Backend, backend_from_url};
 use dq::config::Environment;
-use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, SystemClock, VirtualClock};
-use dq_servers::{Redis, shared_rabbitmq, shared_redis};
+use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
 use dq_testkit::fixture::memory;
 use dq_testkit::model::{self, Step};
@@ -28,79 +28,83 @@ async fn compare_sqlite(steps: Vec<Step>) -> TrialResult {
     model::check(Arc::new(memory(clock.clone())), sqlite, clock, &steps).await
 }
 
-/// Compares an empty store, which tells the time by itself.
-async fn compare_real_time(url: String, steps: Vec<Step>) -> TrialResult {
+/// Compares the store at this URL, which must be empty.
+#[cfg(any(feature = "redis", feature = "rabbitmq"))]
+async fn compare_server(url: String, steps: Vec<Step>) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
-    let subject = open(&url, Arc::new(SystemClock)).await?;
-    let compared = model::check_real_time(
-        Arc::new(memory(clock.clone())),
-        Arc::clone(&subject),
-        clock,
-        &steps,
-    );
-    let result = compared.await;
-    subject.close().await?;
-    result
+    let (reference, subject) =
+        (Arc::new(memory(clock.clone())), open(&url, Arc::new(dq::SystemClock)).await?);
+    let compared = model::check_real_time(reference, Arc::clone(&subject), clock, &steps).await;
+    let closed = subject.close().await;
+    compared?;
+    Ok(closed?)
 }
 
-/// Compares answers to this many random sequences of calls.
-fn compare<F: Future<Output = TrialResult>>(cases: u32, compare: impl Fn(Vec<Step>) -> F) {
+/// Checks this many random sequences of steps.
+fn run_cases<F: Future<Output = TrialResult>>(cases: u32, check: impl Fn(Vec<Step>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let compared = TestRunner::new(config).run(&model::steps(60), |steps| {
-        let compared = runtime.block_on(compare(steps));
-        compared.map_err(|difference| TestCaseError::fail(difference.to_string()))
+    let outcome = TestRunner::new(config).run(&model::steps(60), |steps| {
+        let checked = runtime.block_on(check(steps));
+        checked.map_err(|difference| TestCaseError::fail(difference.to_string()))
     });
-    if let Err(difference) = compared {
+    if let Err(difference) = outcome {
         panic!("{difference}");
     }
 }
 
 /// A prefix that no other case has.
+#[cfg(any(feature = "redis", feature = "rabbitmq"))]
 fn prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("model{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The URL of a Redis server for this backend.
-fn redis_url(server: &Redis, scheme: &str) -> String {
+#[cfg(feature = "redis")]
+fn redis_url(server: &dq_servers::Redis, scheme: &str) -> String {
     let url = server.url().replacen("redis://", scheme, 1);
     format!("{url}?response_timeout=60s&prefix={}", prefix())
 }
 
 #[test]
 fn sqlite_answers_like_memory() {
-    compare(96, compare_sqlite);
+    run_cases(96, compare_sqlite);
 }
 
 #[test]
+#[cfg(feature = "redis")]
 fn redis_answers_like_memory() {
-    compare(48, |steps| compare_real_time(redis_url(shared_redis(), "redis://"), steps));
+    let server = dq_servers::shared_redis();
+    run_cases(48, |steps| compare_server(redis_url(server, "redis://"), steps));
 }
 
 #[test]
+#[cfg(feature = "redis")]
 fn redis_expiry_answers_like_memory() {
-    let server = Redis::options().set("notify-keyspace-events", "Ex").start();
-    compare(24, |steps| compare_real_time(redis_url(&server, "redis-expiry://"), steps));
+    let server = dq_servers::Redis::options().set("notify-keyspace-events", "Ex").start();
+    run_cases(24, |steps| compare_server(redis_url(&server, "redis-expiry://"), steps));
 }
 
 #[test]
+#[cfg(feature = "redis")]
 fn redisson_answers_like_memory() {
-    let server = Redis::start();
-    compare(48, |steps| {
+    let server = dq_servers::Redis::start();
+    run_cases(48, |steps| {
         // Queues of Java have no prefix.
         server.command(&["FLUSHALL"]);
-        compare_real_time(redis_url(&server, "redisson://"), steps)
+        compare_server(redis_url(&server, "redisson://"), steps)
     });
 }
 
 #[test]
+#[cfg(feature = "rabbitmq")]
 fn rabbitmq_answers_like_memory() {
-    let server = shared_rabbitmq().url();
-    compare(16, |steps| {
+    let server = dq_servers::shared_rabbitmq().url();
+    run_cases(16, |steps| {
         // Without the ladder, which has no part in answers, a prefix has few queues.
         let options = "queues=classic&ladder=none&replica=eager&response_timeout=60s";
-        compare_real_time(format!("{server}?prefix={}&{options}", prefix()), steps)
+        compare_server(format!("{server}?prefix={}&{options}", prefix()), steps)
     });
 }

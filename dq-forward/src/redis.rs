@@ -170,9 +170,10 @@ struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     fn new(job: &'a JobContext) -> Self {
-        let is_json = Headers::is_json(content_type(job));
-        let payload = is_json.then(|| serde_json::from_slice::<&RawValue>(job.raw_payload()).ok());
-        let payload = payload.flatten();
+        let payload = match Headers::is_json(content_type(job)) {
+            true => serde_json::from_slice::<&RawValue>(job.raw_payload()).ok(),
+            false => None,
+        };
         Self {
             id: job.id().to_string(),
             queue: job.queue().as_str(),

@@ -60,7 +60,7 @@ async fn jobs_become_entries_and_elements() {
     let list = dq.queue("L").unwrap();
     let second = list.schedule(b"\x00\xff".to_vec(), "application/x-bytes").key("k").await;
     assert_eq!(running.next().await, (second.unwrap().id(), Verdict::Done));
-    // JSON has one character set, whatever the name says.
+    // Parameters do not matter: JSON is always UTF-8.
     let third = list.schedule(b"[3]".to_vec(), "Application/JSON; charset=utf-8").await;
     assert_eq!(running.next().await, (third.unwrap().id(), Verdict::Done));
     running.stop().await;

@@ -37,7 +37,7 @@ impl ManagementApi {
         Self { url, vhost, ca }
     }
 
-    /// These columns of all queues of the virtual host. Those of others may have the same names.
+    /// These columns of all queues of the virtual host: queues of others may have the same names.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use dq_core::Headers;
 use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
@@ -47,11 +48,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|error| Problem::bad_request(error.body_text()))?;
-        let is_json = |value: &str| {
-            let media = value.split(';').next().unwrap_or_default().trim();
-            media.eq_ignore_ascii_case("application/json")
-        };
-        if !bytes.is_empty() && !content_type.as_deref().is_some_and(is_json) {
+        if !bytes.is_empty() && !content_type.as_deref().is_some_and(Headers::is_json) {
             return Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "invalid input",

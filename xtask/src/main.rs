@@ -24,7 +24,7 @@ usage: cargo xtask COMMAND
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
   scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
-  peers [--only PEER] [--quick]     compares with other libraries side by side on one Redis server
+  peers [--only PEER] [--quick]     compares with other libraries side by side, on Redis and on SQLite
   upgrade REVISION [STORE]          runs an older revision and this one side by side on each store
   faults --backend X [--seed N] [--minutes M | --seconds S]
                                     kills and cuts everything at random, and judges what processes saw

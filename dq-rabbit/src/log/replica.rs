@@ -277,8 +277,8 @@ impl Replica {
         claimed
     }
 
-    /// When the first lease of these queues, without those that are paused, lapses for this process,
-    /// which is at this time of day and at this elapsed time.
+    /// When the first lease of these queues lapses, by the clock of this process, which shows `now` and
+    /// `elapsed`. Paused queues are left out: a claim would return none of their jobs.
     fn next_lapse(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));

@@ -66,7 +66,6 @@ async fn wait_for_replicas(backend: &Arc<dyn Backend>, are_down: bool) {
     wait_until(&format!("replicas are down: {are_down}"), async || {
         let findings = backend.check().await;
         let found = |code: &str| findings.iter().any(|finding| finding.code == code);
-        assert!(!found("rabbitmq.few-replicas"), "{findings:?}");
         !found("rabbitmq.unreachable") && found("rabbitmq.replicas-down") == are_down
     })
     .await;
@@ -81,7 +80,6 @@ async fn losing_one_node_loses_no_job() {
     let mut config = config_for(&cluster, 0);
     config.management = Some(Secret::new(cluster.nodes()[0].management_url()));
     let producer = open(&config).await;
-    wait_for_replicas(&producer, false).await;
     let mut runner = start_runner(&backend, "q").await;
 
     // The runner's node is killed; it may be the leader of the log.
@@ -97,6 +95,8 @@ async fn losing_one_node_loses_no_job() {
         restarted.wait_until_healthy();
     })
     .await;
+
+    wait_for_replicas(&producer, false).await;
 
     // A network partition separates one node and its clients from the others: the one to which the
     // runner has moved when node 1 was killed.

@@ -1,7 +1,7 @@
 //! A process that can write the log and not read it writes little.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq_core::{Clock, Scheduled, SystemClock, Timestamp, VirtualClock, async_trait};
@@ -17,12 +17,16 @@ use crate::fixture::{
 
 /// The payload of each call: its entry is a message of its own.
 const LARGE: usize = 300 * 1024;
-/// After this long, what would be written has been.
-const QUIET: Duration = Duration::from_millis(700);
+/// Long enough for a message to arrive that should not be sent.
+const QUIET: Duration = Duration::from_millis(500);
 
-/// The system clock, on which sleeps of a second and more end when the test says so.
+/// The system clock. While it is held, sleeps of a second and more end when the test says so; those
+/// until a time of day, and the time limits of calls, are never held.
 #[derive(Debug, Default)]
-struct HeldClock(VirtualClock);
+struct HeldClock {
+    is_held: AtomicBool,
+    held: VirtualClock,
+}
 
 #[async_trait]
 impl Clock for HeldClock {
@@ -39,9 +43,9 @@ impl Clock for HeldClock {
     }
 
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
-        match delay < Duration::from_secs(1) {
-            true => SystemClock.sleep(delay),
-            false => self.0.sleep(delay),
+        match self.is_held.load(Ordering::SeqCst) && delay >= Duration::from_secs(1) {
+            true => self.held.sleep(delay),
+            false => SystemClock.sleep(delay),
         }
     }
 }
@@ -87,6 +91,7 @@ async fn a_log_that_cannot_be_read_is_not_filled() {
         assert_eq!(written.load(Ordering::SeqCst), count, "{when}");
     };
 
+    clock.is_held.store(true, Ordering::SeqCst);
     proxy.pause_replies();
     let calls = (0..8).map(|_| {
         let (backend, job) = (Arc::clone(&backend), in_an_hour(job("q")).payload(vec![1; LARGE]));
@@ -95,14 +100,16 @@ async fn a_log_that_cannot_be_read_is_not_filled() {
     let calls: Vec<_> = calls.collect();
     expect(2, "two of eight calls, which are more than 512 KiB").await;
     // One message is written again after two seconds, then after four more.
-    clock.0.advance(Duration::from_secs(2));
+    clock.held.advance(Duration::from_secs(2));
     expect(3, "after two seconds").await;
-    clock.0.advance(Duration::from_secs(2));
+    clock.held.advance(Duration::from_secs(2));
     expect(3, "after four seconds").await;
-    clock.0.advance(Duration::from_secs(2));
+    clock.held.advance(Duration::from_secs(2));
     expect(4, "after six seconds").await;
 
     proxy.resume();
+    clock.is_held.store(false, Ordering::SeqCst);
+    clock.held.advance(Duration::from_secs(60));
     for answer in join_all(calls).await {
         let results = answer.unwrap().unwrap();
         assert!(matches!(results[..], [Scheduled::Created(_)]), "{results:?}");

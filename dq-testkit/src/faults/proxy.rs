@@ -30,6 +30,8 @@ pub struct TcpProxy {
 struct Faults {
     requests: DirectionFaults,
     replies: DirectionFaults,
+    /// Number of connections so far.
+    accepted: AtomicU64,
     /// How the connections that are open at a change end.
     ends: watch::Sender<End>,
 }
@@ -89,11 +91,13 @@ impl TcpProxy {
         let address = listener.local_addr().expect("the listener's address");
         let (requests, replies) = (DirectionFaults::default(), DirectionFaults::default());
         // No connection sees the first value.
-        let faults = Arc::new(Faults { requests, replies, ends: watch::Sender::new(End::Close) });
+        let (accepted, ends) = (AtomicU64::new(0), watch::Sender::new(End::Close));
+        let faults = Arc::new(Faults { requests, replies, accepted, ends });
         let (shared, target) = (Arc::clone(&faults), server.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if let Ok(server) = TcpStream::connect(&target).await {
+                    shared.accepted.fetch_add(1, Ordering::SeqCst);
                     let ends = shared.ends.subscribe();
                     tokio::spawn(forward(client, server, Arc::clone(&shared), ends));
                 }
@@ -129,6 +133,12 @@ impl TcpProxy {
     /// As [`cut_reply_after`](Self::cut_reply_after), but both sides get an RST.
     pub fn reset_reply_after(&self, bytes: u64) {
         self.faults.replies.cut_after(bytes, true);
+    }
+
+    /// Number of connections that were forwarded so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.faults.accepted.load(Ordering::SeqCst)
     }
 
     /// Number of bytes of the server that were passed on to clients. What a cut connection received

@@ -19,6 +19,9 @@ use crate::behaviour::{Failure, TrialResult};
 /// Jobs per page: few, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
+/// More jobs than a claim finds.
+const ALL: usize = 1_000;
+
 /// Length of the leases that are renewed when the clock is set back: longer than most waits.
 const LONG_LEASE: u16 = 100;
 
@@ -27,18 +30,18 @@ const LONG_LEASE: u16 = 100;
 pub(super) enum Clocks {
     /// Both by the virtual clock. All times in steps are milliseconds.
     Shared,
-    /// The backend under test by the system clock, which the virtual clock of the reference follows.
-    /// Times in steps are hours, so that none comes during the comparison; those after its start
-    /// begin [`PAST`] hours before it.
+    /// The backend under test by the system clock; before each step, the clock of the reference is set
+    /// to it. All times in steps are hours, so that nothing becomes due and no lease ends while they
+    /// are taken. [`DueTime::At`] counts from [`PAST`] hours before the comparison.
     Own,
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Half of the random due times are less.
+/// About half of the random times of [`DueTime::At`] are less.
 const PAST: u32 = 250;
 
-/// With clocks of their own, the pause after a step, so that none is in the millisecond of another.
+/// With clocks of their own, the pause before a step, so that no two steps share a millisecond.
 const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
 /// Two backends, and the jobs and leases of the steps so far.
@@ -231,12 +234,17 @@ impl Comparison {
         if self.offered.history { STATES } else { &STATES[..4] }
     }
 
-    /// The views without what the backend under test does not keep, and in order of ids if it orders
-    /// jobs of equal times as it likes.
+    /// The views without what the backend under test does not keep. Those that it may list in any order
+    /// are in the order of their ids: jobs of equal times, if it is not FIFO, and jobs that have ended
+    /// at the same time, since a purge may remove jobs in any order.
     fn offered_views(&self, views: Result<Vec<JobView>>) -> Result<Vec<JobView>> {
         let mut views = views?;
-        if !self.offered.fifo {
-            views.sort_by_key(|view| view.job.id);
+        views.iter_mut().for_each(|view| view.round(&|time| self.round(time)));
+        let in_any_order = |a: &JobView, b: &JobView| {
+            listed_at(a) == listed_at(b) && (!self.offered.fifo || a.state == JobState::Ended)
+        };
+        for same_time in views.chunk_by_mut(in_any_order) {
+            same_time.sort_by_key(|view| view.job.id);
         }
         views.retain(|view| {
             let is_comparable = self.offered.history && !self.ambiguous_ids.contains(&view.job.id);
@@ -276,31 +284,20 @@ impl Comparison {
         lease: u16,
     ) -> TrialResult {
         let lease_for = self.duration(lease) + self.unit();
-        // Which of the jobs that are due come first is up to such a store, so all are claimed.
-        let all = (!self.offered.fifo).then_some(usize::from(u8::MAX));
-        let limit = all.unwrap_or(limit);
-        let want = |(q, max): &(u8, usize)| Want::new(queue(*q), all.unwrap_or(*max), lease_for);
+        // Which of the jobs that are due come first is up to a store that is not FIFO, so it is asked
+        // for all or none.
+        let takes_all = !self.offered.fifo;
+        let number = |max: usize| if takes_all { max.min(1) * ALL } else { max };
+        let want = |(q, max): &(u8, usize)| Want::new(queue(*q), number(*max), lease_for);
         let mut wants: Vec<Want> = wants.iter().map(want).collect();
         // Each queue once, as runners do.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
-        let params = ClaimParams::new(&wants, limit, "model");
-        let [reference, subject] = both!(self, backend => async {
-            // Such a store may also return them in several answers.
-            let mut jobs = Vec::new();
-            loop {
-                let mut claimed = backend.claim(params).await?;
-                let is_last = all.is_none() || claimed.jobs.is_empty();
-                jobs.append(&mut claimed.jobs);
-                if is_last {
-                    if all.is_some() {
-                        jobs.sort_by_key(|leased| leased.job.id);
-                    }
-                    claimed.jobs = jobs;
-                    return Ok(claimed);
-                }
-            }
-        });
+        let params = ClaimParams::new(&wants, number(limit), "model");
+        let [reference, subject] = match takes_all {
+            true => both!(self, backend => claim_all(&**backend, params)),
+            false => both!(self, backend => backend.claim(params)),
+        };
         let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
             claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
         };
@@ -387,6 +384,13 @@ impl Comparison {
         }
     }
 
+    /// Rounds a time to the unit of steps.
+    fn round(&self, time: &mut Timestamp) {
+        let (start, unit) = (self.start.as_millis(), self.unit().as_millis() as i64);
+        let units = (time.as_millis() - start + unit / 2).div_euclid(unit);
+        *time = Timestamp::from_millis(start + units * unit);
+    }
+
     /// The answer, if both backends succeeded with the same one. Times are compared as far as steps
     /// can tell them apart.
     fn same<T: Rounded + PartialEq + std::fmt::Debug>(
@@ -394,13 +398,8 @@ impl Comparison {
         at: &str,
         answers: [Result<T>; 2],
     ) -> TrialResult<T> {
-        let (start, unit) = (self.start.as_millis(), self.unit().as_millis() as i64);
-        let round = |time: &mut Timestamp| {
-            let units = (time.as_millis() - start + unit / 2).div_euclid(unit);
-            *time = Timestamp::from_millis(start + units * unit);
-        };
         let [reference, subject] = answers.map(|mut answer| {
-            answer.iter_mut().for_each(|answer| answer.round(&round));
+            answer.iter_mut().for_each(|answer| answer.round(&|time| self.round(time)));
             answer
         });
         match (reference, subject) {
@@ -432,10 +431,32 @@ impl Comparison {
     }
 }
 
+/// The time by which a job is listed.
+fn listed_at(view: &JobView) -> Timestamp {
+    let at = match view.state {
+        JobState::Running => view.leased_until,
+        JobState::Dead => view.dead.as_ref().map(|(_, since)| *since),
+        JobState::Ended => view.ended.as_ref().map(|ended| ended.at),
+        _ => None,
+    };
+    at.unwrap_or(view.job.due)
+}
+
+/// Claims until no job is left, and returns all in the order of their ids.
+async fn claim_all(backend: &dyn Backend, params: ClaimParams<'_>) -> Result<Claimed> {
+    let mut jobs = Vec::new();
+    loop {
+        let mut claimed = backend.claim(params).await?;
+        if claimed.jobs.is_empty() {
+            jobs.sort_by_key(|leased: &LeasedJob| leased.job.id);
+            claimed.jobs = jobs;
+            return Ok(claimed);
+        }
+        jobs.append(&mut claimed.jobs);
+    }
+}
+
 /// A listing, read page by page.
-///
-/// Jobs that have ended at the same time are in the order of their ids: a purge may remove jobs in
-/// any order.
 async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec<JobView>> {
     let mut jobs = Vec::new();
     loop {
@@ -445,10 +466,6 @@ async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec
             break;
         }
         params = params.after(page.next);
-    }
-    let ended_at = |view: &JobView| view.ended.as_ref().map(|ended| ended.at);
-    for same_time in jobs.chunk_by_mut(|a, b| ended_at(a).is_some() && ended_at(a) == ended_at(b)) {
-        same_time.sort_by_key(|view| view.job.id);
     }
     Ok(jobs)
 }

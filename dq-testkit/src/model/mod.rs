@@ -39,8 +39,10 @@ pub async fn check(
 /// that of a server on the same machine; `clock` is that of the reference, and follows.
 ///
 /// Milliseconds in the steps are hours then, so that no lease lapses and no job becomes due meanwhile;
-/// waits and changes of the clock are left out. So are repetitions in a wrong queue, which a store does
-/// not notice that keeps its queues apart.
+/// waits and changes of the clock are left out. A call that repeats a job in a wrong queue, which a
+/// store that keeps its queues apart does not notice, repeats it in its own queue.
+///
+/// The subject must answer `stats` with current counts, and leave no due job to another claimer.
 ///
 /// # Errors
 /// As [`check`].

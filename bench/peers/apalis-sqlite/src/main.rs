@@ -25,7 +25,7 @@ fn now() -> Duration {
 }
 
 async fn storage(file: &str) -> SqliteStorage<Job> {
-    // What `setup` sets for one connection.
+    // `setup` sets these on one connection of the pool only; here, all have them.
     let options = SqliteConnectOptions::new()
         .filename(file)
         .create_if_missing(true)
@@ -63,6 +63,7 @@ async fn store(file: &str, count: u64, how: &str, first: u64, rate: u64) {
         }
     }
     println!("{}", started.elapsed().as_secs_f64());
+    storage.pool().close().await;
 }
 
 async fn work(file: &str, sleep: Duration) {

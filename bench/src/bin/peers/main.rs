@@ -93,21 +93,18 @@ fn main() -> ExitCode {
 /// Builds the programs, makes all measurements, and prints the tables.
 fn compare(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
-    let (mut tables, mut failed) = (Vec::new(), Vec::new());
-    for kind in [Kind::Redis, Kind::File] {
-        let peers = build(kind, &options.only)?;
+    install::redis()?;
+    let redis = build(Kind::Redis, &options.only)?;
+    let file = build(Kind::File, &options.only)?;
+    let mut failed = Vec::new();
+    for (kind, peers) in [(Kind::Redis, redis), (Kind::File, file)] {
         if peers.is_empty() {
             continue;
         }
-        if kind == Kind::Redis {
-            install::redis()?;
-        }
-        let (table, more) = measure(&peers, &Place::start(kind)?, &sizes, options);
-        tables.push(table);
-        failed.extend(more);
-    }
-    for table in tables {
+        let place = Place::start(kind, &directory())?;
+        let (table, more) = measure(&peers, &place, &sizes, options);
         println!("{table}");
+        failed.extend(more);
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }

@@ -1,4 +1,4 @@
-//! The measurements. Each begins with an empty server.
+//! The measurements. Each begins with an empty store.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Result;
 use crate::peer::Peer;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::worker::{Run, Worker};
 
 /// Names of rows, with their values.
@@ -178,16 +178,17 @@ fn lateness(runs: &[Run], expected: usize) -> String {
 }
 
 fn idle(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
+    let Place::Redis(redis) = place else { return Ok(Vec::new()) };
     place.clear()?;
     let worker = ready(peer, &place.address())?;
     // What follows a start.
     thread::sleep(sizes.idle / 4);
-    let Some(before) = place.commands()? else { return Ok(Vec::new()) };
+    let before = place::commands(redis)?;
     thread::sleep(sizes.idle);
-    let Some(after) = place.commands()? else { return Ok(Vec::new()) };
+    // It counts the question before.
+    let commands = place::commands(redis)? - before - 1.0;
     drop(worker);
-    // The first question is in the count of the second.
-    let rate = (after - before - 1.0) / sizes.idle.as_secs_f64();
+    let rate = commands / sizes.idle.as_secs_f64();
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::Result;
 use crate::place::Kind;
 
-/// Each with what it stores its jobs in. Those with the same are in one table.
+/// The peers and their kinds of store; there is one table for each kind.
 pub(crate) const PEERS: [(&str, Kind); 8] = [
     ("dq", Kind::Redis),
     ("asynq", Kind::Redis),

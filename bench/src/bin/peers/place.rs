@@ -1,6 +1,7 @@
 //! Where the jobs of a measurement are stored: on a Redis server, or in a file.
 
 use std::fs;
+use std::path::Path;
 
 use dq_servers::Redis;
 use tempfile::TempDir;
@@ -21,10 +22,11 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn start(kind: Kind) -> Result<Self> {
+    /// Starts a server, or makes a directory in this one.
+    pub(crate) fn start(kind: Kind, directory: &Path) -> Result<Self> {
         Ok(match kind {
             Kind::Redis => Self::Redis(Redis::start()),
-            Kind::File => Self::File(tempfile::tempdir()?),
+            Kind::File => Self::File(tempfile::tempdir_in(directory)?),
         })
     }
 
@@ -39,7 +41,11 @@ impl Place {
     /// Removes all jobs. No process uses them.
     pub(crate) fn clear(&self) -> Result<()> {
         match self {
-            Self::Redis(redis) => assert!(redis.command(&["FLUSHALL", "SYNC"]).is_ok()),
+            Self::Redis(redis) => {
+                if !redis.command(&["FLUSHALL", "SYNC"]).is_ok() {
+                    return Err("the server cannot be cleared".into());
+                }
+            }
             Self::File(directory) => {
                 for file in fs::read_dir(directory.path())? {
                     fs::remove_file(file?.path())?;
@@ -72,15 +78,11 @@ impl Place {
             Self::File(_) => Ok(None),
         }
     }
+}
 
-    /// The number of commands that the server has run, without this one, if there is a server.
-    pub(crate) fn commands(&self) -> Result<Option<f64>> {
-        match self {
-            // Redis counts a command when it has run.
-            Self::Redis(redis) => Ok(Some(info(redis, "total_commands_processed")?)),
-            Self::File(_) => Ok(None),
-        }
-    }
+/// The number of commands that the server has run, without this one: it counts a command when it has run.
+pub(crate) fn commands(redis: &Redis) -> Result<f64> {
+    info(redis, "total_commands_processed")
 }
 
 /// A field of `INFO`.
