@@ -238,7 +238,7 @@ async fn json_may_have_parameters_in_its_content_type() {
     let fixture = Fixture::new().await;
     let handle = fixture.dq.queue(&fixture.queue).unwrap();
     let job = handle.schedule("[1]", "application/json; charset=utf-8").after(1.hours()).key("a");
-    job.await.unwrap();
+    assert!(job.await.unwrap().is_stored());
     let seen = fixture.session(Role::Reader).job(&fixture.queue, &key("a")).await.unwrap();
     let payload = seen.payload.unwrap();
     assert_eq!(payload.json.unwrap().as_str(), "[1]");

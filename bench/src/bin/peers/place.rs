@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 
 /// A Redis server, or a directory with the file of an embedded store.
 pub(crate) enum Place {
-    Redis(Redis),
+    Redis(Box<Redis>),
     File(TempDir),
 }
 
@@ -25,7 +25,7 @@ impl Place {
     /// Starts a server, or makes a directory in this one.
     pub(crate) fn start(kind: Kind, directory: &Path) -> Result<Self> {
         Ok(match kind {
-            Kind::Redis => Self::Redis(Redis::start()),
+            Kind::Redis => Self::Redis(Box::new(Redis::start())),
             Kind::File => Self::File(tempfile::tempdir_in(directory)?),
         })
     }
