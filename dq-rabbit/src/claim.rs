@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
 use crate::log::{CLAIM_AHEAD, PayloadRef, command, headers_of, wire};
+use crate::message::{MAX_OVERDUE, Prefetched};
 use crate::payloads::{PayloadReads, PayloadUse};
 
 impl Engine {
@@ -78,12 +79,17 @@ impl Engine {
         for leased in jobs.iter_mut() {
             let prefetched = self.prefetched.take(leased.job.id);
             let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
+            let has_no_message = prefetched.as_ref().is_some_and(Prefetched::is_empty);
+            // The buffer has dropped it, whether or not its message came.
+            let was_dropped = self.log.now() > leased.job.due + MAX_OVERDUE;
             let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
             // Counted for `check`, which reports late messages; a miss also starts reading ahead from
             // the log. Only in a first lease: a job that was leased before may wait without a message.
             if leased.job.deliveries == 1
                 && self.publisher.has_messages()
                 && self.needs_message(leased.job.due, leased.job.created)
+                && !has_no_message
+                && !was_dropped
             {
                 self.count_claim(message_arrived && prefetched.is_some());
             }

@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     leased: Mutex<HashMap<JobId, Bytes>>,
 }
 
-/// How many first claims of jobs with a message found the payload in the prefetch buffer.
+/// How many jobs had their messages when they were claimed first.
 #[derive(Debug, Default)]
 struct ClaimCounts {
     prefetched: AtomicU64,
@@ -162,7 +162,8 @@ impl Engine {
         }
     }
 
-    /// Publishes messages for these waiting jobs in the background, unless they are due soon.
+    /// Publishes messages for these waiting jobs in the background, unless they are due soon or there
+    /// are no messages.
     /// Payloads that are not in the prefetch buffer are read from the log.
     pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut unread = Vec::new();
@@ -170,6 +171,11 @@ impl Engine {
         for job in jobs {
             if !self.needs_message(job.due, now) {
                 self.prefetched.insert_without_payload(&job.queue, job.id, job.due);
+                continue;
+            }
+            if !self.publisher.has_messages() {
+                // The job is read ahead when it is due. What is buffered is of its earlier due time.
+                self.drop_prefetched(vec![job.id]);
                 continue;
             }
             match self.take_prefetched(&job) {

@@ -19,8 +19,9 @@
 //!
 //! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
 //! commands inside scripts, since Redis checks those too. A missing right is an error when
-//! connecting. Queues with shards also need the pattern `~{dq#*}:*`, here and with the key expiry
-//! backend; if it is missing, the first use of such a queue fails.
+//! connecting, except `+sadd`, `+smembers` and `+subscribe`, and the names of queues, without which
+//! the first use fails. Queues with shards also need the pattern `~{dq#*}:*`, here and with the key
+//! expiry backend; if it is missing, the first use of such a queue fails.
 //!
 //! The Redisson backend needs the following. List the name of each queue (here `orders`) after
 //! Java's keys, and that of the schedules, `dq.tickers`, which every runner looks at, each with the

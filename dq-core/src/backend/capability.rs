@@ -3,7 +3,8 @@
 /// The optional features of a backend.
 ///
 /// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite
-/// leaves out the trials that need it. `Capabilities::default()` has none.
+/// leaves out the trials that need it. `Capabilities::default()` has none, and is what a store begins
+/// with that is not released together with this crate: `all()` will have the features of later versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -44,7 +45,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All features; a starting point for backends and tests.
+    /// All features; a starting point for the backends of this project and for tests.
     #[must_use]
     pub const fn all() -> Self {
         Self {

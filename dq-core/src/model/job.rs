@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// gets one of version 8, and a job of a Java client has bytes of its own.
 ///
 /// Scheduling a job whose id is already in the store changes nothing, so a call whose result was
-/// lost can be repeated.
+/// lost can be repeated. A job that has ended in between is stored and runs again, unless its id is
+/// [pinned](NewJob::remember) or the store remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);
@@ -279,6 +280,7 @@ impl fmt::Debug for Job {
 ///
 /// A job is *live* while it is scheduled, ready or running, and *waits* while it is scheduled or
 /// ready.
+// New states are added at the end: replies to light processes of RabbitMQ have their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -354,6 +356,8 @@ impl Ended {
 }
 
 /// How a job ended. New ways may be added in any release.
+// New ways are added at the end, with a new level of RabbitMQ's log: its snapshots, and replies to light
+// processes, have their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

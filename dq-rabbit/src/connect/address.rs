@@ -1,6 +1,6 @@
 //! Parses the address in a URL.
 //!
-//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/vhost]`. User, password and virtual host
+//! `SCHEME://[user:password@]host[:port][,host[:port]…][/vhost]`. User, password and virtual host
 //! are percent-encoded.
 
 use dq_core::Result;
@@ -44,6 +44,13 @@ impl BrokerAddress {
             Some(at) => (&address[..at], &address[at + 1..]),
             None => ("", address),
         };
+        if login.contains('/') {
+            // It may be an `@` of the virtual host, and the password must not go to another host.
+            return Err(invalid_setting(
+                "the RabbitMQ URL has an `@` after a `/`",
+                "encode @ : / in user, password and virtual host as %40 %3A %2F",
+            ));
+        }
         let (user, password) = match login.split_once(':') {
             Some((user, password)) => (user, password),
             None if login.is_empty() => (GUEST, GUEST),
@@ -135,6 +142,7 @@ mod tests {
             ("amqp", "u:hunter2@h:99999"),
             ("amqp", "u:hunter2@h,,i"),
             ("amqp", "u:hunter2@h/a/b"),
+            ("amqp", "u:hunter2@h/tenant@eu"),
             ("amqp", "u:%FFhunter2@h"),
             ("http", "u:hunter2@h"),
             ("hunter2", "5672"),

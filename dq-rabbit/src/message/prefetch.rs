@@ -65,6 +65,11 @@ impl Prefetched {
         Self { payload: Some(payload), ack: Some(ack), is_from_log: false }
     }
 
+    /// Whether the job has no message: see [`PrefetchBuffer::insert_without_payload`].
+    pub(crate) fn is_empty(&self) -> bool {
+        self.payload.is_none() && self.ack.is_none()
+    }
+
     fn size_bytes(&self) -> usize {
         self.payload.as_ref().map_or(0, Bytes::len)
     }

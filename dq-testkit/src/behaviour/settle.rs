@@ -283,8 +283,10 @@ async fn released_job_keeps_its_due_time(store: TrialStore) -> TrialResult {
 }
 
 async fn release_keeps_losses(store: TrialStore) -> TrialResult {
-    let job = job_after_lapse_and(&store, Verdict::Release { started: true }).await?;
-    ensure_eq!(job.losses, 1, "a release keeps `losses`");
+    for started in [true, false] {
+        let job = job_after_lapse_and(&store, Verdict::Release { started }).await?;
+        ensure_eq!(job.losses, 1, "a release keeps `losses`");
+    }
     Ok(())
 }
 
@@ -335,6 +337,7 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     }
     let wants = queues.each_ref().map(|queue| super::client::want(queue, 10));
     let claimed = store.claim(&wants).await?.jobs;
+    ensure_eq!(claimed.len(), 20, "a claim leases as many jobs as wanted");
     // Every third lease has a forged token.
     let settlements: Vec<_> = claimed
         .iter()
