@@ -80,8 +80,6 @@ impl Engine {
             let prefetched = self.prefetched.take(leased.job.id);
             let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
             let has_no_message = prefetched.as_ref().is_some_and(Prefetched::is_empty);
-            // The buffer has dropped it, whether or not its message came.
-            let was_dropped = self.log.now() > leased.job.due + MAX_OVERDUE;
             let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
             // Counted for `check`, which reports late messages; a miss also starts reading ahead from
             // the log. Only in a first lease: a job that was leased before may wait without a message.
@@ -89,7 +87,8 @@ impl Engine {
                 && self.publisher.has_messages()
                 && self.needs_message(leased.job.due, leased.job.created)
                 && !has_no_message
-                && !was_dropped
+                // Later, the buffer has dropped it, whether or not its message came.
+                && self.log.now() <= leased.job.due + MAX_OVERDUE
             {
                 self.count_claim(message_arrived && prefetched.is_some());
             }

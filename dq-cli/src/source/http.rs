@@ -126,18 +126,18 @@ impl Api {
                 "write it like http://127.0.0.1:7373",
             ));
         };
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        if authority.contains('@') {
-            // Errors print the address, so it holds no secret. This one does not print it either.
-            return Err(Failure::usage(
-                "the address of the server has a login",
-                "give the token in DQ_TOKEN, and the address without it",
-            ));
-        }
+        // Other errors print the address, so it holds no secret. These do not print it.
         if rest.contains(['?', '#']) {
             return Err(Failure::usage(
                 "the address of the server has more than a path",
                 "leave out what begins with ? or #",
+            ));
+        }
+        let authority = rest.split('/').next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err(Failure::usage(
+                "the address of the server has a login",
+                "give the token in DQ_TOKEN, and the address without it",
             ));
         }
         let mut config = Agent::config_builder()

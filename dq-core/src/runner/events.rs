@@ -49,9 +49,9 @@ pub enum Event<'a> {
     },
     /// A claimed job has freed its slot: its run has ended, or does not start.
     SlotFreed,
-    /// The runner will report a job as dead: its run has ended so, or it does not run because too many leases were lost,
-    /// because the late policy of its queue says so, or because it could not be moved to the queue
-    /// that this policy names.
+    /// The runner will report a job as dead: its run has ended so, or it does not run because too many
+    /// leases were lost, because the late policy of its queue says so, or because it could not be moved
+    /// to the queue that this policy names.
     Dead {
         /// The job.
         job: &'a Job,

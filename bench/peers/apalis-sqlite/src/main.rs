@@ -1,28 +1,18 @@
-//! Stores and runs jobs with apalis and its SQLite storage; see ../README.md for the arguments and
-//! the output.
+//! apalis with its SQLite storage.
 
-use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+#[path = "../../apalis/src/program.rs"]
+mod program;
 
-use apalis::layers::WorkerBuilderExt;
-use apalis::prelude::*;
+use std::time::Duration;
+
 use apalis_sqlite::{Config, SqliteStorage};
-use futures::stream;
-use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-const CONCURRENCY: usize = 16;
+use crate::program::Job;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Job {
-    id: u64,
-    due: u64,
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
+/// Jobs of one call.
+const BULK: u64 = 1_000;
 
 async fn storage(file: &str) -> SqliteStorage<Job> {
     // `setup` sets these on one connection of the pool only; here, all have them.
@@ -38,61 +28,11 @@ async fn storage(file: &str) -> SqliteStorage<Job> {
     SqliteStorage::new(&pool).with_config(config)
 }
 
-/// Its due times are whole seconds.
-fn task(id: u64, first: u64, rate: u64) -> Task<Job> {
-    let due = first + if rate > 0 { id * 1000 / rate } else { 0 };
-    if first == 0 {
-        return TaskBuilder::new(Job { id, due: now().as_millis() as u64 }).build();
-    }
-    // Rounded up, so that no job runs early.
-    TaskBuilder::new(Job { id, due }).run_at_timestamp(due.div_ceil(1000)).build()
-}
-
-async fn store(file: &str, count: u64, how: &str, first: u64, rate: u64) {
-    let mut storage = storage(file).await;
-    let started = Instant::now();
-    if how == "bulk" {
-        for begin in (0..count).step_by(1_000) {
-            let ids = begin..count.min(begin + 1_000);
-            let tasks = stream::iter(ids.map(|id| task(id, first, rate)));
-            storage.push_all(tasks).await.unwrap();
-        }
-    } else {
-        for id in 0..count {
-            storage.push_task(task(id, first, rate)).await.unwrap();
-        }
-    }
-    println!("{}", started.elapsed().as_secs_f64());
+async fn close(storage: SqliteStorage<Job>) {
     storage.pool().close().await;
-}
-
-async fn work(file: &str, sleep: Duration) {
-    let run = move |job: Job| async move {
-        let started = now().as_micros();
-        // A timer of tokio takes up to a millisecond, also for no time at all.
-        if !sleep.is_zero() {
-            tokio::time::sleep(sleep).await;
-        }
-        let mut output = std::io::stdout().lock();
-        writeln!(output, "{} {} {started}", job.id, job.due).unwrap();
-        output.flush().unwrap();
-    };
-    let name = format!("peer-{}", std::process::id());
-    let worker = WorkerBuilder::new(name)
-        .backend(storage(file).await)
-        .concurrency(CONCURRENCY)
-        .parallelize(tokio::spawn)
-        .build(run);
-    worker.run().await.unwrap();
 }
 
 #[tokio::main]
 async fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |position: usize| arguments[position].parse().unwrap();
-    if arguments[0] == "store" {
-        store(&arguments[1], number(2), &arguments[3], number(4), number(5)).await;
-    } else {
-        work(&arguments[1], Duration::from_millis(number(2))).await;
-    }
+    program::main().await;
 }

@@ -1,26 +1,15 @@
-//! Stores and runs jobs with apalis and its Redis storage; see ../README.md for the arguments and
-//! the output.
+//! apalis with its Redis storage.
 
-use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+mod program;
 
-use apalis::layers::WorkerBuilderExt;
-use apalis::prelude::*;
+use std::time::Duration;
+
 use apalis_redis::{Config, ConnectionManager, RedisStorage};
-use futures::stream;
-use serde::{Deserialize, Serialize};
 
-const CONCURRENCY: usize = 16;
+use crate::program::Job;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Job {
-    id: u64,
-    due: u64,
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
+/// Jobs of one call: more at once time out.
+const BULK: u64 = 100;
 
 async fn storage(address: &str) -> RedisStorage<Job, ConnectionManager> {
     let connection = apalis_redis::connect(format!("redis://{address}")).await.unwrap();
@@ -29,61 +18,9 @@ async fn storage(address: &str) -> RedisStorage<Job, ConnectionManager> {
     RedisStorage::new(connection).with_config(config)
 }
 
-/// Its due times are whole seconds.
-fn task(id: u64, first: u64, rate: u64) -> Task<Job> {
-    let due = first + if rate > 0 { id * 1000 / rate } else { 0 };
-    if first == 0 {
-        return TaskBuilder::new(Job { id, due: now().as_millis() as u64 }).build();
-    }
-    // Rounded up, so that no job runs early.
-    TaskBuilder::new(Job { id, due }).run_at_timestamp(due.div_ceil(1000)).build()
-}
-
-async fn store(address: &str, count: u64, how: &str, first: u64, rate: u64) {
-    let mut storage = storage(address).await;
-    let started = Instant::now();
-    if how == "bulk" {
-        // More at once time out.
-        for begin in (0..count).step_by(100) {
-            let ids = begin..count.min(begin + 100);
-            let tasks = stream::iter(ids.map(|id| task(id, first, rate)));
-            storage.push_all(tasks).await.unwrap();
-        }
-    } else {
-        for id in 0..count {
-            storage.push_task(task(id, first, rate)).await.unwrap();
-        }
-    }
-    println!("{}", started.elapsed().as_secs_f64());
-}
-
-async fn work(address: &str, sleep: Duration) {
-    let run = move |job: Job| async move {
-        let started = now().as_micros();
-        // A timer of tokio takes up to a millisecond, also for no time at all.
-        if !sleep.is_zero() {
-            tokio::time::sleep(sleep).await;
-        }
-        let mut output = std::io::stdout().lock();
-        writeln!(output, "{} {} {started}", job.id, job.due).unwrap();
-        output.flush().unwrap();
-    };
-    let name = format!("peer-{}", std::process::id());
-    let worker = WorkerBuilder::new(name)
-        .backend(storage(address).await)
-        .concurrency(CONCURRENCY)
-        .parallelize(tokio::spawn)
-        .build(run);
-    worker.run().await.unwrap();
-}
+async fn close(_storage: RedisStorage<Job, ConnectionManager>) {}
 
 #[tokio::main]
 async fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |position: usize| arguments[position].parse().unwrap();
-    if arguments[0] == "store" {
-        store(&arguments[1], number(2), &arguments[3], number(4), number(5)).await;
-    } else {
-        work(&arguments[1], Duration::from_millis(number(2))).await;
-    }
+    program::main().await;
 }
