@@ -9,7 +9,7 @@ use crate::connect::{CommandError, Effect, Link};
 use crate::error::{CLUSTER, SENTINEL, is_unknown_script, unexpected};
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
-use crate::script::{PRELUDE, Script};
+use crate::script::{LIBRARY, Script};
 use crate::shards::layout::Layout;
 use crate::store::Store;
 
@@ -110,7 +110,7 @@ pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
 
 /// Findings about all queues.
 async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
-    let script = Script::new(&[PRELUDE, include_str!("scripts/inspect.lua")], Effect::None);
+    let script = Script::new(&LIBRARY, include_str!("scripts/inspect.lua"), Effect::None);
     let queues = store.queues(CHECK).await?;
     let calls: Vec<_> =
         queues.iter().map(|queue| queue_findings(store, &script, queue).boxed()).collect();

@@ -41,7 +41,7 @@ impl Store {
     /// # Errors
     /// `Incompatible` if this version is too old.
     pub(crate) async fn check_format(&self) -> Result<()> {
-        let script = Script::new(&[include_str!("scripts/format.lua")], Effect::None);
+        let script = Script::new(&[], include_str!("scripts/format.lua"), Effect::None);
         let key = self.partitions.naming.format();
         let mut call = script.on_keys([&key]);
         call.arg(OWN).arg(OLDEST_WRITER).arg(OLDEST_READER);

@@ -67,6 +67,7 @@ mod handle;
 mod import;
 mod inspect;
 mod keys;
+mod library;
 mod operate;
 mod pins;
 mod record;

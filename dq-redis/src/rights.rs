@@ -53,7 +53,7 @@ impl Store {
     }
 
     async fn prove(&self, parts: &[&str], keys: &[String], channel: &str) -> Result<()> {
-        let script = Script::new(parts, Effect::None);
+        let script = Script::new(&[], &parts.concat(), Effect::None);
         let mut call = script.on_keys(keys);
         call.arg(channel);
         unless_read_only(call.run(&self.link, CONNECT).await.map(drop))

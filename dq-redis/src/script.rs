@@ -7,11 +7,12 @@ use redis::{Cmd, ToRedisArgs, Value};
 use crate::connect::{CommandError, Effect, Link};
 use crate::error::{is_unknown_script, too_old};
 use crate::keys::Partition;
+use crate::library;
 
 /// The status by which a script refuses a version that is too old for the format.
 const FORMAT: &str = "FORMAT";
 
-/// One script: the parts that all scripts of its layout begin with, and its own.
+/// One script.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -41,15 +42,21 @@ pub(crate) struct Scripts {
     pub(crate) ends: Script,
 }
 
-pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.lua");
-const ENDED: &str = include_str!("scripts/ended.lua");
-const RANK: &str = include_str!("scripts/rank.lua");
+/// What scripts share. The Redisson layout has more.
+pub(crate) const LIBRARY: [&str; 6] = [
+    include_str!("scripts/prelude.lua"),
+    include_str!("scripts/ended.lua"),
+    include_str!("scripts/rank.lua"),
+    include_str!("scripts/list.lua"),
+    include_str!("scripts/view.lua"),
+    include_str!("scripts/clear.lua"),
+];
 
 impl Scripts {
     /// The scripts of the native layout.
     pub(crate) fn native() -> Self {
-        let lasting = |body| Script::new(&[PRELUDE, ENDED, RANK, body], Effect::Lasting);
-        let repeatable = |body| Script::new(&[PRELUDE, ENDED, RANK, body], Effect::None);
+        let lasting = |body| Script::new(&LIBRARY, body, Effect::Lasting);
+        let repeatable = |body| Script::new(&LIBRARY, body, Effect::None);
         Self {
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: repeatable(include_str!("scripts/claim.lua")),
@@ -58,28 +65,16 @@ impl Scripts {
             cancel: lasting(include_str!("scripts/cancel.lua")),
             reschedule: lasting(include_str!("scripts/reschedule.lua")),
             stats: repeatable(include_str!("scripts/stats.lua")),
-            browse: repeatable(concat!(
-                include_str!("scripts/list.lua"),
-                include_str!("scripts/browse.lua")
-            )),
-            get: repeatable(concat!(
-                include_str!("scripts/view.lua"),
-                include_str!("scripts/get.lua")
-            )),
+            browse: repeatable(include_str!("scripts/browse.lua")),
+            get: repeatable(include_str!("scripts/get.lua")),
             dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(concat!(
-                include_str!("scripts/clear.lua"),
-                include_str!("scripts/purge.lua")
-            )),
+            purge: lasting(include_str!("scripts/purge.lua")),
             pause: lasting(include_str!("scripts/pause.lua")),
             shards: repeatable(include_str!("scripts/shards.lua")),
             forecast: repeatable(include_str!("scripts/forecast.lua")),
-            runners: Script::new(&[include_str!("scripts/runners.lua")], Effect::None),
+            runners: Script::new(&[], include_str!("scripts/runners.lua"), Effect::None),
             pins: repeatable(include_str!("scripts/pins.lua")),
-            ends: repeatable(concat!(
-                include_str!("scripts/list.lua"),
-                include_str!("scripts/ends.lua")
-            )),
+            ends: repeatable(include_str!("scripts/ends.lua")),
         }
     }
 }
@@ -91,16 +86,20 @@ pub(crate) struct JavaScripts {
     pub(crate) transfer: Script,
 }
 
+/// Shadows some functions of the library.
 const JAVA: &str = include_str!("scripts/redisson/java.lua");
+
+pub(crate) fn redisson_library(settings: &str) -> Vec<&str> {
+    [&[settings], &LIBRARY[..], &[JAVA]].concat()
+}
 
 impl Scripts {
     /// The scripts of the Redisson layout. `settings` is a line of Lua that sets the locals `FORMAT`
     /// (of members; not the status of that name) and `VISIBILITY`: see `redisson/java.lua`.
     pub(crate) fn redisson(settings: &str) -> Self {
-        let script =
-            |effect, body| Script::new(&[settings, PRELUDE, ENDED, RANK, JAVA, body], effect);
-        let lasting = |body| script(Effect::Lasting, body);
-        let repeatable = |body| script(Effect::None, body);
+        let library = redisson_library(settings);
+        let lasting = |body| Script::new(&library, body, Effect::Lasting);
+        let repeatable = |body| Script::new(&library, body, Effect::None);
         Self {
             schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
             claim: repeatable(include_str!("scripts/redisson/claim.lua")),
@@ -109,28 +108,16 @@ impl Scripts {
             cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
             reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
             stats: repeatable(include_str!("scripts/redisson/stats.lua")),
-            browse: repeatable(concat!(
-                include_str!("scripts/list.lua"),
-                include_str!("scripts/redisson/browse.lua")
-            )),
-            get: repeatable(concat!(
-                include_str!("scripts/view.lua"),
-                include_str!("scripts/redisson/get.lua")
-            )),
+            browse: repeatable(include_str!("scripts/redisson/browse.lua")),
+            get: repeatable(include_str!("scripts/redisson/get.lua")),
             dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(concat!(
-                include_str!("scripts/clear.lua"),
-                include_str!("scripts/redisson/purge.lua")
-            )),
+            purge: lasting(include_str!("scripts/redisson/purge.lua")),
             pause: lasting(include_str!("scripts/pause.lua")),
             shards: repeatable(include_str!("scripts/shards.lua")),
             forecast: repeatable(include_str!("scripts/redisson/forecast.lua")),
-            runners: Script::new(&[include_str!("scripts/runners.lua")], Effect::None),
+            runners: Script::new(&[], include_str!("scripts/runners.lua"), Effect::None),
             pins: repeatable(include_str!("scripts/pins.lua")),
-            ends: repeatable(concat!(
-                include_str!("scripts/list.lua"),
-                include_str!("scripts/ends.lua")
-            )),
+            ends: repeatable(include_str!("scripts/ends.lua")),
         }
     }
 }
@@ -138,8 +125,8 @@ impl Scripts {
 impl JavaScripts {
     /// `settings` as in [`Scripts::redisson`].
     pub(crate) fn new(settings: &str) -> Self {
-        let script =
-            |body| Script::new(&[settings, PRELUDE, ENDED, RANK, JAVA, body], Effect::None);
+        let library = redisson_library(settings);
+        let script = |body| Script::new(&library, body, Effect::None);
         Self {
             locate: script(include_str!("scripts/redisson/locate.lua")),
             transfer: script(include_str!("scripts/redisson/transfer.lua")),
@@ -148,9 +135,9 @@ impl JavaScripts {
 }
 
 impl Script {
-    /// Joins the parts. `effect` is that of a call whose reply is lost.
-    pub(crate) fn new(parts: &[&str], effect: Effect) -> Self {
-        let text = parts.concat();
+    /// The script with what it needs of a library. `effect` is that of a call whose reply is lost.
+    pub(crate) fn new(library: &[&str], body: &str, effect: Effect) -> Self {
+        let text = library::select(library, body).concat() + body;
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }

@@ -9,7 +9,8 @@ use super::member::{
     Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse_as, u48,
 };
 use crate::handle;
-use crate::script::PRELUDE;
+use crate::library;
+use crate::script::redisson_library;
 
 /// Packs a job as a member.
 pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
@@ -206,16 +207,8 @@ fn java_ids_and_uuids_are_distinguished() {
 
 /// A script with the functions of the backend.
 fn script(format: &str, body: &str) -> String {
-    let parts = [
-        "local FORMAT = '",
-        format,
-        "'\n",
-        PRELUDE,
-        include_str!("../scripts/rank.lua"),
-        include_str!("../scripts/redisson/java.lua"),
-        body,
-    ];
-    parts.concat()
+    let settings = format!("local FORMAT = '{format}'\n");
+    library::select(&redisson_library(&settings), body).concat() + body
 }
 
 #[test]

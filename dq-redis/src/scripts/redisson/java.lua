@@ -35,7 +35,7 @@
 -- queues of this backend have none.
 
 local NATIVE_KEYS = KEYS_PER_PARTITION
-KEYS_PER_PARTITION = NATIVE_KEYS + 4
+local KEYS_PER_PARTITION = NATIVE_KEYS + 4
 
 -- The keys of queue number `n`, from 0, among KEYS.
 local function redisson_partition_at(n)

@@ -1,0 +1,93 @@
+//! The functions that Lua scripts share, and the selection of those that a script needs.
+//!
+//! Redis runs the whole text at each call, so a function that a script defines costs time even if it is
+//! not called: 0.1 to 0.2 µs. With all of them, the definitions took half the time of a call that
+//! finds nothing to do.
+//!
+//! A *library* is a list of texts. Each consists of comments and *definitions*: lines that begin with
+//! `local `, with all that follows up to the next definition or comment at the beginning of a line.
+//! Definitions do nothing else, so one that no script names can be left out.
+
+use std::collections::HashSet;
+
+/// A definition of one name or of several.
+struct Definition<'a> {
+    names: Vec<&'a str>,
+    text: &'a str,
+}
+
+/// The definitions that `body` needs, directly or for others, in the order of the library. A word in
+/// a comment or a string counts as a name: that selects too much, never too little.
+pub(crate) fn select<'a>(library: &[&'a str], body: &'a str) -> Vec<&'a str> {
+    let mut used: HashSet<&str> = words(body).collect();
+    let mut selected = Vec::new();
+    // Backwards, since a definition can only need earlier ones. If several define the same name, all
+    // are kept: those in between refer to the earlier one.
+    for definition in library.iter().flat_map(|text| definitions(text)).rev() {
+        if definition.names.iter().any(|name| used.contains(name)) {
+            used.extend(words(definition.text));
+            selected.push(definition.text);
+        }
+    }
+    selected.reverse();
+    selected
+}
+
+fn definitions(text: &str) -> Vec<Definition<'_>> {
+    let mut definitions = Vec::new();
+    let mut start = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let begins = line.starts_with("local ");
+        if begins || line.starts_with("--") {
+            definitions.extend(start.take().map(|start| Definition::new(&text[start..at])));
+        }
+        if begins {
+            start = Some(at);
+        }
+        at += line.len();
+    }
+    definitions.extend(start.map(|start| Definition::new(&text[start..])));
+    definitions
+}
+
+impl<'a> Definition<'a> {
+    fn new(text: &'a str) -> Self {
+        let names = match text.strip_prefix("local function ") {
+            Some(function) => words(function).take(1).collect(),
+            None => {
+                let names = text["local".len()..].split(['=', '\n']).next();
+                words(names.unwrap_or_default()).collect()
+            }
+        };
+        Self { names, text }
+    }
+}
+
+/// The words of a text, with numbers and keywords.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBRARY: &[&str] = &[
+        "-- About the library.\n\nlocal ONE, TWO = 1,\n  2\nlocal last\n",
+        "-- Returns ONE.\nlocal function one()\n  return ONE\nend\n\nlocal function other()\nend\n",
+        "local function both()\n  return one() + other()\nend\nlocal function one()\nend\n",
+    ];
+
+    #[test]
+    fn a_script_gets_what_it_names_and_what_that_needs_in_the_order_of_the_library() {
+        let selected = select(LIBRARY, "return one()");
+        let [constants, first, second] = selected[..] else { panic!("{selected:?}") };
+        assert_eq!(constants, "local ONE, TWO = 1,\n  2\n");
+        assert_eq!(first, "local function one()\n  return ONE\nend\n\n");
+        assert_eq!(second, "local function one()\nend\n");
+        assert_eq!(select(LIBRARY, "last = TWO").len(), 2);
+        assert_eq!(select(LIBRARY, "both()").len(), 4);
+        assert!(select(LIBRARY, "nobody(ones, on_e)").is_empty());
+    }
+}
