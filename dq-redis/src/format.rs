@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | 1 | |
 //! | 2 | Notes, history and pins in keys of their own. Additive: a job that a version of format 1 ends is in no history, and its id is not pinned. |
+//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions would take it for a part of the key, so they may neither read nor write. |
 
 use dq_core::Result;
 
@@ -27,11 +28,11 @@ use crate::script::Script;
 use crate::store::Store;
 
 /// The number of the format that this version writes; also in `scripts/prelude.lua`.
-const OWN: u32 = 2;
+const OWN: u32 = 3;
 /// The oldest format whose versions may write this one.
-const OLDEST_WRITER: u32 = 1;
+const OLDEST_WRITER: u32 = 3;
 /// The oldest format whose versions may read this one.
-const OLDEST_READER: u32 = 1;
+const OLDEST_READER: u32 = 3;
 
 const CONNECT: &str = "connect";
 

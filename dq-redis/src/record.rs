@@ -13,8 +13,8 @@ use crate::handle;
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
-/// The job has a note from the beginning.
-const NOTE: u8 = 8;
+/// The id of the job is to be pinned.
+const PIN: u8 = 8;
 /// The job detaches a running job with its key.
 const DETACH: u8 = 64;
 
@@ -45,7 +45,7 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     flags |= if job.key.is_some() { KEY } else { 0 };
     flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
     flags |= if job.headers.is_empty() { 0 } else { HEADERS };
-    flags |= if job.remember.is_zero() { 0 } else { NOTE };
+    flags |= if job.remember.is_zero() { 0 } else { PIN };
     flags |= if job.on_running == OnRunning::Detach { DETACH } else { 0 };
     record.push(flags);
     if let Some(key) = &job.key {

@@ -23,7 +23,7 @@
 -- cost     O(log n) a job; five small commands for a partition without due jobs
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
-local make_note = note_maker(ARGV[3])
+local begin_lease = lease_maker(ARGV[3])
 local is_peek = bytes_left == 0
 local replies = { now }
 
@@ -56,7 +56,8 @@ local MAX_PEEKED = 2000
 local function prepare(partition)
   local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
   partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
-  partition.refusal = refuse_format(meta[4], 'write')
+  partition.format = meta[4]
+  partition.refusal = refuse_format(partition.format, 'write')
   if partition.refusal then
     return
   end
@@ -83,21 +84,24 @@ local function lease_due(partition, max_jobs, length, reply)
     handles[i] = entries[2 * i - 1]
   end
   local records, taken = load_records(partition, handles)
-  local states = redis.call('HMGET', partition.state, unpack(handles))
-  local earlier_notes = read_notes(partition, handles, records, states, taken)
+  local stored = redis.call('HMGET', partition.state, unpack(handles))
   local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
-  -- `states` and `notes` for add_leases; the numbers of entries that are no job; how many jobs are leased.
-  local leased_states, notes, invalid, n, at = {}, {}, {}, 0, #reply
+  -- `states` for add_leases; the handles of jobs whose notes are apart, as before format 3; the numbers
+  -- of entries that are no job; how many jobs are leased.
+  local leased_states, apart, invalid, n, at = {}, {}, {}, 0, #reply
   for i = 1, taken do
-    local handle, record, raw = handles[i], records[i], states[i]
+    local handle, record = handles[i], records[i]
     local due = score_time(entries[2 * i])
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
       invalid[#invalid + 1] = i
     else
-      raw, leased_states[2 * n + 2] = lease_state(raw, record, token + n, due)
-      leased_states[2 * n + 1] = handle
-      notes[2 * n + 1], notes[2 * n + 2] = handle, make_note(earlier_notes[i], record)
-      reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
+      local before, leased, is_apart =
+        begin_lease(partition, handle, stored[i], record, token + n, due)
+      leased_states[2 * n + 1], leased_states[2 * n + 2] = handle, leased
+      if is_apart then
+        apart[#apart + 1] = handle
+      end
+      reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before
       n, at = n + 1, at + 4
     end
   end
@@ -112,7 +116,13 @@ local function lease_due(partition, max_jobs, length, reply)
   end
   if n > 0 then
     local lease_end = now + length
-    add_leases(partition, lease_end, leased_states, notes)
+    if not partition.format then
+      raise_format(partition)
+    end
+    add_leases(partition, lease_end, leased_states)
+    if #apart > 0 then
+      redis.call('HDEL', partition.note, unpack(apart))
+    end
     redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = lease_end, string.format('%.0f', token)
     jobs_left = jobs_left - n

@@ -43,11 +43,15 @@ local function change(handle)
     end
     local state = unpack_state(redis.call('HGET', partition.state, handle)) or fresh_state(record, 0)
     state.due, state.attempts, state.losses = tonumber(due), 0, 0
-    redis.call('HSET', partition.state, handle, pack_state(state))
-    local note = redis.call('HGET', partition.note, handle)
-    if note and #note > NOTE_BYTES then
-      redis.call('HSET', partition.note, handle, note_with_error(note, nil))
+    if state.note then
+      state.note = note_with_error(state.note, nil)
+    else
+      local note = redis.call('HGET', partition.note, handle)
+      if note and #note > NOTE_BYTES then
+        redis.call('HSET', partition.note, handle, note_with_error(note, nil))
+      end
     end
+    redis.call('HSET', partition.state, handle, stored_state(state))
     redis.call('ZADD', partition.due, due, handle)
     replayed[#replayed + 1], replayed[#replayed + 2] = due, handle
   end

@@ -50,15 +50,15 @@ end
 -- As add_ended, for a job that is not leased now and whose record exists. `due` is its due time, or nil
 -- for the one in its packed state. Called before the job is deleted.
 local function add_ended_unleased(partition, handle, letter, record, due, reason)
-  if history_max == 0 and not has_first_note(record) then
+  if history_max == 0 and not has_first_state(record) then
     return
   end
-  local raw = redis.call('HGET', partition.state, handle)
-  local note = (raw or has_first_note(record)) and redis.call('HGET', partition.note, handle)
-  if not note or #note < NOTE_BYTES then
+  local stored = redis.call('HGET', partition.state, handle)
+  local packed, note = state_and_note(partition, handle, stored, record)
+  if #note < NOTE_BYTES then
     note = EMPTY_NOTE
   end
-  local state = unpack_state(raw) or fresh_state(record, due or 0)
+  local state = unpack_state(packed) or fresh_state(record, due or 0)
   state.due = due or state.due
   add_ended(partition, handle, letter, pack_state(state), fill_note(note, record), reason)
 end

@@ -55,8 +55,8 @@ end
 local function add_listed(reply, partition, state, handle, at, record, with_payload)
   local packed, reason, note = '', '', ''
   if state ~= 'e' then
-    packed = redis.call('HGET', partition.state, handle) or ''
-    note = note_of(partition, handle, record, packed)
+    packed, note =
+      state_and_note(partition, handle, redis.call('HGET', partition.state, handle), record)
     record = with_payload and record or without_payload(record)
   end
   if state == 'd' then

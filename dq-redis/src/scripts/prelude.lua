@@ -8,7 +8,8 @@
 -- The keys of a partition, in the order of KEYS, as `{prefix}:name:queue` (see keys.rs):
 --   due     sorted set  handle → due time: the waiting jobs
 --   job     hash        handle → record: all jobs
---   state   hash        handle → packed state: the jobs that were leased or replayed before
+--   state   hash        handle → stored state: the jobs that were leased or replayed before, and those
+--                       whose ids are to be pinned
 --   lease   sorted set  handle → end of the lease: the leased jobs; and the marker of a closed
 --                       partition
 --   key     hash        key → handle: the live jobs that have a key
@@ -21,8 +22,7 @@
 --                       pins.rs) and `format` (see format.rs); totals `created`,
 --                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
 --   stray   sorted set  entry → score or time: the quarantine
---   note    hash        handle → note: the jobs that were leased before, and those whose ids are
---                       to be pinned
+--   note    hash        handle → note: as of format 2, see below
 --   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
 --   past    hash        handle → past job: the history
 --   unpin   sorted set  handle → end of the pin: the pinned ids
@@ -44,21 +44,25 @@
 -- gets another payload.
 --   6 bytes  when the job was accepted, big-endian (see clock.rs)
 --   2 bytes  the tail of the id
---   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers, 8 has a note from the
---            beginning, 64 detaches a running job with its key; plus 16 times its conflict policy:
+--   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers, 8 its id is to be pinned,
+--            64 detaches a running job with its key; plus 16 times its conflict policy:
 --            0 keep, 1 replace, 2 earliest, 3 latest
 --   then, each only if its flag is set: length byte and key | 4 bytes limit | 4 bytes length and
 --   headers
 --   then     the payload
 -- All that precedes the payload is the record prefix.
 --
--- Packed state: rewritten when a lease begins or ends. 8 bytes fencing token (0 while not leased),
--- 8 bytes due time, 4 bytes each attempts, deliveries and losses, all big-endian; then the key, if
--- any.
+-- Stored state: rewritten when a lease begins or ends. 1 byte 2 if the id is to be pinned, else 1;
+-- 1 byte length of the key, 0 without one; the packed state; the note. All numbers are big-endian.
 --
--- Note: what a job needs for operators and for its end besides record and state. All numbers are
--- big-endian. A note counts only if the job has a packed state or flag 8: an older version may have
--- left one behind.
+-- Before format 3 it was the packed state alone, whose first byte is always 0. The note was in the hash
+-- `note`, without a state if the job was not leased yet. One there counts only for such a state, or
+-- for a job that has flag 8 and no state: it may have been left behind.
+--
+-- Packed state: 8 bytes fencing token (0 while not leased), 8 bytes due time (of the last lease),
+-- 4 bytes each attempts, deliveries and losses; then the key, if any.
+--
+-- Note: what a job needs for operators and for its end besides record and packed state.
 --   6 bytes  when the last lease began; 0 if there was none
 --   6 bytes  for how long the id is pinned after the end of the job, in milliseconds
 --   4 bytes  limit of attempts, or 0   \
@@ -75,6 +79,7 @@
 -- Maximum number of expired leases that one call ends.
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
 local KEYS_PER_PARTITION = 14
+local keys = KEYS
 -- Scores and Lua's numbers are doubles, exact up to 2^53. A duration may still be added to a time.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
@@ -88,11 +93,11 @@ local now_text = string.format('%.0f', now)
 local function partition_at(n, keys_per_partition)
   local first = n * keys_per_partition
   return {
-    due = KEYS[first + 1], job = KEYS[first + 2], state = KEYS[first + 3],
-    lease = KEYS[first + 4], key = KEYS[first + 5], dead = KEYS[first + 6],
-    reason = KEYS[first + 7], meta = KEYS[first + 8], quarantine = KEYS[first + 9],
-    note = KEYS[first + 10], ended = KEYS[first + 11], past = KEYS[first + 12],
-    unpin = KEYS[first + 13], pin = KEYS[first + 14], first = first,
+    due = keys[first + 1], job = keys[first + 2], state = keys[first + 3],
+    lease = keys[first + 4], key = keys[first + 5], dead = keys[first + 6],
+    reason = keys[first + 7], meta = keys[first + 8], quarantine = keys[first + 9],
+    note = keys[first + 10], ended = keys[first + 11], past = keys[first + 12],
+    unpin = keys[first + 13], pin = keys[first + 14], first = first,
   }
 end
 
@@ -103,6 +108,7 @@ local LARGE_RECORD = 8192
 -- A packed state without the key: token, due time, attempts, deliveries, losses.
 local STATE = '>I8i8I4I4I4'
 local STATE_BYTES = 28
+local MAX_KEY = 255
 local HANDLE_BYTES = 14
 -- Bytes of the shortest record: accepted time, tail, and flags, which are its last byte.
 local RECORD_BYTES = 9
@@ -112,16 +118,51 @@ local function pack_state(state)
     .. state.key
 end
 
--- The fields of a packed state; nil if there is none, or it is too short.
-local function unpack_state(raw)
-  if not raw or #raw < STATE_BYTES then
+-- The first byte of a stored state with its note: for ids that are not to be pinned, and for others.
+local UNPINNED, PINNED = 1, 2
+-- Where the fencing token and the key begin in such a state.
+local TOKEN_AT, KEY_AT = 3, 31
+
+-- The packed state and the note in a stored state. The note is nil if it is not there, as before
+-- format 3; both are nil if there is no state, or it is too short.
+local function split_state(stored)
+  if not stored or #stored < STATE_BYTES then
+    return nil
+  elseif string.byte(stored) < UNPINNED then
+    return stored
+  end
+  local last = KEY_AT - 1 + string.byte(stored, 2)
+  if #stored < last then
     return nil
   end
-  local token, due, attempts, deliveries, losses = struct.unpack(STATE, raw)
+  return string.sub(stored, TOKEN_AT, last), string.sub(stored, last + 1)
+end
+
+-- The fields of a stored state; nil if there is none, or it is too short.
+local function unpack_state(stored)
+  local packed, note = split_state(stored)
+  if not packed then
+    return nil
+  end
+  local token, due, attempts, deliveries, losses = struct.unpack(STATE, packed)
   return {
     token = token, due = due, attempts = attempts, deliveries = deliveries, losses = losses,
-    key = string.sub(raw, STATE_BYTES + 1),
+    key = string.sub(packed, STATE_BYTES + 1, STATE_BYTES + MAX_KEY), note = note,
   }
+end
+
+local NO_TIME = string.rep('\0', 6)
+
+-- A stored state with its note. `key_length` is that of the key in the packed state.
+local function join_state(key_length, packed, note)
+  local first = string.sub(note, 7, 12) == NO_TIME and UNPINNED or PINNED
+  return string.char(first, key_length) .. packed .. note
+end
+
+-- What to store of a state: with its note, unless it was stored without.
+local function stored_state(state)
+  local packed = pack_state(state)
+  return state.note and join_state(#state.key, packed, state.note) or packed
 end
 
 -- The key in a record; empty if it has none, or if the record is missing or too short.
@@ -180,25 +221,31 @@ local function record_limit(record)
   return #record >= at + 3 and struct.unpack('>I4', record, at) or 0
 end
 
--- Whether a job has a note from the beginning, by its record.
-local function has_first_note(record)
+-- Whether the id of a job is to be pinned, by its record: it has a state from the beginning.
+local function has_first_state(record)
   return string.byte(record, 9) % 16 >= 8
 end
 
--- The note of a job, by its record and its packed state ('' if there is none); '' if it has none.
-local function note_of(partition, handle, record, state)
-  local has_note = state ~= '' or #record >= RECORD_BYTES and has_first_note(record)
-  return has_note and redis.call('HGET', partition.note, handle) or ''
+-- The packed state and the note of a job, by its stored state and its record; '' for each that it does
+-- not have. Also returns whether the note was looked for in the hash `note`.
+local function state_and_note(partition, handle, stored, record)
+  local packed, note = split_state(stored)
+  local is_apart = not note and (packed or #record >= RECORD_BYTES and has_first_state(record))
+  if is_apart then
+    note = redis.call('HGET', partition.note, handle)
+  end
+  return packed or '', note or '', is_apart
 end
 
 -- Bytes of a note without the name of the worker and the error.
 local NOTE_BYTES = 26
-local NO_TIME = string.rep('\0', 6)
 local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
 
--- The first note of a job whose id is to be pinned for `remember` milliseconds.
-local function first_note(remember)
-  return NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
+-- The first stored state of a job whose id is to be pinned for `remember` milliseconds. `key` is ''
+-- if it has none.
+local function first_state(remember, key)
+  local note = NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
+  return join_state(#key, string.rep('\0', STATE_BYTES) .. key, note)
 end
 
 -- A note with the fields that are copied from the record.
@@ -209,27 +256,12 @@ end
 
 -- A note with another error; `error` is nil to remove it.
 local function note_with_error(note, error)
+  if #note < NOTE_BYTES then
+    note = EMPTY_NOTE
+  end
   local flag = error and '\1' or '\0'
   return string.sub(note, 1, 24) .. flag .. string.sub(note, 26, 26 + string.byte(note, 26))
     .. (error or '')
-end
-
--- Returns a function that makes the notes of jobs whose leases begin now, held by `worker`, of
--- their earlier notes (false if there is none) and their records.
-local function note_maker(worker)
-  local since = struct.pack('>I6', now)
-  local first, last = since .. string.rep('\0', 10), '\0' .. string.char(#worker) .. worker
-  return function(note, record)
-    if note and #note >= NOTE_BYTES then
-      return since .. string.sub(note, 7, 12) .. struct.pack('>I4', record_limit(record))
-        .. string.sub(record, 1, 8) .. string.sub(note, 25, 25) .. string.sub(last, 2)
-        .. string.sub(note, 27 + string.byte(note, 26))
-    elseif string.byte(record, 9) % 4 < 2 then
-      return first .. string.sub(record, 1, 8) .. last
-    end
-    return since .. NO_TIME .. struct.pack('>I4', record_limit(record)) .. string.sub(record, 1, 8)
-      .. last
-  end
 end
 
 -- Clients write the accepted time into records, by their estimate of the server's time (see
@@ -365,7 +397,7 @@ local function is_closed_marker(member)
 end
 
 -- The number of the format that this version writes: see format.rs.
-local OWN_FORMAT = 2
+local OWN_FORMAT = 3
 
 -- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
 -- is too old for this kind of access, 'write' or 'read'; else nil. The field is absent unless a
@@ -380,6 +412,12 @@ local function refuse_format(stored, access)
     return nil
   end
   return redis.status_reply('FORMAT')
+end
+
+-- Refuses versions that cannot read states with notes: called before the first one is stored in the
+-- partition. A later version may have raised the format further.
+local function raise_format(partition)
+  redis.call('HSETNX', partition.meta, 'format', '3/3/3')
 end
 
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
@@ -426,7 +464,7 @@ local function requeue_expired(partition, access)
         or fresh_state(redis.call('HGET', partition.job, handle), now)
       state.token = 0
       state.losses = state.losses + 1
-      redis.call('HSET', partition.state, handle, pack_state(state))
+      redis.call('HSET', partition.state, handle, stored_state(state))
       -- NX: a job that is also in `due`, which only another program can cause, keeps its due time.
       redis.call('ZADD', partition.due, 'NX', state.due, handle)
     end
@@ -434,39 +472,39 @@ local function requeue_expired(partition, access)
   return #expired == MAX_EXPIRED
 end
 
--- Two packed states of a job whose lease begins: before the lease ('' if there is none, or `raw`
--- cannot be read), and with the lease.
-local function lease_state(raw, record, token, due)
-  local state = raw and unpack_state(raw)
-  if state then
-    state.token, state.due, state.deliveries = token, due, state.deliveries + 1
-    return raw, pack_state(state)
-  end
-  local packed = struct.pack(STATE, token, due, 0, 1, 0)
-  if string.byte(record, 9) % 2 == 1 then
-    packed = packed .. record_key(record)
-  end
-  return '', packed
-end
-
--- The notes of the first `n` of these jobs, whose leases begin, in a table with gaps: most jobs have
--- none yet. Fails if the key has another type, before anything is written.
-local function read_notes(partition, handles, records, states, n)
-  local notes, asked, positions = {}, {}, {}
-  for i = 1, n do
-    local record = records[i]
-    if states[i] or record and #record >= RECORD_BYTES and has_first_note(record) then
-      asked[#asked + 1], positions[#positions + 1] = handles[i], i
+-- Returns a function that makes the stored state of a job whose lease begins now, held by `worker`.
+local function lease_maker(worker)
+  local pack, sub, byte = struct.pack, string.sub, string.byte
+  local since, holder = pack('>I6', now), string.char(#worker) .. worker
+  -- The same for all jobs that have neither state nor pin, or of these the ones without key and limit of
+  -- attempts.
+  local counts, last = pack('>I4I4I4', 0, 1, 0), '\0' .. holder
+  local first, middle = string.char(UNPINNED, 0), counts .. since .. NO_TIME .. string.rep('\0', 4)
+  -- Returns the packed state before the lease ('' if there is none), the stored state with the lease, and
+  -- whether there may be a note in the hash `note`. `stored` is the state before, or false.
+  return function(partition, handle, stored, record, token, due)
+    local flags = byte(record, RECORD_BYTES)
+    if not stored and flags % 16 < 8 then
+      local times, copied = pack('>I8i8', token, due), sub(record, 1, 8)
+      if flags % 4 == 0 then
+        return '', first .. times .. middle .. copied .. last
+      end
+      local key, limit = record_key(record), pack('>I4', record_limit(record))
+      return '', string.char(UNPINNED, #key) .. times .. counts .. key .. since .. NO_TIME .. limit
+        .. copied .. last
     end
+    local packed, note, is_apart = state_and_note(partition, handle, stored, record)
+    local state = unpack_state(packed) or fresh_state(record, due)
+    state.token, state.due, state.deliveries = token, due, state.deliveries + 1
+    if #note < NOTE_BYTES then
+      note = EMPTY_NOTE
+    end
+    -- After the name of the last holder.
+    local error = sub(note, NOTE_BYTES + 1 + byte(note, NOTE_BYTES))
+    state.note = since .. sub(note, 7, 12) .. pack('>I4', record_limit(record)) .. sub(record, 1, 8)
+      .. sub(note, 25, 25) .. holder .. error
+    return packed, stored_state(state), is_apart
   end
-  if #asked == 0 then
-    redis.call('HSTRLEN', partition.note, '')
-    return notes
-  end
-  for a, note in ipairs(redis.call('HMGET', partition.note, unpack(asked))) do
-    notes[positions[a]] = note
-  end
-  return notes
 end
 
 -- Redis stores a small sorted set or hash as a list (listpack), and scans it for each entry. A
@@ -474,9 +512,8 @@ end
 -- in one call, converting first is faster than scanning.
 local MANY_LEASES = 16
 
--- Adds leases that end at the same time. `states` is handle, packed state, handle, packed state, …,
--- `notes` is handle, note, handle, note, …
-local function add_leases(partition, ends, states, notes)
+-- Adds leases that end at the same time. `states` is handle, stored state, handle, stored state, …
+local function add_leases(partition, ends, states)
   local score, leases = string.format('%.0f', ends), {}
   -- Converts both keys to tables; removed below.
   local long = #states > 2 * MANY_LEASES and string.rep('-', 65)
@@ -484,7 +521,6 @@ local function add_leases(partition, ends, states, notes)
     -- First, so that the leases are added to a table.
     leases[1], leases[2] = score, long
     redis.call('HSET', partition.state, long, '')
-    redis.call('HSET', partition.note, long, '')
   end
   local n = #leases
   for i = 1, #states, 2 do
@@ -492,11 +528,9 @@ local function add_leases(partition, ends, states, notes)
   end
   redis.call('ZADD', partition.lease, unpack(leases))
   redis.call('HSET', partition.state, unpack(states))
-  redis.call('HSET', partition.note, unpack(notes))
   if long then
     redis.call('ZREM', partition.lease, long)
     redis.call('HDEL', partition.state, long)
-    redis.call('HDEL', partition.note, long)
   end
 end
 
@@ -569,5 +603,5 @@ local function detach(partition, handle, record)
   local state = unpack_state(redis.call('HGET', partition.state, handle))
   state.key = ''
   redis.call('HSET', partition.job, handle, without_key(record))
-  redis.call('HSET', partition.state, handle, pack_state(state))
+  redis.call('HSET', partition.state, handle, stored_state(state))
 end

@@ -9,7 +9,7 @@
 --          4  the client's estimate of the server's time, which is the accepted time in the records
 --          5 and 6  the limit of the history: jobs, milliseconds
 --          then n handles, n records, n due times (or '+' and a delay in milliseconds); for each job
---          whose record says that it has a note, for how many milliseconds its id is to be pinned
+--          whose record says that its id is to be pinned, for how many milliseconds
 --          then the keys of the jobs that have one; then the numbers of these jobs, from 1
 -- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; `ID_COLLISION
 --          i`: job number i has the handle of a job with another id, and nothing was stored; else
@@ -19,7 +19,7 @@
 --          'R' it was replaced, 'A' it is already running; handle and tail, and due time, of the job
 --          that is stored or has ended}
 -- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
---          more if any has a key, and two if any has a note; each conflict takes commands of its own
+--          more if any has a key, and three if an id is to be pinned; each conflict takes commands of its own
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition, 'write')
@@ -31,13 +31,13 @@ local args, byte = ARGV, string.byte
 local flags, jobs = args[2], tonumber(args[3])
 -- Where each group of arguments begins: the first one is at the next position.
 local HANDLES, RECORDS, DUES = 6, 6 + jobs, 6 + 2 * jobs
-local NOTES, jobs_with_note = 6 + 3 * jobs, 0
+local REMEMBER, jobs_to_pin = 6 + 3 * jobs, 0
 for at = RECORDS + 1, RECORDS + jobs do
-  if has_first_note(args[at]) then
-    jobs_with_note = jobs_with_note + 1
+  if has_first_state(args[at]) then
+    jobs_to_pin = jobs_to_pin + 1
   end
 end
-local KEYS_OF_JOBS = NOTES + jobs_with_note
+local KEYS_OF_JOBS = REMEMBER + jobs_to_pin
 local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
 
 local function has(letter)
@@ -94,16 +94,17 @@ end
 -- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key,
 -- handle, …). The first `flushed` of the `n` arguments have been stored.
 local records, scores, index = {}, {}, {}
--- Arguments of HSET note (handle, note, …), of which all are new.
-local notes, note_at = {}, NOTES
+-- Arguments of HSET state (handle, stored state, …), of which all are new.
+local states, remember_at = {}, REMEMBER
 if may_conflict then
   -- A job that is replaced ends.
   check_ended_keys(partition)
   check_keys_of_jobs(partition)
 end
-if jobs_with_note > 0 then
+if jobs_to_pin > 0 then
   -- Fails if the key has another type, before anything is written.
-  redis.call('HSTRLEN', partition.note, '')
+  redis.call('HSTRLEN', partition.state, '')
+  raise_format(partition)
 end
 local n, flushed, replaced = 0, 0, 0
 -- The handles of this call; only if there are duplicates.
@@ -121,9 +122,9 @@ local function flush()
       redis.call('HSET', partition.key, unpack(index))
       index = {}
     end
-    if #notes > 0 then
-      redis.call('HSET', partition.note, unpack(notes))
-      notes = {}
+    if #states > 0 then
+      redis.call('HSET', partition.state, unpack(states))
+      states = {}
     end
     flushed = n
   end
@@ -207,15 +208,16 @@ local function resolve_conflict(i)
 end
 
 for i = 1, jobs do
-  local remember = jobs_with_note > 0 and has_first_note(args[RECORDS + i])
+  local remember = jobs_to_pin > 0 and has_first_state(args[RECORDS + i])
   if remember then
-    note_at = note_at + 1
-    remember = args[note_at]
+    remember_at = remember_at + 1
+    remember = args[remember_at]
   end
   if not may_conflict or resolve_conflict(i) then
     local handle = args[HANDLES + i]
     if remember then
-      notes[#notes + 1], notes[#notes + 2] = handle, first_note(tonumber(remember))
+      states[#states + 1], states[#states + 2] =
+        handle, first_state(tonumber(remember), key_of[i] or '')
     end
     records[n + 1], records[n + 2] = handle, args[RECORDS + i]
     scores[n + 1], scores[n + 2] = args[DUES + i], handle

@@ -44,37 +44,38 @@ end
 read_history_limit(args[3], args[4])
 check_ended_keys(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
-local notes = redis.call('HMGET', partition.note, unpack(handles))
 -- The handles whose leases end; of these, the ones whose jobs are deleted; the keys of those.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- Of the jobs that wait again: handle, packed state, …; due time, handle, …; handle, note, …; and
--- handle, record, …
-local changed, waiting, changed_notes, changed_records = {}, {}, {}, {}
-local done, skipped = 0, 0
+-- Of the jobs that wait again: handle, stored state, …; due time, handle, …; and handle, record, …
+local changed, waiting, changed_records = {}, {}, {}
+local done = 0
 -- The position of the last detail that was read.
 local detail_at = 2 * leases + 4
 -- Handles of accepted verdicts: a second verdict on the same lease is stale.
 local seen = {}
+-- Whether a version before format 3 granted one of the leases.
+local has_old_notes = false
+
+-- A state as it is stored as of format 3, with the note that was in the hash `note`.
+local function add_old_note(handle, stored)
+  has_old_notes = true
+  local packed, note = state_and_note(partition, handle, stored, '')
+  packed = sub(packed, 1, STATE_BYTES + MAX_KEY)
+  if packed == '' then
+    return ''
+  end
+  return join_state(#packed - STATE_BYTES, packed, #note < NOTE_BYTES and EMPTY_NOTE or note)
+end
 
 local function make_dead(handle, state, failed, reason)
   state.token = 0
   state.attempts = state.attempts + tonumber(failed)
-  redis.call('HSET', partition.state, handle, pack_state(state))
+  redis.call('HSET', partition.state, handle, stored_state(state))
   redis.call('HSET', partition.reason, handle, reason)
   redis.call('ZADD', partition.dead, now_text, handle)
   -- Only live jobs have an entry in `key`.
   if state.key ~= '' then
     redis.call('HDEL', partition.key, state.key)
-  end
-end
-
--- Changes the error of a job that waits again; nil removes it.
-local function set_error(i, message)
-  local note = notes[i]
-  if message or note and #note > NOTE_BYTES then
-    local n = #changed_notes
-    changed_notes[n + 1], changed_notes[n + 2] =
-      handles[i], note_with_error(note and #note >= NOTE_BYTES and note or EMPTY_NOTE, message)
   end
 end
 
@@ -91,15 +92,18 @@ end
 -- Ends the lease of a job that is kept. `detail` and `more` are the details of the verdict.
 local function keep_job(i, state, verdict, detail, more)
   local handle = handles[i]
+  if has_old_notes then
+    raise_format(partition)
+  end
   if verdict == X then
     make_dead(handle, state, detail, more)
     return
   elseif verdict == R then
     state.losses, state.attempts = 0, state.attempts + 1
-    set_error(i, more)
+    state.note = note_with_error(state.note, more)
   elseif verdict == G then
     state.losses, state.attempts = 0, 0
-    set_error(i, nil)
+    state.note = note_with_error(state.note, nil)
     changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, more
   elseif verdict == Z then
     state.losses = 0
@@ -108,40 +112,37 @@ local function keep_job(i, state, verdict, detail, more)
   end
   local due = detail and resolve_due(detail) or string.format('%.0f', state.due)
   state.token, state.due = 0, tonumber(due)
-  changed[#changed + 1], changed[#changed + 2] = handle, pack_state(state)
+  changed[#changed + 1], changed[#changed + 2] = handle, stored_state(state)
   waiting[#waiting + 1], waiting[#waiting + 2] = due, handle
 end
 
--- Ends the lease of a job that is deleted.
-local function end_job(i, verdict, reason)
-  local handle, raw, note = handles[i], states[i], notes[i]
-  if verdict == D then
-    done = done + 1
-  else
-    skipped = skipped + 1
-  end
-  deleted[#deleted + 1] = handle
-  if #raw > STATE_BYTES then
-    keys[#keys + 1] = sub(raw, STATE_BYTES + 1)
-  end
-  if not note or #note < NOTE_BYTES or sub(note, 1, 6) == NO_TIME then
-    -- An older version granted the lease.
+-- Remembers a job that ends, in the history or as a pin. `reason` is why it was skipped, or nil.
+local function remember(handle, stored, verdict, reason)
+  local packed, note = split_state(stored)
+  if #note < NOTE_BYTES or sub(note, 1, 6) == NO_TIME then
+    -- A version before format 2 granted the lease.
     local record = redis.call('HGET', partition.job, handle)
-    note = record and #record >= RECORD_BYTES and fill_note(note or EMPTY_NOTE, record)
+    note = record and #record >= RECORD_BYTES
+      and fill_note(#note < NOTE_BYTES and EMPTY_NOTE or note, record)
   end
   if note then
-    add_ended(partition, handle, verdict == D and 'D' or 'S', raw, note, reason or '')
+    add_ended(partition, handle, verdict == D and 'D' or 'S', packed, note, reason or '')
   end
 end
 
 for i = 1, leases do
-  local handle, verdict, token, raw = handles[i], byte(letters, i), args[4 + leases + i], states[i]
+  local handle, verdict, token, stored = handles[i], byte(letters, i), args[4 + leases + i], states[i]
   local detail, more = args[detail_at + 1], args[detail_at + 2]
   local details = DETAILS[verdict] or 0
   detail_at = detail_at + details
   detail, more = details > 0 and detail or nil, details > 1 and more or nil
-  local is_held = raw and #raw >= STATE_BYTES and sub(raw, 1, 8) == token and token ~= NO_TOKEN
-    and not seen[handle]
+  local first, key_length = byte(stored or '', 1, 2)
+  if first and first < UNPINNED then
+    stored = add_old_note(handle, stored)
+    first, key_length = byte(stored, 1, 2)
+  end
+  local is_held = key_length and sub(stored, TOKEN_AT, TOKEN_AT + 7) == token and token ~= NO_TOKEN
+    and #stored >= KEY_AT - 1 + key_length and not seen[handle]
   if is_held and verdict == G then
     more = record_with_payload(handle, more)
     is_held = more ~= nil
@@ -151,9 +152,18 @@ for i = 1, leases do
     seen[handle] = true
     ended[#ended + 1] = handle
     if verdict == D or verdict == S then
-      end_job(i, verdict, detail)
+      if verdict == D then
+        done = done + 1
+      end
+      deleted[#deleted + 1] = handle
+      if key_length > 0 then
+        keys[#keys + 1] = sub(stored, KEY_AT, KEY_AT + key_length - 1)
+      end
+      if first == PINNED or history_max > 0 then
+        remember(handle, stored, verdict, detail)
+      end
     else
-      keep_job(i, unpack_state(raw), verdict, detail, more)
+      keep_job(i, unpack_state(stored), verdict, detail, more)
     end
   end
 end
@@ -161,9 +171,6 @@ end
 if #waiting > 0 then
   redis.call('HSET', partition.state, unpack(changed))
   redis.call('ZADD', partition.due, unpack(waiting))
-end
-if #changed_notes > 0 then
-  redis.call('HSET', partition.note, unpack(changed_notes))
 end
 if #changed_records > 0 then
   redis.call('HSET', partition.job, unpack(changed_records))
@@ -179,13 +186,15 @@ end
 if #deleted > 0 then
   redis.call('HDEL', partition.job, unpack(deleted))
   redis.call('HDEL', partition.state, unpack(deleted))
-  redis.call('HDEL', partition.note, unpack(deleted))
+end
+if has_old_notes and #ended > 0 then
+  redis.call('HDEL', partition.note, unpack(ended))
 end
 flush_ended(partition)
 if #keys > 0 then
   redis.call('HDEL', partition.key, unpack(keys))
 end
 add_total(partition, 'done', done)
-add_total(partition, 'skipped', skipped)
+add_total(partition, 'skipped', #deleted - done)
 publish_if_first(args[1], partition, partition.due, waiting)
 return table.concat(answers)

@@ -4,12 +4,13 @@
 -- of these.
 local function view(partition, handle)
   local record = redis.call('HGET', partition.job, handle)
-  local state = redis.call('HGET', partition.state, handle) or ''
+  local state, note =
+    state_and_note(partition, handle, redis.call('HGET', partition.state, handle), record)
   for _, set in ipairs({ { 'w', partition.due }, { 'l', partition.lease }, { 'd', partition.dead } }) do
     local at = redis.call('ZSCORE', set[2], handle)
     if at then
       local reason = redis.call('HGET', partition.reason, handle) or ''
-      return { now, handle, set[1], at, record, state, reason, note_of(partition, handle, record, state) }
+      return { now, handle, set[1], at, record, state, reason, note }
     end
   end
   return {}

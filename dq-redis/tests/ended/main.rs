@@ -254,15 +254,16 @@ fn sent_bytes(server: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn a_note_that_an_older_version_left_behind_is_not_shown() {
+async fn a_note_that_a_version_before_format_3_left_behind_is_not_shown() {
     let server = Redis::start();
     let backend = connect(&server, HistoryLimit::default(), 1).await;
     let first = job();
     store(&backend, vec![first.clone()]).await;
     let leased = claim(&backend, 1).await.remove(0);
     settle(&backend, &leased, Verdict::retry(Due::NOW, "old error")).await;
-    let note = server.command(&["HGETALL", "{dq}:note:q"]);
-    let (handle, note) = (note.list()[0].bytes(), note.list()[1].bytes());
+    let state = server.command(&["HGETALL", "{dq}:state:q"]);
+    // After the length of the key and the packed state.
+    let (handle, note) = (state.list()[0].bytes(), &state.list()[1].bytes()[30..]);
     drop(backend.cancel(&[JobRef::new(queue(), first.id)]).await.unwrap());
     server.command_bytes(&[b"HSET", b"{dq}:note:q", handle, note]);
     store(&backend, vec![first.clone()]).await;

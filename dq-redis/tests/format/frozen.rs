@@ -1,26 +1,28 @@
 //! The stored form of what format 2 adds: ended jobs, pinned ids, notes of jobs and announcements. Data
-//! that was written once is read as it was then.
+//! that was written once, in format 2 and in format 3, is read as it was then.
 
 use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
     Announcement, Backend, BrowseParams, ClaimParams, DeadKind, DeadReason, Due, Ending,
-    FencingToken, HistoryLimit, HistoryLimits, JobKey, JobRef, JobState, Lease, NewJob, QueueName,
-    Scheduled, Settled, Settlement, Verdict, Want,
+    FencingToken, HistoryLimit, HistoryLimits, JobKey, JobRef, JobState, Lease, NewJob, Operation,
+    QueueName, Reschedule, Scheduled, Settled, Settlement, Verdict, Want,
 };
 use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
-use dq_servers::Redis;
+use dq_servers::{Redis, Reply};
 
 use crate::{old_id, old_server};
 
-/// Written by [`write_the_data`].
-const NATIVE: &str = include_str!("history-2.txt");
-const REDISSON: &str = include_str!("redisson-history-2.txt");
+/// Data that [`write_the_data`] wrote, and the token of the running job there.
+type Written = (&'static str, FencingToken);
 
-/// The tokens of the running job in these files.
-const NATIVE_TOKEN: FencingToken = FencingToken(1_795_649_132_458_258);
-const REDISSON_TOKEN: FencingToken = FencingToken(1_795_649_132_590_900);
+const NATIVE_2: Written = (include_str!("history-2.txt"), FencingToken(1_795_649_132_458_258));
+const REDISSON_2: Written =
+    (include_str!("redisson-history-2.txt"), FencingToken(1_795_649_132_590_900));
+const NATIVE_3: Written = (include_str!("history-3.txt"), FencingToken(1_795_688_094_526_046));
+const REDISSON_3: Written =
+    (include_str!("redisson-history-3.txt"), FencingToken(1_795_688_094_657_731));
 
 /// The server's clock has moved on by years when the data are read.
 const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -102,18 +104,18 @@ fn dump(server: &Redis) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Writes `target/history-2.txt` and `target/redisson-history-2.txt`. Another format would write other
-/// files: keep these.
+/// Writes `target/history.txt` and `target/redisson-history.txt`, to be copied here with the number of
+/// the format. Another format would write other files: keep those that are here.
 #[tokio::test]
 #[ignore = "writes the files that the other tests read"]
 async fn write_the_data() {
     let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let server = Redis::start();
     let token = write(&native(&server).await).await;
-    std::fs::write(target.join("history-2.txt"), dump(&server)).unwrap();
+    std::fs::write(target.join("history.txt"), dump(&server)).unwrap();
     let server = Redis::start();
     let redisson = write(&redisson(&server).await).await;
-    std::fs::write(target.join("redisson-history-2.txt"), dump(&server)).unwrap();
+    std::fs::write(target.join("redisson-history.txt"), dump(&server)).unwrap();
     println!("the tokens of the running jobs: {token:?} and {redisson:?}");
 }
 
@@ -163,10 +165,125 @@ async fn read(backend: &dyn Backend, token: FencingToken) {
 
 #[tokio::test]
 async fn ended_jobs_pins_notes_and_announcements_are_read() {
-    read(&native(&old_server(NATIVE)).await, NATIVE_TOKEN).await;
+    for (data, token) in [NATIVE_2, NATIVE_3] {
+        read(&native(&old_server(data)).await, token).await;
+    }
 }
 
 #[tokio::test]
 async fn ended_jobs_pins_notes_and_announcements_in_a_queue_of_redisson_are_read() {
-    read(&redisson(&old_server(REDISSON)).await, REDISSON_TOKEN).await;
+    for (data, token) in [REDISSON_2, REDISSON_3] {
+        read(&redisson(&old_server(data)).await, token).await;
+    }
+}
+
+/// Claims and settles jobs of format 2: their notes move to their states, and older versions are refused
+/// from then on. `meta` and `notes` are names of keys.
+async fn move_notes(
+    backend: &dyn Backend,
+    server: &Redis,
+    old: FencingToken,
+    meta: &str,
+    notes: &str,
+) {
+    let notes = || server.command(&["HLEN", notes]).int();
+    let formats = || server.command(&["HMGET", meta, "format"]);
+    assert_eq!((notes(), &formats().list()[0]), (3, &Reply::Nil));
+
+    let queue = queue();
+    let by_id = |n| JobRef::new(queue.clone(), old_id(n));
+    let get = async |n| backend.get(&by_id(n)).await.unwrap().unwrap();
+    let settle = async |n, token, verdict| {
+        let lease = Lease { queue: queue.clone(), job: old_id(n), token };
+        let settled = backend.settle(&[Settlement::new(lease, verdict)]).await.unwrap();
+        assert_eq!(settled, [Settled::Accepted]);
+    };
+    let wants = [Want::new(queue.clone(), 5, LONG)];
+    let claim = async || {
+        let claimed = backend.claim(ClaimParams::new(&wants, 5, "web-4")).await.unwrap();
+        claimed.jobs.into_iter().next().unwrap()
+    };
+
+    // The lease that format 2 granted.
+    settle(4, old, Verdict::Snooze(Due::After(LONG))).await;
+    assert_eq!(get(4).await.job.deliveries, 1);
+    assert_eq!((notes(), formats().list()[0].text()), (2, "3/3/3".to_owned()));
+
+    // A job that failed before.
+    drop(backend.reschedule(&[Reschedule { job: by_id(3), due: Due::NOW }]).await.unwrap());
+    let leased = claim().await;
+    assert_eq!((leased.job.id, leased.job.attempts, leased.job.deliveries), (old_id(3), 1, 2));
+    let running = get(3).await;
+    assert_eq!(
+        (running.worker.as_deref(), running.last_error.as_deref()),
+        (Some("web-4"), Some("connect refused"))
+    );
+    assert_eq!(notes(), 1);
+    settle(3, leased.token, Verdict::retry(Due::After(LONG), "reset by peer")).await;
+    assert_eq!(get(3).await.last_error.as_deref(), Some("reset by peer"));
+
+    // A dead job.
+    let replay = Operation::Replay { queue: &queue, jobs: &[old_id(5)], due: Due::NOW };
+    assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
+    assert_eq!(get(5).await.last_error, None);
+    let leased = claim().await;
+    assert_eq!((leased.job.id, notes()), (old_id(5), 0));
+    settle(5, leased.token, Verdict::Done).await;
+    assert_eq!(get(5).await.ended.unwrap().ending, Ending::Done);
+}
+
+#[tokio::test]
+async fn notes_of_format_2_move_to_the_states() {
+    let (data, token) = NATIVE_2;
+    let server = old_server(data);
+    move_notes(&native(&server).await, &server, token, "{dq}:meta:old", "{dq}:note:old").await;
+    let (data, token) = REDISSON_2;
+    let server = old_server(data);
+    move_notes(&redisson(&server).await, &server, token, "dq:meta:{old}", "dq:note:{old}").await;
+}
+
+/// A job whose id is to be pinned, as format 2 stored it: with a note and without a state.
+async fn pin_of_format_2(backend: &dyn Backend, server: &Redis, states: &str, notes: &str) {
+    let pinned = || job(1).remember(LONG);
+    assert!(backend.schedule(vec![pinned()]).await.unwrap()[0].is_stored());
+    let stored = server.command(&["HGETALL", states]);
+    let (handle, state) = (stored.list()[0].bytes(), stored.list()[1].bytes());
+    assert_eq!(state[..2], [2, 7], "to be pinned, length of the key");
+    assert_eq!(server.command_bytes(&[b"HDEL", states.as_bytes(), handle]).int(), 1);
+    let note = &state[2 + 28 + 7..];
+    assert_eq!(server.command_bytes(&[b"HSET", notes.as_bytes(), handle, note]).int(), 1);
+
+    let wants = [Want::new(queue(), 1, LONG)];
+    let leased = backend.claim(ClaimParams::new(&wants, 1, "w")).await.unwrap().jobs.remove(0);
+    assert_eq!(server.command(&["HLEN", notes]).int(), 0);
+    let done = [Settlement::new(leased.lease(), Verdict::Done)];
+    assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Accepted]);
+    let again = backend.schedule(vec![pinned()]).await.unwrap();
+    assert!(matches!(again[..], [Scheduled::Ended(_)]), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_pin_that_format_2_stored_counts() {
+    let server = Redis::start();
+    pin_of_format_2(&native(&server).await, &server, "{dq}:state:old", "{dq}:note:old").await;
+    let server = Redis::start();
+    pin_of_format_2(&redisson(&server).await, &server, "dq:state:{old}", "dq:note:{old}").await;
+}
+
+#[tokio::test]
+async fn the_format_of_a_queue_is_raised_by_the_first_state_with_a_note() {
+    let server = Redis::start();
+    let native = native(&server).await;
+    let format = || server.command(&["HMGET", "{dq}:meta:old", "format"]).list()[0].clone();
+    assert!(native.schedule(vec![job(1)]).await.unwrap()[0].is_stored());
+    assert_eq!(format(), Reply::Nil, "a job alone is as before");
+    assert!(native.schedule(vec![job(2).remember(LONG)]).await.unwrap()[0].is_stored());
+    assert_eq!(format().text(), "3/3/3");
+
+    // A later version has raised it further.
+    server.command(&["HSET", "{dq}:meta:old", "format", "9/3/3"]);
+    assert!(native.schedule(vec![job(3).remember(LONG)]).await.unwrap()[0].is_stored());
+    let wants = [Want::new(queue(), 3, LONG)];
+    assert_eq!(native.claim(ClaimParams::new(&wants, 3, "w")).await.unwrap().jobs.len(), 3);
+    assert_eq!(format().text(), "9/3/3");
 }

@@ -152,13 +152,13 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     connect(&server).await.unwrap();
     let stored = server.command(&["HMGET", "{dq}:format", "format", "write", "read"]);
     let stored: Vec<String> = stored.list().iter().map(|item| item.text()).collect();
-    assert_eq!(stored, ["2", "1", "1"]);
+    assert_eq!(stored, ["3", "3", "3"]);
     // A later format that older versions may use, and its version is not lowered.
-    server.command(&["HSET", "{dq}:format", "format", "9", "write", "2", "read", "1"]);
+    server.command(&["HSET", "{dq}:format", "format", "9", "write", "3", "read", "3"]);
     connect(&server).await.unwrap();
     assert_eq!(server.command(&["HGET", "{dq}:format", "format"]).text(), "9");
     for field in ["write", "read"] {
-        for too_new in ["3", "x"] {
+        for too_new in ["4", "x"] {
             server.command(&["HSET", "{dq}:format", field, too_new]);
             let error = connect(&server).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Incompatible);

@@ -106,8 +106,7 @@ end
 -- Adds a member to the reply. `record` is with or without the payload.
 local function add_member(reply, item, handle, record)
   local position = '\1' .. string.sub(item.member .. string.rep('\0', 15), 1, 15)
-  local note = note_of(partition, handle, record, '')
-  for _, value in ipairs({ handle, position, item.at, record, '', '', note }) do
+  for _, value in ipairs({ handle, position, item.at, record, '', '', '' }) do
     reply[#reply + 1] = value
   end
 end

@@ -15,7 +15,7 @@
 --          `exact` O(length of the order list) for each member taken from the sorted set
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
-local make_note = note_maker(ARGV[3])
+local begin_lease = lease_maker(ARGV[3])
 local only_due_times = bytes_left == 0
 local replies = { now }
 
@@ -24,7 +24,7 @@ local replies = { now }
 --   dues        due time
 --   handles     handle; false in the destination list, where payloads have no id
 --   records     record; in the destination list the payload alone, until assign_ids
---   states      packed state before the lease, or false
+--   states      stored state before the lease, or false
 --   payloads    payload; nil for native jobs
 --   members, member_ids, indexed
 --               of members only: the member, its id, and whether the index has an entry for that id
@@ -192,6 +192,15 @@ local function assign_ids(partition, handles, records, payloads, token)
   end
 end
 
+-- Reads the states of those of the first `n` jobs that were members and whose ids are to be pinned.
+local function read_first_states(partition, handles, records, states, n)
+  for i = 1, n do
+    if not states[i] and #records[i] >= RECORD_BYTES and has_first_state(records[i]) then
+      states[i] = redis.call('HGET', partition.state, handles[i])
+    end
+  end
+end
+
 -- Removes at most `max` jobs from where they wait, leases them until `lease_end`, and adds them to
 -- the reply. Everything is read before anything is written, so a key of another type changes
 -- nothing. The first write takes no memory: after it a server whose memory is full allows the
@@ -223,9 +232,20 @@ local function lease(partition, max, last_token, lease_end, reply)
   end
   local token = math.max((tonumber(last_token or 0) or 0) + 1, now_micros)
   assign_ids(partition, handles, records, payloads, token)
-  local earlier_notes = read_notes(partition, handles, records, states, n)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
+  read_first_states(partition, handles, records, states, n)
+  -- By job: the packed state before the lease, and the stored state with it; the handles of jobs whose
+  -- notes are apart, as before format 3.
+  local before, leased, apart = {}, {}, {}
+  for i = 1, n do
+    local is_apart
+    before[i], leased[i], is_apart =
+      begin_lease(partition, handles[i], states[i], records[i], token + i - 1, dues[i])
+    if is_apart then
+      apart[#apart + 1] = handles[i]
+    end
+  end
   order_length(partition)
   if #unreadable > 0 then
     redis.call('ZCARD', partition.quarantine)
@@ -254,24 +274,28 @@ local function lease(partition, max, last_token, lease_end, reply)
   if #indexed > 0 then
     redis.call('HDEL', partition.index, unpack(indexed))
   end
-  local new_records, leased_states, notes = {}, {}, {}
+  local new_records, leased_states = {}, {}
   local stored, at = 0, #reply
   for i = 1, n do
     local handle, record, due = handles[i], records[i], dues[i]
-    local state, leased = lease_state(states[i], record, token + i - 1, due)
-    leased_states[2 * i - 1], leased_states[2 * i] = handle, leased
-    notes[2 * i - 1], notes[2 * i] = handle, make_note(earlier_notes[i], record)
+    leased_states[2 * i - 1], leased_states[2 * i] = handle, leased[i]
     if payloads[i] then
       new_records[stored + 1], new_records[stored + 2] = handle, record
       stored = stored + 2
     end
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, state
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before[i]
     at = at + 4
   end
   if stored > 0 then
     redis.call('HSET', partition.job, unpack(new_records))
   end
-  add_leases(partition, lease_end, leased_states, notes)
+  if not partition.format then
+    raise_format(partition)
+  end
+  add_leases(partition, lease_end, leased_states)
+  if #apart > 0 then
+    redis.call('HDEL', partition.note, unpack(apart))
+  end
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = lease_end, string.format('%.0f', token)
   jobs_left = jobs_left - n
@@ -304,6 +328,7 @@ local function serve(partition, queue_max, length)
   end
   local paused, last_token, format =
     unpack(redis.call('HMGET', partition.meta, 'paused', 'token', 'format'))
+  partition.format = format
   local refusal = refuse_format(format, 'write')
   if refusal then
     return refusal

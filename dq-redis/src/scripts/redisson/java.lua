@@ -301,10 +301,13 @@ local function unpack_entry(member_id, raw)
   }
 end
 
--- Removes an index entry, the job's note, and its key unless another job has that key by now.
+-- Removes an index entry, the job's first state, and its key unless another job has that key by now.
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
-  if has_first_note(entry.record_prefix) then
+  if has_first_state(entry.record_prefix)
+    and redis.call('HSTRLEN', partition.job, entry.handle) == 0
+  then
+    redis.call('HDEL', partition.state, entry.handle)
     redis.call('HDEL', partition.note, entry.handle)
   end
   local key = record_key(entry.record_prefix)

@@ -47,7 +47,7 @@ if removed < limit then
       redis.call('UNLINK', partition.order)
     end
     redis.call('HDEL', partition.meta, 'garbage')
-    -- What is left in the index are entries of jobs that Java took. Each may own a key and a note
+    -- What is left in the index are entries of jobs that Java took. Each may own a key and a state
     -- (see remove_entry), so they are removed one by one, some in each call.
     sweep_index(partition)
   end

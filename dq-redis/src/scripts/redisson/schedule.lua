@@ -5,8 +5,8 @@
 --          member id or key, '+' a due time is a delay; how many jobs (at most 100); the client's
 --          estimate of the server's time, which is in the records; the limit of the history, jobs
 --          and milliseconds; the handles; the member ids; the record prefixes; the payloads; the due
---          times; for each job whose record says that it has a note, for how many milliseconds its
---          id is to be pinned; then the keys of the jobs that have one; then the numbers of these
+--          times; for each job whose record says that its id is to be pinned, for how many
+--          milliseconds; then the keys of the jobs that have one; then the numbers of these
 --          jobs, from 1
 -- returns  nil: repeat the call; OTHER_FORMAT: the queue holds members of the other format, and
 --          nothing was stored; ID_COLLISION and a number: that job has the handle or member id of a
@@ -32,16 +32,16 @@ local args = ARGV
 local flags, jobs = args[2], tonumber(args[3])
 -- The argument before the first of each kind: that of job `i` is args[HANDLES + i], and so on.
 local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 6, 6 + jobs, 6 + 2 * jobs
-local PAYLOADS, DUES, NOTES = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
+local PAYLOADS, DUES, REMEMBER = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
 -- For how long the id of each job is to be pinned, if at all.
-local remember_of, jobs_with_note = {}, 0
+local remember_of, jobs_to_pin = {}, 0
 for i = 1, jobs do
-  if has_first_note(args[RECORD_PREFIXES + i]) then
-    jobs_with_note = jobs_with_note + 1
-    remember_of[i] = tonumber(args[NOTES + jobs_with_note])
+  if has_first_state(args[RECORD_PREFIXES + i]) then
+    jobs_to_pin = jobs_to_pin + 1
+    remember_of[i] = tonumber(args[REMEMBER + jobs_to_pin])
   end
 end
-local KEYS_OF_JOBS = NOTES + jobs_with_note
+local KEYS_OF_JOBS = REMEMBER + jobs_to_pin
 read_history_limit(args[5], args[6])
 local has_duplicates = string.find(flags, '=', 1, true) ~= nil
 if string.find(flags, '+', 1, true) then
@@ -66,6 +66,9 @@ redis.call('HSTRLEN', partition.meta, '')
 check_keys_of_jobs(partition)
 check_ended_keys(partition)
 order_length(partition)
+if jobs_to_pin > 0 then
+  raise_format(partition)
+end
 
 -- HMGET of the fields args[before + 1], ..., args[before + jobs]; {} if the hash is empty.
 local function values_of(hash, before)
@@ -109,7 +112,7 @@ end
 
 -- Arguments of the commands that store jobs: of ZADD, of which the first `flushed` have been sent,
 -- of RPUSH and of HSET.
-local scores, order, index, notes = {}, {}, {}, {}
+local scores, order, index, states = {}, {}, {}, {}
 local flushed = 0
 -- The keys that this call has stored.
 local stored_keys = {}
@@ -132,10 +135,10 @@ local function flush()
   if #index > 0 then
     redis.call('HSET', partition.index, unpack(index))
   end
-  if #notes > 0 then
-    redis.call('HSET', partition.note, unpack(notes))
+  if #states > 0 then
+    redis.call('HSET', partition.state, unpack(states))
   end
-  order, index, notes = {}, {}, {}
+  order, index, states = {}, {}, {}
 end
 
 -- Stores job `i`, as of the next flush, but its key at once.
@@ -149,7 +152,8 @@ local function store(i, due)
   index[n + 1], index[n + 2] =
     args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[RECORD_PREFIXES + i])
   if remember_of[i] then
-    notes[#notes + 1], notes[#notes + 2] = args[HANDLES + i], first_note(remember_of[i])
+    states[#states + 1], states[#states + 2] =
+      args[HANDLES + i], first_state(remember_of[i], key_of[i] or '')
   end
   if key_of[i] then
     redis.call('HSET', partition.key, key_of[i], id_of(i))
