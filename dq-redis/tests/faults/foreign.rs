@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{
-    BrowseParams, Cancelled, DeadKind, ErrorKind, JobState, OnConflict, Operation, Scheduled,
-    Severity,
+    BrowseParams, Cancelled, DeadKind, Due, ErrorKind, JobKey, JobRef, JobState, OnConflict,
+    Operation, Scheduled, Settled, Settlement, Severity, Verdict,
 };
 use dq_servers::Redis;
 
@@ -226,6 +226,53 @@ async fn garbage_in_every_hash_and_set_stops_no_job() {
     backend.operate(replay).await.unwrap();
     backend.operate(Operation::Purge { queue: &queue("q") }).await.unwrap();
     assert!(stats(&*backend, "q").await.running >= 2, "running jobs are not purged");
+}
+
+#[tokio::test]
+async fn a_state_that_is_none_stops_no_call() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let name = queue("q");
+    backend.schedule(vec![keyed("q", "sample").remember(Duration::from_secs(60))]).await.unwrap();
+    let by_key = JobRef::new(queue("q"), JobKey::new("sample").unwrap());
+    let states = || redis.command(&["HGETALL", &key("state")]).list().to_vec();
+    let valid = states()[1].bytes().to_vec();
+    assert_eq!(backend.cancel(&[by_key]).await.unwrap(), [Cancelled::Cancelled]);
+    // Every beginning of a state, with a pin, without, with another length of the key, and without
+    // the two bytes that precede the packed state, as before format 3.
+    let mut garbage = vec![b"\xff\xff\xff".to_vec()];
+    for length in 0..valid.len() {
+        for first in [[2, valid[1]], [1, 0], [1, 255]] {
+            garbage.push([&first[..], &valid[2..]].concat()[..length].to_vec());
+        }
+        garbage.push(valid[2..].iter().copied().take(length).collect());
+    }
+    for state in garbage {
+        let write = |handle: &[u8]| {
+            redis.command_bytes(&[b"HSET", key("state").as_bytes(), handle, &state]);
+        };
+        let stored = keyed("q", "k");
+        backend.schedule(vec![stored.clone()]).await.unwrap();
+        let handle = redis.command(&["HGET", &key("key"), "k"]).bytes().to_vec();
+        write(&handle);
+        assert!(backend.get(&by_id(&stored)).await.unwrap().is_some(), "{state:?}");
+        let leased = claim(&*backend, &["q"], 9).await.unwrap().jobs;
+        assert_eq!(leased.len(), 1, "{state:?}");
+        let retry = Settlement::new(leased[0].lease(), Verdict::retry(Due::NOW, "no"));
+        assert_eq!(backend.settle(&[retry]).await.unwrap(), [Settled::Accepted]);
+
+        // While it is leased, and the lease expires.
+        let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+        write(&handle);
+        let done = done_settlements(&claimed);
+        assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Stale], "{state:?}");
+        redis.command_bytes(&[b"ZADD", key("lease").as_bytes(), b"1", &handle]);
+        let ready = BrowseParams::new(&name, JobState::Ready).limit(10);
+        assert_eq!(backend.browse(ready).await.unwrap().jobs.len(), 1, "{state:?}");
+        write(&handle);
+        assert_eq!(backend.cancel(&[by_id(&stored)]).await.unwrap(), [Cancelled::Cancelled]);
+        assert_eq!(states(), [], "{state:?}");
+    }
 }
 
 #[tokio::test]
