@@ -13,7 +13,7 @@ use crate::script::Call;
 
 /// A record of more bytes marks the partition: later claims there add up the sizes of records
 /// before they read them, which takes more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller
-/// records stays below the maximum bytes of a claim in any case. Also in `scripts/prelude.lua`.
+/// records stays below the maximum bytes of a claim in any case. Also in `scripts/library/jobs.lua`.
 const LARGE_RECORD: usize = 8192;
 
 /// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no

@@ -13,7 +13,7 @@ use dq_core::{Clock, Timestamp};
 /// between the two clocks. If the estimate is outside, it becomes the lower bound, which is never
 /// ahead of the server. The estimate may still be wrong, as in a cluster, whose nodes have
 /// different clocks: the schedule script corrects times that are in the future or more than a
-/// second old (`correct_accepted` in `scripts/prelude.lua`).
+/// second old (`correct_accepted` in `scripts/library/jobs.lua`).
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,

@@ -27,7 +27,7 @@ use crate::reply::Reply;
 use crate::script::Script;
 use crate::store::Store;
 
-/// The number of the format that this version writes; also in `scripts/prelude.lua`.
+/// The number of the format that this version writes; also in `scripts/library/access.lua`.
 const OWN: u32 = 3;
 /// The oldest format whose versions may write this one.
 const OLDEST_WRITER: u32 = 3;

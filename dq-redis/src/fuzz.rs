@@ -44,7 +44,7 @@ fn records() {
 #[test]
 fn reasons_notes_and_ended_jobs() {
     let reason = encode_reason(&DeadReason::new(DeadKind::Rejected, "so"));
-    // See `scripts/prelude.lua`.
+    // See `scripts/library/keys.lua`.
     let note =
         [&[1; 6][..], &[0; 6], &5_u32.to_be_bytes(), &[1; 6], &[7, 7], &[1, 3], b"webso"].concat();
     let state = [&[0; 7][..], &[9], &1_000_i64.to_be_bytes(), &[0; 12], b"key"].concat();

@@ -1,5 +1,5 @@
 //! The stored form of a job: the record, written once, and the state, rewritten whenever a lease
-//! begins or ends. The layout is described at the beginning of `scripts/prelude.lua`.
+//! begins or ends. The layout is described at the beginning of `scripts/library/keys.lua`.
 
 use bytes::Bytes;
 use dq_core::{

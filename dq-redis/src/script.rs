@@ -42,14 +42,19 @@ pub(crate) struct Scripts {
     pub(crate) ends: Script,
 }
 
-/// What scripts share. The Redisson layout has more.
-pub(crate) const LIBRARY: [&str; 6] = [
-    include_str!("scripts/prelude.lua"),
-    include_str!("scripts/ended.lua"),
-    include_str!("scripts/rank.lua"),
-    include_str!("scripts/list.lua"),
-    include_str!("scripts/view.lua"),
-    include_str!("scripts/clear.lua"),
+/// What scripts share, in an order in which each text needs only earlier ones. The Redisson layout has
+/// more.
+pub(crate) const LIBRARY: [&str; 10] = [
+    include_str!("scripts/library/keys.lua"),
+    include_str!("scripts/library/jobs.lua"),
+    include_str!("scripts/library/sets.lua"),
+    include_str!("scripts/library/access.lua"),
+    include_str!("scripts/library/leases.lua"),
+    include_str!("scripts/library/ended.lua"),
+    include_str!("scripts/library/rank.lua"),
+    include_str!("scripts/library/list.lua"),
+    include_str!("scripts/library/view.lua"),
+    include_str!("scripts/library/clear.lua"),
 ];
 
 impl Scripts {
@@ -174,7 +179,7 @@ impl Call<'_> {
 
     /// Makes the call, which fails if this version is too old for the format of the partition.
     /// Repeats it while the reply is nil, by which a script says that it has ended
-    /// as many expired leases as one call may (`requeue_expired` in `scripts/prelude.lua`) or
+    /// as many expired leases as one call may (`requeue_expired` in `scripts/library/access.lua`) or
     /// repaired entries.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {

@@ -36,7 +36,7 @@ for i = 1, #entries / 2 do
   local handle, at = entries[2 * i - 1], entries[2 * i]
   local record = redis.call('HGET', hash, handle)
   if #handle ~= HANDLE_BYTES or not record then
-    -- The history has no quarantine: see prelude.lua.
+    -- The history has no quarantine: see library/keys.lua.
     if state ~= 'e' then
       quarantine(partition, handle, score_time(at))
     end

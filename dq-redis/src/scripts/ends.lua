@@ -1,4 +1,4 @@
--- Counts the jobs in the history of one partition that ended after a position. Follows list.lua.
+-- Counts the jobs in the history of one partition that ended after a position.
 --
 -- KEYS     the keys of the partition
 -- ARGV     1 and 2  the limit of the history: jobs, milliseconds

@@ -4,7 +4,7 @@
 -- ARGV     1  the job: 'i' and handle and tail, or 'k' and a key
 --          2  maximum age of a job in the history, in milliseconds; -1 for no history
 -- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the reply
---          of view.lua, which is {} if there is no such job; of a job in the history {now, handle,
+--          of library/view.lua, which is {} if there is no such job; of a job in the history {now, handle,
 --          'e', time of the end, past job, '', '', ''}
 -- cost     O(log n)
 

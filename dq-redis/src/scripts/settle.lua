@@ -21,8 +21,8 @@
 --                                                       reason
 -- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
 --          with '1' accepted or '0' stale (the lease was lost) for each lease
--- cost     O(log n) a lease; a call for jobs that are done makes nine commands, ten if any has a
---          key, and seven to twelve more with a history
+-- cost     O(log n) a lease; a call for jobs that are done makes seven commands, eight if any has
+--          a key, and seven to twelve more with a history
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition)

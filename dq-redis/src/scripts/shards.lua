@@ -33,7 +33,7 @@ elseif step == 'commit' then
   return 1
 end
 
--- The marker of a closed partition: see CLOSED_PREFIX in prelude.lua.
+-- The marker of a closed partition: see CLOSED_PREFIX in library/access.lua.
 local marker
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-inf')) do
   if is_closed_marker(member) then

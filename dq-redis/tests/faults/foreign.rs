@@ -13,7 +13,7 @@ use crate::fixture::{
     queue, stats,
 };
 
-/// The keys of a partition; scripts/prelude.lua says what they hold.
+/// The keys of a partition; scripts/library/keys.lua says what they hold.
 const KINDS: [&str; 14] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "note", "ended",
     "past", "unpin", "pin",

@@ -298,7 +298,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
             };
-            // The marker by which step 1 of change 2 closes a partition: see scripts/prelude.lua.
+            // The marker by which step 1 of change 2 closes a partition: see scripts/library/access.lua.
             for tag in &tags {
                 let leases = format!("{{{tag}}}:lease:{queue}");
                 let marker = ["ZADD", &leases, "-inf", "closed by change 2"];

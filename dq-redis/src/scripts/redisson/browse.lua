@@ -59,7 +59,7 @@ local entries, more = entries_of(zset, after_native)
 for i = 1, #entries / 2 do
   local handle, at = entries[2 * i - 1], entries[2 * i]
   if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', hash, handle) == 0 then
-    -- The history has no quarantine: see prelude.lua.
+    -- The history has no quarantine: see library/keys.lua.
     if state ~= 'e' then
       quarantine(partition, handle, score_time(at))
     end

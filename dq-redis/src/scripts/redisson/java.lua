@@ -1,12 +1,12 @@
--- Part of every script of the `redisson` backend, after prelude.lua, ended.lua and rank.lua:
--- Redisson's keys, how its entries are packed, and the index of the jobs that this backend
--- scheduled. A line before all parts sets two locals from the settings:
+-- What the scripts of the `redisson` backend share besides library/: Redisson's keys, how its
+-- entries are packed, and the index of the jobs that this backend scheduled. A line before the
+-- library sets two locals from the settings:
 --   FORMAT      'current' or 'legacy': how members are packed, see `parse`
 --   VISIBILITY  which waiting jobs the order list holds besides those that Java offered: with
 --               'hidden' none; with 'approximate' all, removed some time after they ceased to wait;
 --               with 'exact' all, removed at once
 --
--- A queue has one partition: the native keys, which prelude.lua describes, and four more:
+-- A queue has one partition: the native keys, which library/keys.lua describes, and four more:
 --   timeout      sorted set  redisson_delay_queue_timeout:{queue}: waiting jobs by due time. Its
 --                            entries are called *members*: an id, a length and the payload in one
 --                            string
@@ -29,7 +29,7 @@
 -- fields of the hash `meta` are used: `garbage`, about how many entries of the order list do not
 -- wait any more, and `sweep`, the HSCAN cursor of sweep_index.
 --
--- requeue_expired (prelude.lua) returns true if more leases have expired than one call handles: the
+-- requeue_expired (library/access.lua) returns true if more leases have expired than one call handles: the
 -- script then ends with nil, and the client repeats the call. Of the statuses that its second
 -- result may be, CLOSED cannot occur here: it comes from a change of the number of shards, and
 -- queues of this backend have none.
@@ -445,7 +445,7 @@ local function sweep_index(partition)
 end
 
 -- Whether a live job, one that waits or is leased, has this key. Shadows the function of
--- prelude.lua, which does not know members.
+-- the library, which does not know members.
 local function key_is_live(partition, key)
   local handle, entry = find_job(redisson_partition_at(0), 'k' .. key)
   return handle or entry
@@ -453,7 +453,7 @@ end
 
 -- Publishes the time of the first entry of a sorted set if it is one of these entries, but that of a
 -- native job only if no member is due before it: Java's clients, which know only members, replace their
--- timer by the time of any message. Shadows the function of prelude.lua.
+-- timer by the time of any message. Shadows the function of the library.
 local function publish_if_first(channel, partition, zset, entries)
   local first = first_of(zset, entries)
   if not first then

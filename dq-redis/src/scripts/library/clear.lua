@@ -1,6 +1,6 @@
 -- Removes waiting and dead jobs (with `redisson`: native jobs): at most `limit`, or at most 8 if
--- records may be large. An entry that is no job is deleted and counted, too. Returns the limit that applied, and the number of jobs removed. The script
--- calls flush_ended afterwards.
+-- records may be large. An entry that is no job is deleted and counted, too. Returns the limit that
+-- applied, and the number of jobs removed. The script calls flush_ended afterwards.
 local function clear(partition, limit)
   local removed = 0
   if redis.call('HGET', partition.meta, 'large') then

@@ -1,4 +1,4 @@
--- Parts of listings; follows rank.lua in the scripts that list jobs.
+-- Parts of listings.
 
 -- The sorted set with the jobs in this state, a letter as in browse.lua.
 local function zset_of(partition, state)

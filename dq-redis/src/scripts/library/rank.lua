@@ -1,5 +1,4 @@
--- Ranks in sorted sets, for listings that continue after an entry. In every script
--- that `Scripts` makes, after ended.lua.
+-- Ranks in sorted sets, for listings that continue after an entry.
 
 -- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` uses the
 -- locale of the server.

@@ -1,5 +1,4 @@
--- Jobs that have ended: the history, and pinned ids. Follows prelude.lua in every script, which
--- describes the keys.
+-- Jobs that have ended: the history, and pinned ids. keys.lua describes the keys.
 
 -- The limit of the history of this partition, from the arguments of scripts that end jobs: maximum
 -- number of jobs (0 remembers none), maximum age in milliseconds.

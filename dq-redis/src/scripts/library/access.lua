@@ -1,0 +1,108 @@
+-- What scripts do before they read or change a partition: formats, closed partitions, and expired leases.
+
+-- Returns call(partition, ...). If a key of the partition has another type, sets
+-- `partition.refusal` to the status reply WRONG_TYPE and returns nil, so that the call still serves
+-- its other partitions. A partition that already has a refusal is skipped.
+local function catch_wrong_type(call, partition, ...)
+  if partition.refusal then
+    return nil
+  end
+  local succeeded, reply = pcall(call, partition, ...)
+  if succeeded then
+    return reply
+  end
+  local message = type(reply) == 'table' and reply.err or tostring(reply)
+  -- Redis has no other sign of a wrong type; before version 7 the code is not at the beginning.
+  if not string.find(message, 'WRONGTYPE', 1, true) then
+    error(reply, 0)
+  end
+  partition.refusal = redis.status_reply('WRONG_TYPE')
+end
+
+-- A change of the number of shards closes a partition: it adds a marker, this prefix and the number
+-- of the change, to `lease` with the score -inf. Scripts read expired leases first and so see the
+-- marker without a further command. It is longer than a handle, so it is never taken for a job.
+local CLOSED_PREFIX = 'closed by change '
+
+local function is_closed_marker(member)
+  return string.sub(member, 1, #CLOSED_PREFIX) == CLOSED_PREFIX
+end
+
+-- The number of the format that this version writes: see format.rs.
+local OWN_FORMAT = 3
+
+-- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
+-- is too old for this kind of access, 'write' or 'read'; else nil. The field is absent in a
+-- partition that no version of format 3 or later has raised.
+local function refuse_format(stored, access)
+  if not stored then
+    return nil
+  end
+  local write, read = string.match(stored, '^%d+/(%d+)/(%d+)$')
+  local oldest = tonumber(access == 'write' and write or read)
+  if oldest and oldest <= OWN_FORMAT then
+    return nil
+  end
+  return redis.status_reply('FORMAT')
+end
+
+-- Refuses versions that cannot read states with notes: called before the first one is stored in the
+-- partition. A later version may have raised the format further.
+local function raise_format(partition)
+  redis.call('HSETNX', partition.meta, 'format', '3/3/3')
+end
+
+-- Maximum number of expired leases that one call ends.
+local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
+
+-- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
+-- that reads or changes jobs calls it first: all but shards.lua, pins.lua, inspect.lua and, of
+-- `redisson`, locate.lua and transfer.lua. `access` is 'write' or 'read'; nil for calls of holders
+-- of leases, which a raised format does not refuse, and for claims, which have read the format.
+-- Returns `stop, reply`:
+--   false         the script continues
+--   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and
+--                 the client repeats the call, so that no single call runs long (a claim goes on,
+--                 and reports that it should be repeated)
+--   true, CLOSED  the partition was closed by a change of the number of shards: the script replies
+--                 with this status, and the client looks up the number of shards
+--   true, FORMAT  this version is too old for the format of the partition
+local function requeue_expired(partition, access)
+  local refusal = access and refuse_format(redis.call('HGET', partition.meta, 'format'), access)
+  if refusal then
+    return true, refusal
+  end
+  local expired = redis.call(
+    'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
+  if #expired == 0 then
+    return false
+  end
+  -- Everything is read before anything is written, so that a key of another type changes nothing.
+  local states = redis.call('HMGET', partition.state, unpack(expired))
+  local has_record = {}
+  for i, handle in ipairs(expired) do
+    -- HSTRLEN, not HGET: a record may be large, and is rarely needed.
+    has_record[i] = redis.call('HSTRLEN', partition.job, handle) > 0
+    if not has_record[i] and is_closed_marker(handle) then
+      return true, redis.status_reply('CLOSED')
+    end
+  end
+  redis.call('ZCARD', partition.due)
+  redis.call('ZCARD', partition.quarantine)
+  -- ZREM first, since it takes no memory: a server out of memory then allows the other writes.
+  redis.call('ZREM', partition.lease, unpack(expired))
+  for i, handle in ipairs(expired) do
+    if not has_record[i] then
+      quarantine(partition, handle, now)
+    else
+      local state = unpack_state(states[i])
+        or fresh_state(redis.call('HGET', partition.job, handle), now)
+      state.token = 0
+      state.losses = state.losses + 1
+      redis.call('HSET', partition.state, handle, stored_state(state))
+      -- NX: a job that is also in `due`, which only another program can cause, keeps its due time.
+      redis.call('ZADD', partition.due, 'NX', state.due, handle)
+    end
+  end
+  return #expired == MAX_EXPIRED
+end

@@ -1,0 +1,241 @@
+-- The parts of a job, which keys.lua describes: records, states and notes. How a job is found and
+-- deleted. Totals.
+
+-- A record of more bytes marks the partition: later claims there add up the sizes of records before
+-- they read them, which takes more commands. (See args.rs.)
+local LARGE_RECORD = 8192
+
+-- A packed state without the key: token, due time, attempts, deliveries, losses.
+local STATE = '>I8i8I4I4I4'
+local STATE_BYTES = 28
+local MAX_KEY = 255
+local HANDLE_BYTES = 14
+-- Bytes of the shortest record: accepted time, tail, and flags, which are its last byte.
+local RECORD_BYTES = 9
+
+local function pack_state(state)
+  return struct.pack(STATE, state.token, state.due, state.attempts, state.deliveries, state.losses)
+    .. state.key
+end
+
+-- The first byte of a stored state with its note: for ids that are not to be pinned, and for others.
+local UNPINNED, PINNED = 1, 2
+-- Where the fencing token and the key begin in such a state.
+local TOKEN_AT, KEY_AT = 3, 31
+
+-- The packed state and the note in a stored state. The note is nil if it is not there, as before
+-- format 3; both are nil if there is no state, or it is too short.
+local function split_state(stored)
+  if not stored or #stored < STATE_BYTES then
+    return nil
+  elseif string.byte(stored) < UNPINNED then
+    return stored
+  end
+  local last = KEY_AT - 1 + string.byte(stored, 2)
+  if #stored < last then
+    return nil
+  end
+  return string.sub(stored, TOKEN_AT, last), string.sub(stored, last + 1)
+end
+
+-- The fields of a stored state; nil if there is none, or it is too short.
+local function unpack_state(stored)
+  local packed, note = split_state(stored)
+  if not packed then
+    return nil
+  end
+  local token, due, attempts, deliveries, losses = struct.unpack(STATE, packed)
+  return {
+    token = token, due = due, attempts = attempts, deliveries = deliveries, losses = losses,
+    key = string.sub(packed, STATE_BYTES + 1, STATE_BYTES + MAX_KEY), note = note,
+  }
+end
+
+local NO_TIME = string.rep('\0', 6)
+
+-- A stored state with its note. `key_length` is that of the key in the packed state.
+local function join_state(key_length, packed, note)
+  local first = string.sub(note, 7, 12) == NO_TIME and UNPINNED or PINNED
+  return string.char(first, key_length) .. packed .. note
+end
+
+-- What to store of a state: with its note, unless it was stored without.
+local function stored_state(state)
+  local packed = pack_state(state)
+  return state.note and join_state(#state.key, packed, state.note) or packed
+end
+
+-- The key in a record; empty if it has none, or if the record is missing or too short.
+local function record_key(record)
+  if not record or #record < RECORD_BYTES then
+    return ''
+  end
+  local flags, length = string.byte(record, 9, 10)
+  if flags % 2 == 0 then
+    return ''
+  end
+  return string.sub(record, 11, 10 + (length or 0))
+end
+
+-- The state of a job that was never leased, or whose state cannot be read.
+local function fresh_state(record, due)
+  return {
+    token = 0, due = due, attempts = 0, deliveries = 0, losses = 0, key = record_key(record),
+  }
+end
+
+-- The length of the record prefix, for a record without its first 6 bytes (and not counting them).
+local function prefix_length(record)
+  local flags = string.byte(record, 3)
+  local length = 3
+  if flags % 2 == 1 then
+    length = length + 1 + string.byte(record, length + 1)
+  end
+  if flags % 4 >= 2 then
+    length = length + 4
+  end
+  if flags % 8 >= 4 then
+    length = length + 4 + struct.unpack('>I4', record, length + 1)
+  end
+  return length
+end
+
+-- The last two bytes of the job's id, from its record.
+local function id_tail(record)
+  return string.sub(record, 7, 8)
+end
+
+-- A record without its key; the record has one.
+local function without_key(record)
+  local flags, length = string.byte(record, 9, 10)
+  return string.sub(record, 1, 8) .. string.char(flags - 1) .. string.sub(record, 11 + length)
+end
+
+-- The limit of attempts in a record; 0 if it has none, or is too short.
+local function record_limit(record)
+  local flags, length = string.byte(record, 9, 10)
+  if flags % 4 < 2 then
+    return 0
+  end
+  local at = flags % 2 == 1 and 11 + (length or 0) or 10
+  return #record >= at + 3 and struct.unpack('>I4', record, at) or 0
+end
+
+-- Whether the id of a job is to be pinned, by its record: it has a state from the beginning.
+local function has_first_state(record)
+  return string.byte(record, 9) % 16 >= 8
+end
+
+-- The packed state and the note of a job, by its stored state and its record; '' for each that it does
+-- not have. Also returns whether the note was looked for in the hash `note`.
+local function state_and_note(partition, handle, stored, record)
+  local packed, note = split_state(stored)
+  local is_apart = not note and (packed or #record >= RECORD_BYTES and has_first_state(record))
+  if is_apart then
+    note = redis.call('HGET', partition.note, handle)
+  end
+  return packed or '', note or '', is_apart
+end
+
+-- Bytes of a note without the name of the worker and the error.
+local NOTE_BYTES = 26
+local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
+
+-- The first stored state of a job whose id is to be pinned for `remember` milliseconds. `key` is ''
+-- if it has none.
+local function first_state(remember, key)
+  local note = NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
+  return join_state(#key, string.rep('\0', STATE_BYTES) .. key, note)
+end
+
+-- A note with the fields that are copied from the record.
+local function fill_note(note, record)
+  return string.sub(note, 1, 12) .. struct.pack('>I4', record_limit(record))
+    .. string.sub(record, 1, 8) .. string.sub(note, 25)
+end
+
+-- A note with another error; `error` is nil to remove it.
+local function note_with_error(note, error)
+  if #note < NOTE_BYTES then
+    note = EMPTY_NOTE
+  end
+  local flag = error and '\1' or '\0'
+  return string.sub(note, 1, 24) .. flag .. string.sub(note, 26, 26 + string.byte(note, 26))
+    .. (error or '')
+end
+
+-- Clients write the accepted time into records, by their estimate of the server's time (see
+-- clock.rs). An estimate in the future, or behind by more than this many milliseconds, is
+-- corrected.
+local MAX_CLOCK_LAG = 1000
+
+-- Replaces the accepted time of records[from … to] unless the client's estimate is good enough.
+local function correct_accepted(records, from, to, estimate)
+  if estimate > now or estimate < now - MAX_CLOCK_LAG then
+    local accepted = struct.pack('>I6', now)
+    for at = from, to do
+      records[at] = accepted .. string.sub(records[at], 7)
+    end
+  end
+end
+
+-- Deletes the record, the state, the note and the key ('' for none) of a job. The caller removes
+-- the handle from `due`, `lease` or `dead`.
+local function delete_job(partition, handle, key)
+  redis.call('HDEL', partition.job, handle)
+  redis.call('HDEL', partition.state, handle)
+  redis.call('HDEL', partition.note, handle)
+  if key ~= '' then
+    redis.call('HDEL', partition.key, key)
+  end
+end
+
+-- Fails if a key of another type would stop the end of a waiting job half-way. Called before anything is
+-- written.
+local function check_keys_of_jobs(partition)
+  redis.call('ZCARD', partition.unpin)
+  for _, hash in ipairs({ partition.state, partition.note, partition.key, partition.pin }) do
+    redis.call('HSTRLEN', hash, '')
+  end
+end
+
+-- Whether a live (waiting or leased) job has this key.
+local function key_is_live(partition, key)
+  return redis.call('HSTRLEN', partition.key, key) > 0
+end
+
+-- Adds a number to a total in `meta`, and returns the new total. Adding 0 does and returns nothing.
+local function add_total(partition, name, number)
+  if number > 0 then
+    local added = redis.pcall('HINCRBY', partition.meta, name, number)
+    local message = type(added) == 'table' and added.err
+    -- Redis has no error codes for these two.
+    if message
+      and (string.find(message, 'not an integer', 1, true) or string.find(message, 'overflow', 1, true))
+    then
+      -- Another program has written the field: the total starts again.
+      redis.call('HSET', partition.meta, name, number)
+      return number
+    elseif message then
+      -- Repeated without pcall, which raises the server's own error in every version of Redis.
+      return redis.call('HINCRBY', partition.meta, name, number)
+    end
+    return added
+  end
+end
+
+-- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no
+-- such job.
+local function find(partition, target)
+  local rest = string.sub(target, 2)
+  if string.byte(target) == string.byte('k') then
+    local holder = redis.call('HGET', partition.key, rest)
+    return holder and redis.call('HSTRLEN', partition.job, holder) > 0 and holder or nil
+  end
+  local handle = string.sub(rest, 1, HANDLE_BYTES)
+  local record = redis.call('HGET', partition.job, handle)
+  if record and id_tail(record) == string.sub(rest, HANDLE_BYTES + 1) then
+    return handle
+  end
+  return nil
+end

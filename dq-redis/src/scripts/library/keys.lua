@@ -1,0 +1,99 @@
+-- The keys of a partition, what is stored in them, and the server's time.
+--
+-- A partition is a queue without shards, or one shard of a queue. A job is *waiting* (scheduled or
+-- ready), *leased* or *dead*; it is *live* while it is waiting or leased. All times are
+-- milliseconds since the Unix epoch, by the server's clock.
+--
+-- The keys of a partition, in the order of KEYS, as `{prefix}:name:queue` (see keys.rs):
+--   due     sorted set  handle → due time: the waiting jobs
+--   job     hash        handle → record: all jobs
+--   state   hash        handle → stored state: the jobs that were leased or replayed before, and those
+--                       whose ids are to be pinned
+--   lease   sorted set  handle → end of the lease: the leased jobs; and the marker of a closed
+--                       partition
+--   key     hash        key → handle: the live jobs that have a key
+--   dead    sorted set  handle → time of death: the dead jobs
+--   reason  hash        handle → reason of death (kind, zero byte, message): the dead jobs
+--   meta    hash        settings `paused`, `large` (a record may be large), `token` (the last
+--                       fencing token: the server's microseconds, or one more than the token
+--                       before if that is more, so that tokens grow even if the server has lost
+--                       its last writes), `layout` (see shards/layout.rs), `pins` (see
+--                       pins.rs) and `format` (see format.rs); totals `created`,
+--                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
+--   stray   sorted set  entry → score or time: the quarantine
+--   note    hash        handle → note: as of format 2, see below
+--   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
+--   past    hash        handle → past job: the history
+--   unpin   sorted set  handle → end of the pin: the pinned ids
+--   pin     hash        handle → pin: the pinned ids
+-- Jobs in the history and pinned ids have none of the other entries. The last four keys expire, so
+-- that they do not outlive their last entry by long.
+--
+-- Quarantined is an entry of a sorted set that is no job, since it has no record or is not as long
+-- as a handle. Only another program can have written it. Scripts that meet one move it to the
+-- quarantine, where the backend's `check` reports it, and go on. There are two exceptions: listings
+-- of the history only remove one, since no job there is still to run, and a purge (clear.lua)
+-- deletes one and counts it as a job.
+--
+-- Handle: the name of a job in these keys, 14 bytes. The id of a job has 16: its last two, the
+-- tail, are in the record (see handle.rs). Scripts take and return an id as handle and tail in one
+-- string.
+--
+-- Record: written once. Only a job that is detached from its key gets another one, and a job that
+-- gets another payload.
+--   6 bytes  when the job was accepted, big-endian (see clock.rs)
+--   2 bytes  the tail of the id
+--   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers, 8 its id is to be pinned,
+--            64 detaches a running job with its key; plus 16 times its conflict policy:
+--            0 keep, 1 replace, 2 earliest, 3 latest
+--   then, each only if its flag is set: length byte and key | 4 bytes limit | 4 bytes length and
+--   headers
+--   then     the payload
+-- All that precedes the payload is the record prefix.
+--
+-- Stored state: rewritten when a lease begins or ends. 1 byte 2 if the id is to be pinned, else 1;
+-- 1 byte length of the key, 0 without one; the packed state; the note. All numbers are big-endian.
+--
+-- Before format 3 it was the packed state alone, whose first byte is always 0. The note was in the hash
+-- `note`, without a state if the job was not leased yet. One there counts only for such a state, or
+-- for a job that has flag 8 and no state: it may have been left behind.
+--
+-- Packed state: 8 bytes fencing token (0 while not leased), 8 bytes due time (of the last lease),
+-- 4 bytes each attempts, deliveries and losses; then the key, if any.
+--
+-- Note: what a job needs for operators and for its end besides record and packed state.
+--   6 bytes  when the last lease began; 0 if there was none
+--   6 bytes  for how long the id is pinned after the end of the job, in milliseconds
+--   4 bytes  limit of attempts, or 0   \
+--   8 bytes  the record's first ones   /  only after a lease: an end then reads no record
+--   1 byte   1 if there is an error, else 0
+--   then     length byte and name of the holder of the last lease; the error
+--
+-- Past job: a letter, 'D' done, 'S' skipped, 'C' cancelled, 'R' replaced or 'M' removed; 4 bytes
+-- length and the packed state; 4 bytes length and the note; then why it was skipped, or the reason
+-- of death of a removed one.
+--
+-- Pin: 8 bytes end of the pin, 2 bytes tail, 8 bytes due time.
+
+local KEYS_PER_PARTITION = 14
+local keys = KEYS
+-- Scores and Lua's numbers are doubles, exact up to 2^53. A duration may still be added to a time.
+local MAX_TIME = 2 ^ 52
+local clock = redis.call('TIME')
+local now_micros = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_micros / 1000)
+-- Redis is slow at formatting Lua's numbers, so frequent commands get text, like '100' for 100.
+local now_text = string.format('%.0f', now)
+
+-- The partition number `n`, from 0, of those in KEYS: its keys by name, and the number of keys
+-- before.
+local function partition_at(n, keys_per_partition)
+  local first = n * keys_per_partition
+  return {
+    due = keys[first + 1], job = keys[first + 2], state = keys[first + 3],
+    lease = keys[first + 4], key = keys[first + 5], dead = keys[first + 6],
+    reason = keys[first + 7], meta = keys[first + 8], quarantine = keys[first + 9],
+    note = keys[first + 10], ended = keys[first + 11], past = keys[first + 12],
+    unpin = keys[first + 13], pin = keys[first + 14], first = first,
+  }
+end

@@ -1,0 +1,90 @@
+-- Sorted sets: due times, scores, and entries that are no jobs.
+
+-- A due time as the text of a score. Clients send a time, or '+' and a delay in milliseconds. The
+-- last delay is cached, since the jobs of one call often have the same one.
+local PLUS = string.byte('+')
+local last_delay, last_due
+local function resolve_due(text)
+  if string.byte(text) ~= PLUS then
+    return text
+  end
+  if text ~= last_delay then
+    last_delay, last_due = text, string.format('%.0f', now + tonumber(text))
+  end
+  return last_due
+end
+
+-- A score as a whole number of at most MAX_TIME. Other programs may have written any score.
+local function score_time(score)
+  local time = tonumber(score)
+  if time > MAX_TIME or time < -MAX_TIME or time % 1 ~= 0 then
+    time = math.max(-MAX_TIME, math.min(MAX_TIME, math.floor(time)))
+  end
+  return time
+end
+
+-- The lowest score of a sorted set; nil if the set is empty.
+local function earliest(zset)
+  local score = redis.call('ZRANGE', zset, '0', '0', 'WITHSCORES')[2]
+  return score and score_time(score)
+end
+
+-- The score of the first entry of a sorted set if it is one of these entries (score, member, score,
+-- member, …), which have just been added; else nil.
+local function first_of(zset, entries)
+  if #entries == 0 then
+    return nil
+  end
+  local first = redis.call('ZRANGE', zset, '0', '0')[1]
+  -- From the end: if a member was added twice, the last score counts.
+  for i = #entries, 2, -2 do
+    if entries[i] == first then
+      return entries[i - 1]
+    end
+  end
+  return nil
+end
+
+-- Publishes the time of the first entry of a sorted set if it is one of these entries, which have just
+-- been added: runners that wait for a later time wake up. `partition` is for the version of Redisson's
+-- queues, which replaces this one.
+local function publish_if_first(channel, partition, zset, entries)
+  local first = first_of(zset, entries)
+  if first then
+    redis.call('PUBLISH', channel, first)
+  end
+end
+
+-- Moves an entry that is no job from `due`, if it is there, to the quarantine. Callers remove it
+-- from `lease` or `dead`.
+local function quarantine(partition, member, score)
+  -- ZCARD fails before anything is written if the key has another type. ZREM precedes ZADD: on a
+  -- server out of memory a script may continue once it has run a write that takes none.
+  redis.call('ZCARD', partition.quarantine)
+  redis.call('ZREM', partition.due, member)
+  redis.call('ZADD', partition.quarantine, score, member)
+end
+
+-- Rounds the score of an entry up to a whole number and limits it to MAX_TIME, since the cursors of
+-- listings are integers of 64 bits. Up, so that a listing in ascending order that is under way does not
+-- skip the entry.
+-- Returns the new score, or nil if the old one was such a number.
+local function round_score(zset, member, score)
+  local old = tonumber(score)
+  if old % 1 == 0 and old <= MAX_TIME and old >= -MAX_TIME then
+    return nil
+  end
+  local rounded = -score_time(-old)
+  local members = { member }
+  if old > MAX_TIME then
+    -- Those beyond get one score, and so the order of their names: up to 1000 together, so that a listing
+    -- that is under way skips none of them.
+    local beyond = string.format('(%.0f', MAX_TIME)
+    members = redis.call('ZRANGEBYSCORE', zset, beyond, '+inf', 'LIMIT', '0', '1000')
+  end
+  for _, entry in ipairs(members) do
+    redis.call('ZREM', zset, entry)
+    redis.call('ZADD', zset, string.format('%.0f', rounded), entry)
+  end
+  return rounded
+end
