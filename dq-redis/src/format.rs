@@ -1,23 +1,24 @@
 //! Formats of the stored data, for processes of different versions that share a store.
 //!
-//! A format has a number. A version writes one format; a store says, for its format, which is the
-//! oldest one whose versions may *write* it, and which the oldest whose versions may *read* it.
+//! A format has a number. A version writes one format. A store says which format it has, which is the
+//! oldest one whose versions may still *write* there, and which the oldest whose versions may still
+//! *read* there.
 //! Additive changes, which older versions need not know, raise the number and leave both alone.
 //!
 //! - The hash `{prefix}:format` says it for the whole prefix, in the fields `format`, `write` and
-//!   `read`. It is read when a process connects: one that is too old is refused, a newer one raises
-//!   it. Without the hash, the format is 1.
+//!   `read`. It is read when a process connects: a process that is too old for either is refused, and
+//!   a newer one raises the format. Without the hash, the format is 1.
 //! - The field `format` of the hash `meta` of a partition, as `format/write/read`, says it for the
 //!   partition. A version that stores what older ones cannot read sets it in the same script. All
 //!   scripts that read or change jobs look at it, so that processes that have been connected since
-//!   before are refused there: all calls but `settle` and `renew`, by which they finish what they
-//!   hold. Absent, older versions may do everything.
+//!   before are refused there, but for `settle` and `renew`, by which they finish what they hold.
+//!   Absent, older versions may do everything.
 //!
 //! | Format | Change |
 //! | --- | --- |
 //! | 1 | |
 //! | 2 | Notes, history and pins in keys of their own. Additive: a job that a version of format 1 ends is in no history, and its id is not pinned. |
-//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions would take it for a part of the key, so they may neither read nor write. |
+//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions take it for a part of the key, so they may neither read nor write. When they settle what they still hold they may end expired leases, and keep it. A version of format 1 does not look for the numbers above, and must have ended before. |
 
 use dq_core::Result;
 

@@ -178,9 +178,9 @@ impl Call<'_> {
     }
 
     /// Makes the call, which fails if this version is too old for the format of the partition.
-    /// Repeats it while the reply is nil, by which a script says that it has ended
-    /// as many expired leases as one call may (`requeue_expired` in `scripts/library/access.lua`) or
-    /// repaired entries.
+    /// Repeats it while the reply is nil, by which a script says that it has ended as many expired
+    /// leases as one call may (`requeue_expired` in `scripts/library/access.lua`), or a listing that
+    /// it has repaired entries.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
             match self.run_once(link, operation).await? {

@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
   scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
   peers [--only PEER] [--quick]     compares with other libraries side by side, on Redis and on SQLite
   upgrade REVISION [STORE]          runs an older revision and this one side by side on each store
+  upgrade REVISION STORE --raised   the same if this revision raises the format, so that the older one is refused
   faults --backend X [--seed N] [--minutes M | --seconds S]
                                     kills and cuts everything at random, and judges what processes saw
   faults --short                    short storms on each store, and storms over broken processes, as in `test`
@@ -45,8 +46,9 @@ fn main() -> ExitCode {
         ["bench", ref rest @ ..] => bench::bench(rest),
         ["scale", ref rest @ ..] => bench::scale(rest),
         ["peers", ref rest @ ..] => bench::peers(rest),
-        ["upgrade", revision] => upgrade::upgrade(revision, None),
-        ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store)),
+        ["upgrade", revision] => upgrade::upgrade(revision, None, false),
+        ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store), false),
+        ["upgrade", revision, store, "--raised"] => upgrade::upgrade(revision, Some(store), true),
         ["layers"] => layers::layers(),
         ["faults", ref rest @ ..] => faults::faults(rest),
         ["soak", ref rest @ ..] => soak::soak(rest),

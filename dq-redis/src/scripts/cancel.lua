@@ -15,10 +15,10 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
-check_keys_of_jobs(partition)
+check_types_of_job(partition)
 local answers, cancelled = {}, 0
 for i = 1, #ARGV - 2 do
-  local handle = find(partition, ARGV[i + 2])
+  local handle = find_stored(partition, ARGV[i + 2])
   local due = handle and redis.call('ZSCORE', partition.due, handle)
   if not handle then
     answers[i] = 'N'

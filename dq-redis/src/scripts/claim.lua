@@ -2,11 +2,13 @@
 --
 -- KEYS     the keys of each partition; the partitions of one queue follow one another
 -- ARGV     1  maximum number of jobs of the call (at most 100)
---          2  maximum bytes of records of the call, unless the first is larger; 0 to peek: nothing
---             is leased, and the due times of due jobs are reported
+--          2  maximum bytes of records, counted in partitions with large records only, of which the
+--             first may be larger; 0 to peek: nothing is leased (though expired leases are
+--             ended), and the due times of due jobs are reported
 --          3  the name of the holder of the leases (at most 255 bytes)
 --          then for each partition two: the maximum number of jobs of its queue, or '' if the
---          previous partition is of the same queue; the length of a lease in milliseconds
+--          previous partition is of the same queue; the length of a lease in milliseconds, of which
+--          the first of a queue counts
 -- returns  {now, then an item for each partition}. The item is one of
 --          CLOSED      the partition is closed
 --          WRONG_TYPE  a key of the partition has another type
@@ -23,7 +25,7 @@
 -- cost     O(log n) a job; five small commands for a partition without due jobs
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
-local begin_lease = lease_maker(ARGV[3])
+local leased_state = leased_state_maker(ARGV[3])
 local is_peek = bytes_left == 0
 local replies = { now }
 
@@ -51,7 +53,7 @@ local MAX_PEEKED = 2000
 
 -- Reads the settings of a partition and ends expired leases. Unlike most scripts, a claim goes on
 -- if there are more of them; `next` is then `now`. A partition that cannot be served has a
--- `refusal`, the item for it in the reply: CLOSED, set here, or WRONG_TYPE, set by
+-- `refusal`, the item for it in the reply: CLOSED or FORMAT, set here, or WRONG_TYPE, set by
 -- catch_wrong_type, which skips every partition that has one.
 local function prepare(partition)
   local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
@@ -86,19 +88,23 @@ local function lease_due(partition, max_jobs, length, reply)
   local records, taken = load_records(partition, handles)
   local stored = redis.call('HMGET', partition.state, unpack(handles))
   local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
-  -- `states` for add_leases; the handles of jobs whose notes are apart, as before format 3; the numbers
-  -- of entries that are no job; how many jobs are leased.
-  local leased_states, apart, invalid, n, at = {}, {}, {}, 0, #reply
+  local leased_states = {}
+  -- Handles of jobs that an older version stored, with notes in the hash `note`.
+  local apart = {}
+  -- Numbers of entries that are no job.
+  local invalid = {}
+  -- How many jobs are leased.
+  local n, at = 0, #reply
   for i = 1, taken do
     local handle, record = handles[i], records[i]
     local due = score_time(entries[2 * i])
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
       invalid[#invalid + 1] = i
     else
-      local before, leased, is_apart =
-        begin_lease(partition, handle, stored[i], record, token + n, due)
+      local before, leased, was_apart =
+        leased_state(partition, handle, stored[i], record, token + n, due)
       leased_states[2 * n + 1], leased_states[2 * n + 2] = handle, leased
-      if is_apart then
+      if was_apart then
         apart[#apart + 1] = handle
       end
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before

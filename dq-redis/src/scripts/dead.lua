@@ -18,7 +18,7 @@ end
 
 read_history_limit(ARGV[4], ARGV[5])
 check_ended_keys(partition)
-check_keys_of_jobs(partition)
+check_types_of_job(partition)
 redis.call('HSTRLEN', partition.reason, '')
 local replay, due = ARGV[2] == 'replay', resolve_due(ARGV[3])
 -- `replayed` is due time, handle, due time, handle, …
@@ -61,7 +61,7 @@ local function change(handle)
 end
 
 for i = 6, #ARGV do
-  local handle = find(partition, 'i' .. ARGV[i])
+  local handle = find_stored(partition, 'i' .. ARGV[i])
   if handle and redis.call('ZSCORE', partition.dead, handle) then
     change(handle)
   end

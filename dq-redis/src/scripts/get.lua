@@ -14,7 +14,7 @@ if stop then
   return reply
 end
 
-local handle = find(partition, ARGV[1])
+local handle = find_stored(partition, ARGV[1])
 if not handle then
   return view_past(partition, ARGV[1], tonumber(ARGV[2]))
 end

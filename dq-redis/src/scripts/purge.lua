@@ -15,7 +15,7 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
-check_keys_of_jobs(partition)
+check_types_of_job(partition)
 -- `clear` uses these only after it has removed waiting jobs.
 redis.call('ZCARD', partition.dead)
 redis.call('HSTRLEN', partition.reason, '')

@@ -17,7 +17,7 @@ end
 
 local answers, moved = {}, {}
 for i = 1, (#ARGV - 1) / 2 do
-  local handle = find(partition, ARGV[2 * i])
+  local handle = find_stored(partition, ARGV[2 * i])
   local code, id, due = 'N', '', 0
   if handle then
     if redis.call('ZSCORE', partition.due, handle) then

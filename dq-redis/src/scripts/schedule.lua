@@ -33,7 +33,7 @@ local flags, jobs = args[2], tonumber(args[3])
 local HANDLES, RECORDS, DUES = 6, 6 + jobs, 6 + 2 * jobs
 local REMEMBER, jobs_to_pin = 6 + 3 * jobs, 0
 for at = RECORDS + 1, RECORDS + jobs do
-  if has_first_state(args[at]) then
+  if is_to_be_pinned(args[at]) then
     jobs_to_pin = jobs_to_pin + 1
   end
 end
@@ -99,12 +99,11 @@ local states, remember_at = {}, REMEMBER
 if may_conflict then
   -- A job that is replaced ends.
   check_ended_keys(partition)
-  check_keys_of_jobs(partition)
+  check_types_of_job(partition)
 end
 if jobs_to_pin > 0 then
   -- Fails if the key has another type, before anything is written.
   redis.call('HSTRLEN', partition.state, '')
-  raise_format(partition)
 end
 local n, flushed, replaced = 0, 0, 0
 -- The handles of this call; only if there are duplicates.
@@ -123,6 +122,7 @@ local function flush()
       index = {}
     end
     if #states > 0 then
+      raise_format(partition)
       redis.call('HSET', partition.state, unpack(states))
       states = {}
     end
@@ -135,16 +135,17 @@ local function answer(i, code, handle, tail, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
 end
 
--- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a
--- packed state with its last due time: nil means that other programs have removed parts of it, or that
--- an earlier call failed at ZADD.
+-- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a state
+-- with its last due time. Nil means that other programs have removed parts of the job, or that an
+-- earlier call failed at ZADD.
 local function due_and_leased(handle)
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then
     return score_time(due), false
   end
   local state = unpack_state(redis.call('HGET', partition.state, handle))
-  if state then
+  -- A job that was never leased has a state too if its id is to be pinned.
+  if state and state.deliveries > 0 then
     return state.due, state.token ~= 0
   end
 end
@@ -208,7 +209,7 @@ local function resolve_conflict(i)
 end
 
 for i = 1, jobs do
-  local remember = jobs_to_pin > 0 and has_first_state(args[RECORDS + i])
+  local remember = jobs_to_pin > 0 and is_to_be_pinned(args[RECORDS + i])
   if remember then
     remember_at = remember_at + 1
     remember = args[remember_at]

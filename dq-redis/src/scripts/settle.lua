@@ -46,37 +46,30 @@ check_ended_keys(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
 -- The handles whose leases end; of these, the ones whose jobs are deleted; the keys of those.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- Of the jobs that wait again: handle, stored state, …; due time, handle, …; and handle, record, …
-local changed, waiting, changed_records = {}, {}, {}
+-- Of the jobs that are kept: handle, stored state, …; and handle, record, …
+local changed, changed_records = {}, {}
+-- Of those that wait again: due time, handle, …
+local waiting = {}
+-- Of those that are dead: time, handle, …; and handle, reason, …
+local dead, reasons = {}, {}
 local done = 0
 -- The position of the last detail that was read.
 local detail_at = 2 * leases + 4
 -- Handles of accepted verdicts: a second verdict on the same lease is stale.
 local seen = {}
--- Whether a version before format 3 granted one of the leases.
+-- Whether the state of one of these jobs is older than format 3.
 local has_old_notes = false
 
--- A state as it is stored as of format 3, with the note that was in the hash `note`.
+-- A state as it is stored since format 3, with the note that was in the hash `note`; '', which makes
+-- the verdict stale, if it is none.
 local function add_old_note(handle, stored)
   has_old_notes = true
   local packed, note = state_and_note(partition, handle, stored, '')
-  packed = sub(packed, 1, STATE_BYTES + MAX_KEY)
   if packed == '' then
     return ''
   end
-  return join_state(#packed - STATE_BYTES, packed, #note < NOTE_BYTES and EMPTY_NOTE or note)
-end
-
-local function make_dead(handle, state, failed, reason)
-  state.token = 0
-  state.attempts = state.attempts + tonumber(failed)
-  redis.call('HSET', partition.state, handle, stored_state(state))
-  redis.call('HSET', partition.reason, handle, reason)
-  redis.call('ZADD', partition.dead, now_text, handle)
-  -- Only live jobs have an entry in `key`.
-  if state.key ~= '' then
-    redis.call('HDEL', partition.key, state.key)
-  end
+  packed = sub(packed, 1, STATE_BYTES + MAX_KEY)
+  return join_state(packed, #note < NOTE_BYTES and EMPTY_NOTE or note)
 end
 
 -- The record of a job with another payload; nil if the job has none that can be read.
@@ -90,30 +83,34 @@ local function record_with_payload(handle, payload)
 end
 
 -- Ends the lease of a job that is kept. `detail` and `more` are the details of the verdict.
-local function keep_job(i, state, verdict, detail, more)
-  local handle = handles[i]
-  if has_old_notes then
-    raise_format(partition)
-  end
+local function keep_job(handle, state, verdict, detail, more)
+  state.token = 0
   if verdict == X then
-    make_dead(handle, state, detail, more)
-    return
-  elseif verdict == R then
-    state.losses, state.attempts = 0, state.attempts + 1
-    state.note = note_with_error(state.note, more)
-  elseif verdict == G then
-    state.losses, state.attempts = 0, 0
-    state.note = note_with_error(state.note, nil)
-    changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, more
-  elseif verdict == Z then
-    state.losses = 0
-  elseif verdict == U then
-    state.deliveries = state.deliveries - 1
+    state.attempts = state.attempts + tonumber(detail)
+    reasons[#reasons + 1], reasons[#reasons + 2] = handle, more
+    dead[#dead + 1], dead[#dead + 2] = now_text, handle
+    -- Only live jobs have an entry in `key`.
+    if state.key ~= '' then
+      keys[#keys + 1] = state.key
+    end
+  else
+    if verdict == R then
+      state.losses, state.attempts = 0, state.attempts + 1
+      state.note = note_with_error(state.note, more)
+    elseif verdict == G then
+      state.losses, state.attempts = 0, 0
+      state.note = note_with_error(state.note, nil)
+      changed_records[#changed_records + 1], changed_records[#changed_records + 2] = handle, more
+    elseif verdict == Z then
+      state.losses = 0
+    elseif verdict == U then
+      state.deliveries = state.deliveries - 1
+    end
+    local due = detail and resolve_due(detail) or string.format('%.0f', state.due)
+    state.due = tonumber(due)
+    waiting[#waiting + 1], waiting[#waiting + 2] = due, handle
   end
-  local due = detail and resolve_due(detail) or string.format('%.0f', state.due)
-  state.token, state.due = 0, tonumber(due)
   changed[#changed + 1], changed[#changed + 2] = handle, stored_state(state)
-  waiting[#waiting + 1], waiting[#waiting + 2] = due, handle
 end
 
 -- Remembers a job that ends, in the history or as a pin. `reason` is why it was skipped, or nil.
@@ -136,12 +133,12 @@ for i = 1, leases do
   local details = DETAILS[verdict] or 0
   detail_at = detail_at + details
   detail, more = details > 0 and detail or nil, details > 1 and more or nil
-  local first, key_length = byte(stored or '', 1, 2)
-  if first and first < UNPINNED then
+  local mark, key_length = byte(stored or '', MARK_AT, MARK_AT + 1)
+  if stored and (not mark or mark < PINNED) then
     stored = add_old_note(handle, stored)
-    first, key_length = byte(stored, 1, 2)
+    mark, key_length = byte(stored, MARK_AT, MARK_AT + 1)
   end
-  local is_held = key_length and sub(stored, TOKEN_AT, TOKEN_AT + 7) == token and token ~= NO_TOKEN
+  local is_held = key_length and sub(stored, 1, 8) == token and token ~= NO_TOKEN
     and #stored >= KEY_AT - 1 + key_length and not seen[handle]
   if is_held and verdict == G then
     more = record_with_payload(handle, more)
@@ -159,18 +156,27 @@ for i = 1, leases do
       if key_length > 0 then
         keys[#keys + 1] = sub(stored, KEY_AT, KEY_AT + key_length - 1)
       end
-      if first == PINNED or history_max > 0 then
+      if mark == PINNED or history_max > 0 then
         remember(handle, stored, verdict, detail)
       end
     else
-      keep_job(i, unpack_state(stored), verdict, detail, more)
+      keep_job(handle, unpack_state(stored), verdict, detail, more)
     end
   end
 end
 
-if #waiting > 0 then
+if #changed > 0 then
+  if has_old_notes then
+    raise_format(partition)
+  end
   redis.call('HSET', partition.state, unpack(changed))
+end
+if #waiting > 0 then
   redis.call('ZADD', partition.due, unpack(waiting))
+end
+if #dead > 0 then
+  redis.call('HSET', partition.reason, unpack(reasons))
+  redis.call('ZADD', partition.dead, unpack(dead))
 end
 if #changed_records > 0 then
   redis.call('HSET', partition.job, unpack(changed_records))

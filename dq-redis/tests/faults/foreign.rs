@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{
-    BrowseParams, Cancelled, DeadKind, Due, ErrorKind, JobKey, JobRef, JobState, OnConflict,
-    Operation, Scheduled, Settled, Settlement, Severity, Verdict,
+    BrowseParams, Cancelled, DeadKind, DeadReason, Due, ErrorKind, JobKey, JobRef, JobState,
+    OnConflict, Operation, Scheduled, Settled, Settlement, Severity, Verdict,
 };
 use dq_servers::Redis;
 
@@ -239,13 +239,13 @@ async fn a_state_that_is_none_stops_no_call() {
     let valid = states()[1].bytes().to_vec();
     assert_eq!(backend.cancel(&[by_key]).await.unwrap(), [Cancelled::Cancelled]);
     // Every beginning of a state, with a pin, without, with another length of the key, and without
-    // the two bytes that precede the packed state, as before format 3.
-    let mut garbage = vec![b"\xff\xff\xff".to_vec()];
+    // the two bytes that say so, as before format 3.
+    let mut garbage = vec![vec![0xff; 100]];
     for length in 0..valid.len() {
-        for first in [[2, valid[1]], [1, 0], [1, 255]] {
-            garbage.push([&first[..], &valid[2..]].concat()[..length].to_vec());
+        for middle in [&[254, valid[29]][..], &[255, 0], &[255, 255], &[]] {
+            let state = [&valid[..28], middle, &valid[30..]].concat();
+            garbage.push(state.into_iter().take(length).collect());
         }
-        garbage.push(valid[2..].iter().copied().take(length).collect());
     }
     for state in garbage {
         let write = |handle: &[u8]| {
@@ -273,6 +273,53 @@ async fn a_state_that_is_none_stops_no_call() {
         assert_eq!(backend.cancel(&[by_id(&stored)]).await.unwrap(), [Cancelled::Cancelled]);
         assert_eq!(states(), [], "{state:?}");
     }
+}
+
+#[tokio::test]
+async fn a_job_to_be_pinned_that_lost_its_due_time_is_stored_again() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let first = keyed("q", "k").remember(Duration::from_secs(60));
+    for next in [first.clone(), keyed("q", "k")] {
+        backend.schedule(vec![first.clone()]).await.unwrap();
+        assert_eq!(redis.command(&["DEL", &key("due")]).int(), 1);
+        let stored = backend.schedule(vec![next.clone()]).await.unwrap();
+        assert!(matches!(stored[..], [Scheduled::Created(_)]), "{stored:?}");
+        let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+        assert_eq!(claimed.jobs.len(), 1);
+        assert_eq!(claimed.jobs[0].job.id, next.id);
+        redis.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_writes_nothing_if_a_note_of_format_2_cannot_be_read() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    backend.schedule(vec![keyed("q", "first"), keyed("q", "second")]).await.unwrap();
+    let leased = claim(&*backend, &["q"], 9).await.unwrap().jobs;
+    // The second job as format 2 stored it: without its note.
+    let states = redis.command(&["HGETALL", &key("state")]);
+    let second = states.list().chunks(2).find(|pair| pair[1].bytes()[30..].starts_with(b"second"));
+    let (handle, state) = (second.unwrap()[0].bytes(), second.unwrap()[1].bytes());
+    let old = [&state[..28], b"second"].concat();
+    redis.command_bytes(&[b"HSET", key("state").as_bytes(), handle, &old]);
+    redis.command(&["SET", &key("note"), "a string"]);
+    let is_first =
+        |leased: &&dq_core::LeasedJob| leased.job.key.as_ref().unwrap().as_str() == "first";
+    let (first, second): (Vec<_>, Vec<_>) = leased.iter().partition(is_first);
+    let dead = Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, "no"), failed: true };
+    let verdicts = [
+        Settlement::new(first[0].lease(), dead),
+        Settlement::new(second[0].lease(), Verdict::retry(Due::NOW, "no")),
+    ];
+    backend.settle(&verdicts).await.unwrap_err();
+    let counts = stats(&*backend, "q").await;
+    assert_eq!((counts.running, counts.dead), (2, 0));
+    redis.command(&["DEL", &key("note")]);
+    assert_eq!(backend.settle(&verdicts).await.unwrap(), [Settled::Accepted; 2]);
+    let counts = stats(&*backend, "q").await;
+    assert_eq!((counts.running, counts.dead, counts.ready), (0, 1, 1));
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ type Written = (&'static str, FencingToken);
 const NATIVE_2: Written = (include_str!("history-2.txt"), FencingToken(1_795_649_132_458_258));
 const REDISSON_2: Written =
     (include_str!("redisson-history-2.txt"), FencingToken(1_795_649_132_590_900));
-const NATIVE_3: Written = (include_str!("history-3.txt"), FencingToken(1_795_688_094_526_046));
+const NATIVE_3: Written = (include_str!("history-3.txt"), FencingToken(1_795_690_706_756_264));
 const REDISSON_3: Written =
-    (include_str!("redisson-history-3.txt"), FencingToken(1_795_688_094_657_731));
+    (include_str!("redisson-history-3.txt"), FencingToken(1_795_690_706_886_565));
 
 /// The server's clock has moved on by years when the data are read.
 const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -248,7 +248,7 @@ async fn pin_of_format_2(backend: &dyn Backend, server: &Redis, states: &str, no
     assert!(backend.schedule(vec![pinned()]).await.unwrap()[0].is_stored());
     let stored = server.command(&["HGETALL", states]);
     let (handle, state) = (stored.list()[0].bytes(), stored.list()[1].bytes());
-    assert_eq!(state[..2], [2, 7], "to be pinned, length of the key");
+    assert_eq!(state[28..30], [254, 7], "to be pinned, length of the key");
     assert_eq!(server.command_bytes(&[b"HDEL", states.as_bytes(), handle]).int(), 1);
     let note = &state[2 + 28 + 7..];
     assert_eq!(server.command_bytes(&[b"HSET", notes.as_bytes(), handle, note]).int(), 1);
@@ -286,4 +286,56 @@ async fn the_format_of_a_queue_is_raised_by_the_first_state_with_a_note() {
     let wants = [Want::new(queue(), 3, LONG)];
     assert_eq!(native.claim(ClaimParams::new(&wants, 3, "w")).await.unwrap().jobs.len(), 3);
     assert_eq!(format().text(), "9/3/3");
+}
+
+/// How a version of format 2 ends an expired lease: it takes all after the numbers of a state for the
+/// key. KEYS: lease, state, due. ARGV: the handle.
+const END_LEASE_OF_FORMAT_2: &str = "
+    local raw = redis.call('HGET', KEYS[2], ARGV[1])
+    local token, due, attempts, deliveries, losses = struct.unpack('>I8i8I4I4I4', raw)
+    local packed = struct.pack('>I8i8I4I4I4', 0, due, attempts, deliveries, losses + 1)
+    redis.call('ZREM', KEYS[1], ARGV[1])
+    redis.call('HSET', KEYS[2], ARGV[1], packed .. string.sub(raw, 29))
+    redis.call('ZADD', KEYS[3], 'NX', due, ARGV[1])
+    return token";
+
+/// A process of format 2 that settles what it still holds ends the leases of crashed processes first.
+#[tokio::test]
+async fn a_lease_may_be_ended_by_a_process_of_format_2() {
+    let server = Redis::start();
+    let backend = native(&server).await;
+    let stored = job(1).remember(LONG);
+    assert!(backend.schedule(vec![stored.clone()]).await.unwrap()[0].is_stored());
+    let wants = [Want::new(queue(), 1, LONG)];
+    let claim = async |worker| {
+        backend.claim(ClaimParams::new(&wants, 1, worker)).await.unwrap().jobs.remove(0)
+    };
+    let settle = async |lease, verdict| {
+        let settled = backend.settle(&[Settlement::new(lease, verdict)]).await.unwrap();
+        assert_eq!(settled, [Settled::Accepted]);
+    };
+    let failed = claim("web-1").await;
+    settle(failed.lease(), Verdict::retry(Due::NOW, "connect refused")).await;
+    let lost = claim("web-2").await;
+
+    let handle = server.command(&["HKEYS", "{dq}:state:old"]).list()[0].bytes().to_vec();
+    let keys = ["lease", "state", "due"].map(|kind| format!("{{dq}}:{kind}:old"));
+    let [lease, state, due] = keys.each_ref().map(String::as_bytes);
+    let script = END_LEASE_OF_FORMAT_2.as_bytes();
+    let ended = server.command_bytes(&[b"EVAL", script, b"3", lease, state, due, &handle]);
+    assert_eq!(ended.int(), i64::try_from(lost.token.0).unwrap());
+
+    let by_id = JobRef::new(queue(), old_id(1));
+    let waiting = backend.get(&by_id).await.unwrap().unwrap();
+    assert_eq!((waiting.state, waiting.job.due), (JobState::Ready, lost.job.due));
+    assert_eq!((waiting.job.attempts, waiting.job.deliveries, waiting.job.losses), (1, 2, 1));
+    assert_eq!(waiting.last_error.as_deref(), Some("connect refused"));
+    settle(claim("web-3").await.lease(), Verdict::Done).await;
+    let done = backend.get(&by_id).await.unwrap().unwrap();
+    assert_eq!((done.state, done.worker.as_deref()), (JobState::Ended, Some("web-3")));
+    assert_eq!(done.job.key, stored.key);
+    let again = backend.schedule(vec![stored]).await.unwrap();
+    assert!(matches!(again[..], [Scheduled::Ended(_)]), "its id is pinned: {again:?}");
+    let key_is_live = server.command(&["HLEN", "{dq}:key:old"]).int();
+    assert_eq!(key_is_live, 0);
 }

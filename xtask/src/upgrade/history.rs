@@ -37,6 +37,8 @@ pub(crate) struct History {
     processes: usize,
     /// How many calls failed, by process and kind of error.
     errors: BTreeMap<(String, String), usize>,
+    /// How many calls of processes that are too old were refused, as they should be.
+    refusals: usize,
     failures: Vec<String>,
 }
 
@@ -95,16 +97,30 @@ impl History {
         Ok(())
     }
 
+    /// Expects that calls of this program were refused since it is too old, which is then no
+    /// violation.
+    pub(crate) fn expect_refusals(&mut self, program: &str) {
+        self.errors.retain(|(process, kind), calls| {
+            let is_refusal = process.starts_with(program) && kind == "Incompatible";
+            self.refusals += if is_refusal { *calls } else { 0 };
+            !is_refusal
+        });
+        if self.refusals == 0 {
+            self.failures.push(format!("no call of {program} was refused"));
+        }
+    }
+
     /// The counts, for people.
     pub(crate) fn summary(&self) -> String {
         let count = |of: fn(&Job) -> bool| self.jobs.values().filter(|job| of(job)).count();
         format!(
-            "{} processes, {} jobs stored, {} cancelled, {} done, {} runs",
+            "{} processes, {} jobs stored, {} cancelled, {} done, {} runs, {} calls refused",
             self.processes,
             count(|job| job.stored),
             count(|job| job.cancelled.is_some()),
             count(|job| job.ends + job.ends_before_crash > 0),
             self.jobs.values().map(|job| job.starts.len()).sum::<usize>(),
+            self.refusals,
         )
     }
 
@@ -185,5 +201,21 @@ mod tests {
         assert_eq!(violations(&cancelled), ["a started after it was cancelled"]);
         assert_eq!(violations(&[("start z 4", true), ("end z 5", true)]), [""; 0]);
         assert_eq!(violations(&[("start z 10004", true)]), ["z started again after it was done"]);
+    }
+
+    #[test]
+    fn refusals_are_expected_of_the_old_program_only_and_must_occur() {
+        let after = |processes: &[&str]| {
+            let mut history = History::default();
+            for process in processes {
+                history.add(process, "error Incompatible 1", false).unwrap();
+                history.add(process, "end a 2", false).unwrap();
+            }
+            history.expect_refusals("old");
+            (history.refusals, history.errors.len(), history.failures.len())
+        };
+        assert_eq!(after(&["old1", "old2"]), (2, 0, 0));
+        assert_eq!(after(&["old1", "new3"]), (1, 1, 0));
+        assert_eq!(after(&[]), (0, 0, 1));
     }
 }

@@ -1,10 +1,12 @@
 //! `cargo xtask upgrade REVISION`: processes of an older revision and of this one share each store,
-//! under load, through an upgrade and a rollback; then the history of all processes is judged.
+//! under load, through an upgrade and a rollback; then the history of all processes is judged. With
+//! `--raised`, through an upgrade that raises the format of the store.
 
 mod build;
 mod history;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread, time};
 
@@ -23,7 +25,7 @@ const PHASE: time::Duration = time::Duration::from_secs(4);
 
 /// Builds both revisions, runs them side by side on each store, and judges. A store that fails does
 /// not keep the others from being tried.
-pub(crate) fn upgrade(revision: &str, only: Option<&str>) -> Result {
+pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Result {
     let stores: Vec<&str> =
         STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
     if stores.is_empty() {
@@ -37,7 +39,7 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>) -> Result {
     for store in stores {
         println!("── {store}");
         let run = dir.join(format!("{store}-{}", millis()));
-        let violations = match on_store(store, &run, &old, &new) {
+        let violations = match on_store(store, &run, &old, &new, is_raised) {
             Ok(history) => {
                 println!("   {}", history.summary());
                 history.violations()
@@ -58,17 +60,24 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>) -> Result {
 }
 
 /// Starts the server of a store, if it has one, and runs all phases on it.
-fn on_store(store: &str, run: &Path, old: &Program, new: &Program) -> Result<History> {
+fn on_store(
+    store: &str,
+    run: &Path,
+    old: &Program,
+    new: &Program,
+    is_raised: bool,
+) -> Result<History> {
     fs::create_dir_all(run).map_err(|error| format!("{}: {error}", run.display()))?;
+    let phases = if is_raised { raise_format } else { side_by_side };
     match store {
-        "sqlite" => side_by_side(&format!("sqlite://{}/jobs.db", run.display()), run, old, new),
+        "sqlite" => phases(&format!("sqlite://{}/jobs.db", run.display()), run, old, new),
         "rabbitmq" => {
             let server = dq_servers::RabbitMq::start();
-            side_by_side(&server.url(), run, old, new)
+            phases(&server.url(), run, old, new)
         }
         scheme => {
             let server = dq_servers::Redis::start();
-            side_by_side(&server.url().replacen("redis", scheme, 1), run, old, new)
+            phases(&server.url().replacen("redis", scheme, 1), run, old, new)
         }
     }
 }
@@ -101,6 +110,43 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     crew.stop_all(new);
     crew.start(new, Mode::Drain)?;
     History::read(dir, crew.finish())
+}
+
+/// Runs the phases of an upgrade after which the older revision is refused: its processes may still
+/// finish what they hold.
+fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+    let mut crew = Crew::new(url, dir, "log");
+    crew.start(old, Mode::Produce)?;
+    crew.start(old, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.start(new, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.kill_one(old);
+    crew.start(new, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.stop_all(old);
+    expect_refusal(url, dir, old)?;
+    crew.kill_one(new);
+    thread::sleep(PHASE);
+    crew.stop_all(new);
+    crew.start(new, Mode::Drain)?;
+    let mut history = History::read(dir, crew.finish())?;
+    history.expect_refusals(old.name);
+    Ok(history)
+}
+
+/// Starts a process, which must be refused when it connects. Its log has another extension than those
+/// that are judged.
+fn expect_refusal(url: &str, dir: &Path, old: &Program) -> Result {
+    let log = dir.join("late.txt");
+    let mut late = Command::new(&old.path);
+    late.arg(url).arg(&log).args(["late", "produce"]).stdin(Stdio::null());
+    let status = late.status().map_err(|error| format!("{}: {error}", old.path.display()))?;
+    let text = fs::read_to_string(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    if status.success() || !text.starts_with("failed Incompatible ") {
+        return Err(format!("a late process of the older revision was not refused: {text:?}"));
+    }
+    Ok(())
 }
 
 fn millis() -> u128 {

@@ -1,4 +1,5 @@
--- What scripts do before they read or change a partition: formats, closed partitions, and expired leases.
+-- What scripts do before they read or change a partition: types of keys, formats, closed partitions,
+-- and expired leases.
 
 -- Returns call(partition, ...). If a key of the partition has another type, sets
 -- `partition.refusal` to the status reply WRONG_TYPE and returns nil, so that the call still serves
@@ -33,7 +34,7 @@ local OWN_FORMAT = 3
 
 -- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
 -- is too old for this kind of access, 'write' or 'read'; else nil. The field is absent in a
--- partition that no version of format 3 or later has raised.
+-- partition in which no version since format 3 has stored a state.
 local function refuse_format(stored, access)
   if not stored then
     return nil
@@ -46,8 +47,9 @@ local function refuse_format(stored, access)
   return redis.status_reply('FORMAT')
 end
 
--- Refuses versions that cannot read states with notes: called before the first one is stored in the
--- partition. A later version may have raised the format further.
+-- Lets the scripts of versions that cannot read states with notes refuse the partition: called before
+-- the first one is stored there. If a later version has raised the format further, it stays. The three
+-- numbers are those of format.rs.
 local function raise_format(partition)
   redis.call('HSETNX', partition.meta, 'format', '3/3/3')
 end

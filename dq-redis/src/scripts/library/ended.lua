@@ -49,7 +49,7 @@ end
 -- As add_ended, for a job that is not leased now and whose record exists. `due` is its due time, or nil
 -- for the one in its packed state. Called before the job is deleted.
 local function add_ended_unleased(partition, handle, letter, record, due, reason)
-  if history_max == 0 and not has_first_state(record) then
+  if history_max == 0 and not is_to_be_pinned(record) then
     return
   end
   local stored = redis.call('HGET', partition.state, handle)

@@ -1,8 +1,8 @@
 -- The parts of a job, which keys.lua describes: records, states and notes. How a job is found and
 -- deleted. Totals.
 
--- A record of more bytes marks the partition: later claims there add up the sizes of records before
--- they read them, which takes more commands. (See args.rs.)
+-- A longer record sets `large` in `meta`: later claims there add up the sizes of records before they
+-- read them, which takes more commands. (See args.rs.)
 local LARGE_RECORD = 8192
 
 -- A packed state without the key: token, due time, attempts, deliveries, losses.
@@ -18,24 +18,29 @@ local function pack_state(state)
     .. state.key
 end
 
--- The first byte of a stored state with its note: for ids that are not to be pinned, and for others.
-local UNPINNED, PINNED = 1, 2
--- Where the fencing token and the key begin in such a state.
-local TOKEN_AT, KEY_AT = 3, 31
+-- The byte after the numbers of a stored state that has its note: for ids that are to be pinned, and
+-- for others.
+local PINNED, UNPINNED = 254, 255
+-- Where that byte and the key are.
+local MARK_AT, KEY_AT = 29, 31
 
 -- The packed state and the note in a stored state. The note is nil if it is not there, as before
 -- format 3; both are nil if there is no state, or it is too short.
 local function split_state(stored)
   if not stored or #stored < STATE_BYTES then
     return nil
-  elseif string.byte(stored) < UNPINNED then
+  end
+  local mark, key_length = string.byte(stored, MARK_AT, MARK_AT + 1)
+  if not mark or mark < PINNED then
     return stored
   end
-  local last = KEY_AT - 1 + string.byte(stored, 2)
-  if #stored < last then
+  local last = KEY_AT - 1 + (key_length or 0)
+  if not key_length or #stored < last then
     return nil
   end
-  return string.sub(stored, TOKEN_AT, last), string.sub(stored, last + 1)
+  local packed = string.sub(stored, 1, STATE_BYTES)
+  return key_length == 0 and packed or packed .. string.sub(stored, KEY_AT, last),
+    string.sub(stored, last + 1)
 end
 
 -- The fields of a stored state; nil if there is none, or it is too short.
@@ -53,16 +58,17 @@ end
 
 local NO_TIME = string.rep('\0', 6)
 
--- A stored state with its note. `key_length` is that of the key in the packed state.
-local function join_state(key_length, packed, note)
-  local first = string.sub(note, 7, 12) == NO_TIME and UNPINNED or PINNED
-  return string.char(first, key_length) .. packed .. note
+-- A packed state as it is stored with its note.
+local function join_state(packed, note)
+  local key = string.sub(packed, STATE_BYTES + 1)
+  local mark = string.sub(note, 7, 12) == NO_TIME and UNPINNED or PINNED
+  return string.sub(packed, 1, STATE_BYTES) .. string.char(mark, #key) .. key .. note
 end
 
 -- What to store of a state: with its note, unless it was stored without.
 local function stored_state(state)
   local packed = pack_state(state)
-  return state.note and join_state(#state.key, packed, state.note) or packed
+  return state.note and join_state(packed, state.note) or packed
 end
 
 -- The key in a record; empty if it has none, or if the record is missing or too short.
@@ -121,23 +127,22 @@ local function record_limit(record)
   return #record >= at + 3 and struct.unpack('>I4', record, at) or 0
 end
 
--- Whether the id of a job is to be pinned, by its record: it has a state from the beginning.
-local function has_first_state(record)
+-- Whether the id of a job is to be pinned, by its record. Such a job has a state from the beginning.
+local function is_to_be_pinned(record)
   return string.byte(record, 9) % 16 >= 8
 end
 
--- The packed state and the note of a job, by its stored state and its record; '' for each that it does
--- not have. Also returns whether the note was looked for in the hash `note`.
+-- The packed state and the note of a job, by its stored state and its record; '' for each that it
+-- does not have; and whether the hash `note` was read, since an older version stored the job.
 local function state_and_note(partition, handle, stored, record)
   local packed, note = split_state(stored)
-  local is_apart = not note and (packed or #record >= RECORD_BYTES and has_first_state(record))
-  if is_apart then
-    note = redis.call('HGET', partition.note, handle)
+  if note or not packed and (#record < RECORD_BYTES or not is_to_be_pinned(record)) then
+    return packed or '', note or '', false
   end
-  return packed or '', note or '', is_apart
+  return packed or '', redis.call('HGET', partition.note, handle) or '', true
 end
 
--- Bytes of a note without the name of the worker and the error.
+-- Bytes of a note without the name of the holder and the error.
 local NOTE_BYTES = 26
 local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
 
@@ -145,7 +150,7 @@ local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
 -- if it has none.
 local function first_state(remember, key)
   local note = NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
-  return join_state(#key, string.rep('\0', STATE_BYTES) .. key, note)
+  return join_state(string.rep('\0', STATE_BYTES) .. key, note)
 end
 
 -- A note with the fields that are copied from the record.
@@ -190,9 +195,9 @@ local function delete_job(partition, handle, key)
   end
 end
 
--- Fails if a key of another type would stop the end of a waiting job half-way. Called before anything is
--- written.
-local function check_keys_of_jobs(partition)
+-- Fails, before anything is written, if a Redis key that the end of a waiting job writes has another
+-- type.
+local function check_types_of_job(partition)
   redis.call('ZCARD', partition.unpin)
   for _, hash in ipairs({ partition.state, partition.note, partition.key, partition.pin }) do
     redis.call('HSTRLEN', hash, '')
@@ -204,12 +209,12 @@ local function key_is_live(partition, key)
   return redis.call('HSTRLEN', partition.key, key) > 0
 end
 
--- Adds a number to a total in `meta`, and returns the new total. Adding 0 does and returns nothing.
+-- Adds a number to a total in `meta`, and returns the new total. For 0 it does nothing and returns nil.
 local function add_total(partition, name, number)
   if number > 0 then
     local added = redis.pcall('HINCRBY', partition.meta, name, number)
     local message = type(added) == 'table' and added.err
-    -- Redis has no error codes for these two.
+    -- Redis has no codes for these two errors.
     if message
       and (string.find(message, 'not an integer', 1, true) or string.find(message, 'overflow', 1, true))
     then
@@ -217,7 +222,7 @@ local function add_total(partition, name, number)
       redis.call('HSET', partition.meta, name, number)
       return number
     elseif message then
-      -- Repeated without pcall, which raises the server's own error in every version of Redis.
+      -- Again without pcall: that raises the server's own error in every version of Redis.
       return redis.call('HINCRBY', partition.meta, name, number)
     end
     return added
@@ -226,7 +231,7 @@ end
 
 -- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no
 -- such job.
-local function find(partition, target)
+local function find_stored(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == string.byte('k') then
     local holder = redis.call('HGET', partition.key, rest)

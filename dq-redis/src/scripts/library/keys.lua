@@ -1,10 +1,13 @@
 -- The keys of a partition, what is stored in them, and the server's time.
 --
 -- A partition is a queue without shards, or one shard of a queue. A job is *waiting* (scheduled or
--- ready), *leased* or *dead*; it is *live* while it is waiting or leased. All times are
--- milliseconds since the Unix epoch, by the server's clock.
+-- ready), *leased* or *dead*; it is *live* while it is waiting or leased. A *pinned* id is that of a
+-- job that has ended, and stays refused for a while: a call that stores the job is repeated. All
+-- times are milliseconds since the Unix epoch, by the server's clock. What attempts, deliveries,
+-- losses and the conflict policies are, dq_core::Job and dq_core::NewJob say.
 --
--- The keys of a partition, in the order of KEYS, as `{prefix}:name:queue` (see keys.rs):
+-- The Redis keys of a partition, in the order of KEYS, as `{prefix}:name:queue` (see keys.rs). `key`
+-- holds the keys of jobs, by which others may know them:
 --   due     sorted set  handle → due time: the waiting jobs
 --   job     hash        handle → record: all jobs
 --   state   hash        handle → stored state: the jobs that were leased or replayed before, and those
@@ -20,17 +23,17 @@
 --                       its last writes), `layout` (see shards/layout.rs), `pins` (see
 --                       pins.rs) and `format` (see format.rs); totals `created`,
 --                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
---   stray   sorted set  entry → score or time: the quarantine
---   note    hash        handle → note: as of format 2, see below
+--   stray   sorted set  entry → score or time: the quarantine, in scripts `partition.quarantine`
+--   note    hash        handle → note: only as format 2 stored it, see below
 --   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
 --   past    hash        handle → past job: the history
 --   unpin   sorted set  handle → end of the pin: the pinned ids
 --   pin     hash        handle → pin: the pinned ids
--- Jobs in the history and pinned ids have none of the other entries. The last four keys expire, so
--- that they do not outlive their last entry by long.
+-- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
+-- do not outlive their last entry by long.
 --
--- Quarantined is an entry of a sorted set that is no job, since it has no record or is not as long
--- as a handle. Only another program can have written it. Scripts that meet one move it to the
+-- An entry of a sorted set that is no job, since it has no record or is not as long as a handle, is
+-- quarantined. Only another program can have written it. Scripts that meet one move it to the
 -- quarantine, where the backend's `check` reports it, and go on. There are two exceptions: listings
 -- of the history only remove one, since no job there is still to run, and a purge (clear.lua)
 -- deletes one and counts it as a job.
@@ -39,7 +42,7 @@
 -- tail, are in the record (see handle.rs). Scripts take and return an id as handle and tail in one
 -- string.
 --
--- Record: written once. Only a job that is detached from its key gets another one, and a job that
+-- Record: written once, and again only if the job loses its key to another one (see `detach`) or
 -- gets another payload.
 --   6 bytes  when the job was accepted, big-endian (see clock.rs)
 --   2 bytes  the tail of the id
@@ -51,21 +54,24 @@
 --   then     the payload
 -- All that precedes the payload is the record prefix.
 --
--- Stored state: rewritten when a lease begins or ends. 1 byte 2 if the id is to be pinned, else 1;
--- 1 byte length of the key, 0 without one; the packed state; the note. All numbers are big-endian.
+-- Packed state: 8 bytes fencing token (0 while not leased); 8 bytes due time, that of the lease or,
+-- after it, the next one (0 before the first lease); 4 bytes each attempts, deliveries and losses;
+-- then the key, if any. All numbers are big-endian.
 --
--- Before format 3 it was the packed state alone, whose first byte is always 0. The note was in the hash
--- `note`, without a state if the job was not leased yet. One there counts only for such a state, or
--- for a job that has flag 8 and no state: it may have been left behind.
+-- Stored state: rewritten when a lease begins or ends. The first 28 bytes of the packed state; 1 byte 254
+-- if the id is to be pinned, 255 if not; 1 byte length of the key, 0 without one; the key; the note.
 --
--- Packed state: 8 bytes fencing token (0 while not leased), 8 bytes due time (of the last lease),
--- 4 bytes each attempts, deliveries and losses; then the key, if any.
+-- Before format 3 it was the packed state alone. (A key is UTF-8, and never begins with 254 or 255.) The
+-- note was in the hash `note`, without a state if the job was not leased yet. A note in the hash
+-- counts only for a job with such a state, or with flag 8 and no state: any other was left behind.
+-- A version of format 2 that settles or renews what it still holds may end expired leases of jobs of
+-- format 3: it takes all after the 28 bytes for the key, and keeps it.
 --
 -- Note: what a job needs for operators and for its end besides record and packed state.
 --   6 bytes  when the last lease began; 0 if there was none
 --   6 bytes  for how long the id is pinned after the end of the job, in milliseconds
---   4 bytes  limit of attempts, or 0   \
---   8 bytes  the record's first ones   /  only after a lease: an end then reads no record
+--   4 bytes  limit of attempts, or 0    \  copied from the record when a lease begins, so that
+--   8 bytes  accepted time and tail     /  the end of the job need not read it
 --   1 byte   1 if there is an error, else 0
 --   then     length byte and name of the holder of the last lease; the error
 --
@@ -77,7 +83,7 @@
 
 local KEYS_PER_PARTITION = 14
 local keys = KEYS
--- Scores and Lua's numbers are doubles, exact up to 2^53. A duration may still be added to a time.
+-- Scores and Lua's numbers are doubles, exact up to 2^53. Half of it, so that a duration can be added.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
 local now_micros = clock[1] * 1000000 + clock[2]

@@ -1,37 +1,42 @@
 -- Leases that begin, and those whose jobs lose their keys.
 
--- Returns a function that makes the stored state of a job whose lease begins now, held by `worker`.
-local function lease_maker(worker)
+-- Returns a function that makes the stored state of a job for a lease that begins now. `holder` is the
+-- name of who holds it.
+local function leased_state_maker(holder)
   local pack, sub, byte = struct.pack, string.sub, string.byte
-  local since, holder = pack('>I6', now), string.char(#worker) .. worker
-  -- The same for all jobs that have neither state nor pin, or of these the ones without key and limit of
-  -- attempts.
-  local counts, last = pack('>I4I4I4', 0, 1, 0), '\0' .. holder
-  local first, middle = string.char(UNPINNED, 0), counts .. since .. NO_TIME .. string.rep('\0', 4)
-  -- Returns the packed state before the lease ('' if there is none), the stored state with the lease, and
-  -- whether there may be a note in the hash `note`. `stored` is the state before, or false.
+  local since, name = pack('>I6', now), string.char(#holder) .. holder
+  -- Parts of the state of every job that has none yet, and is not to be pinned: attempts, deliveries
+  -- and losses; no error and the name of the holder.
+  local counts, last = pack('>I4I4I4', 0, 1, 0), '\0' .. name
+  -- And of those that have neither a key nor a limit of attempts: between the due time and what is
+  -- copied from the record.
+  local middle = counts .. string.char(UNPINNED, 0) .. since .. NO_TIME .. string.rep('\0', 4)
+  -- `stored` is the state before the lease, or false. Returns the packed state before the lease ('' if
+  -- there is none), the stored state with the lease, and whether the hash `note` was read.
   return function(partition, handle, stored, record, token, due)
     local flags = byte(record, RECORD_BYTES)
     if not stored and flags % 16 < 8 then
+      -- Most jobs: neither leased before nor to be pinned. The rest of the function would make the
+      -- same state, in twice the time.
       local times, copied = pack('>I8i8', token, due), sub(record, 1, 8)
       if flags % 4 == 0 then
-        return '', first .. times .. middle .. copied .. last
+        return '', times .. middle .. copied .. last
       end
       local key, limit = record_key(record), pack('>I4', record_limit(record))
-      return '', string.char(UNPINNED, #key) .. times .. counts .. key .. since .. NO_TIME .. limit
+      return '', times .. counts .. string.char(UNPINNED, #key) .. key .. since .. NO_TIME .. limit
         .. copied .. last
     end
-    local packed, note, is_apart = state_and_note(partition, handle, stored, record)
+    local packed, note, was_apart = state_and_note(partition, handle, stored, record)
     local state = unpack_state(packed) or fresh_state(record, due)
     state.token, state.due, state.deliveries = token, due, state.deliveries + 1
     if #note < NOTE_BYTES then
       note = EMPTY_NOTE
     end
-    -- After the name of the last holder.
+    -- After the name of the holder before.
     local error = sub(note, NOTE_BYTES + 1 + byte(note, NOTE_BYTES))
     state.note = since .. sub(note, 7, 12) .. pack('>I4', record_limit(record)) .. sub(record, 1, 8)
-      .. sub(note, 25, 25) .. holder .. error
-    return packed, stored_state(state), is_apart
+      .. sub(note, 25, 25) .. name .. error
+    return packed, stored_state(state), was_apart
   end
 end
 
@@ -62,7 +67,8 @@ local function add_leases(partition, ends, states)
   end
 end
 
--- Flag of a record: the job detaches a running job with its key. The highest flag.
+-- Flag of a record: the job detaches a running job with its key. The highest flag, so `flags >= DETACH`
+-- tests it.
 local DETACH = 64
 
 -- Takes the key from a leased job, for good. The caller gives the key to another job.

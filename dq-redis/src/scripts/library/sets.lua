@@ -14,7 +14,7 @@ local function resolve_due(text)
   return last_due
 end
 
--- A score as a whole number of at most MAX_TIME. Other programs may have written any score.
+-- A score as a time: rounded down, from -MAX_TIME to MAX_TIME. Other programs may have written any score.
 local function score_time(score)
   local time = tonumber(score)
   if time > MAX_TIME or time < -MAX_TIME or time % 1 ~= 0 then

@@ -16,7 +16,7 @@ end
 
 read_history_limit(ARGV[1], ARGV[2])
 check_ended_keys(partition)
-check_keys_of_jobs(partition)
+check_types_of_job(partition)
 -- Fails before anything is written if the key has another type.
 order_length(partition)
 local answers = {}

@@ -15,7 +15,7 @@
 --          `exact` O(length of the order list) for each member taken from the sorted set
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
-local begin_lease = lease_maker(ARGV[3])
+local leased_state = leased_state_maker(ARGV[3])
 local only_due_times = bytes_left == 0
 local replies = { now }
 
@@ -195,7 +195,7 @@ end
 -- Reads the states of those of the first `n` jobs that were members and whose ids are to be pinned.
 local function read_first_states(partition, handles, records, states, n)
   for i = 1, n do
-    if not states[i] and #records[i] >= RECORD_BYTES and has_first_state(records[i]) then
+    if not states[i] and #records[i] >= RECORD_BYTES and is_to_be_pinned(records[i]) then
       states[i] = redis.call('HGET', partition.state, handles[i])
     end
   end
@@ -235,14 +235,15 @@ local function lease(partition, max, last_token, lease_end, reply)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   read_first_states(partition, handles, records, states, n)
-  -- By job: the packed state before the lease, and the stored state with it; the handles of jobs whose
-  -- notes are apart, as before format 3.
-  local before, leased, apart = {}, {}, {}
+  -- By job: the packed state before the lease, and the stored state with it.
+  local before, leased = {}, {}
+  -- Handles of jobs that an older version stored, with notes in the hash `note`.
+  local apart = {}
   for i = 1, n do
-    local is_apart
-    before[i], leased[i], is_apart =
-      begin_lease(partition, handles[i], states[i], records[i], token + i - 1, dues[i])
-    if is_apart then
+    local was_apart
+    before[i], leased[i], was_apart =
+      leased_state(partition, handles[i], states[i], records[i], token + i - 1, dues[i])
+    if was_apart then
       apart[#apart + 1] = handles[i]
     end
   end

@@ -5,8 +5,8 @@
 --          milliseconds, -1 for no history
 -- returns  nil: repeat the call; {} if there is none; else {now, handle, 'w' waiting | 'l' leased |
 --          'd' dead, due time | end of the lease | time of death, record, state or '', reason or
---          '', note or ''}, or as scripts/get.lua for a job in the history. A member has no state:
---          it was never leased
+--          '', note or ''}, or as scripts/get.lua for a job in the history. Of a member, which was
+--          never leased, neither state nor note is returned
 -- cost     O(log n)
 
 local partition = redisson_partition_at(0)

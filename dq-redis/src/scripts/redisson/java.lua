@@ -304,7 +304,7 @@ end
 -- Removes an index entry, the job's first state, and its key unless another job has that key by now.
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
-  if has_first_state(entry.record_prefix)
+  if is_to_be_pinned(entry.record_prefix)
     and redis.call('HSTRLEN', partition.job, entry.handle) == 0
   then
     redis.call('HDEL', partition.state, entry.handle)

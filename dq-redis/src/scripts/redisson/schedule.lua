@@ -36,7 +36,7 @@ local PAYLOADS, DUES, REMEMBER = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
 -- For how long the id of each job is to be pinned, if at all.
 local remember_of, jobs_to_pin = {}, 0
 for i = 1, jobs do
-  if has_first_state(args[RECORD_PREFIXES + i]) then
+  if is_to_be_pinned(args[RECORD_PREFIXES + i]) then
     jobs_to_pin = jobs_to_pin + 1
     remember_of[i] = tonumber(args[REMEMBER + jobs_to_pin])
   end
@@ -63,12 +63,9 @@ end
 -- Fails on a key of another type before anything is written.
 redis.call('ZCARD', partition.due)
 redis.call('HSTRLEN', partition.meta, '')
-check_keys_of_jobs(partition)
+check_types_of_job(partition)
 check_ended_keys(partition)
 order_length(partition)
-if jobs_to_pin > 0 then
-  raise_format(partition)
-end
 
 -- HMGET of the fields args[before + 1], ..., args[before + jobs]; {} if the hash is empty.
 local function values_of(hash, before)
@@ -136,6 +133,7 @@ local function flush()
     redis.call('HSET', partition.index, unpack(index))
   end
   if #states > 0 then
+    raise_format(partition)
     redis.call('HSET', partition.state, unpack(states))
   end
   order, index, states = {}, {}, {}
@@ -184,7 +182,8 @@ local function find_native(handle)
     return id, score_time(due), false
   end
   local state = unpack_state(redis.call('HGET', partition.state, handle))
-  if state then
+  -- A job that was never leased has a state too if its id is to be pinned.
+  if state and state.deliveries > 0 then
     return id, state.due, state.token ~= 0
   end
 end
