@@ -182,7 +182,10 @@ local function resolve_conflict(i)
     other_due, is_leased = due_and_leased(other)
   end
   if not other_due then
-    -- Another program removed parts of it, or an earlier call failed at ZADD.
+    -- Another program removed parts of it, or an earlier call failed at ZADD. What is left of its state
+    -- is not that of the job to be stored.
+    redis.call('HDEL', partition.state, other)
+    redis.call('HDEL', partition.note, other)
     return true
   end
   if same_id then

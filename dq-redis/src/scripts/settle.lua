@@ -166,6 +166,12 @@ for i = 1, leases do
 end
 
 if #changed > 0 then
+  -- Fail before anything is written if a key has another type.
+  redis.call('ZCARD', partition.due)
+  if #dead > 0 then
+    redis.call('ZCARD', partition.dead)
+    redis.call('HSTRLEN', partition.reason, '')
+  end
   if has_old_notes then
     raise_format(partition)
   end

@@ -280,7 +280,9 @@ async fn a_job_to_be_pinned_that_lost_its_due_time_is_stored_again() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let first = keyed("q", "k").remember(Duration::from_secs(60));
-    for next in [first.clone(), keyed("q", "k")] {
+    let mut unpinned = first.clone();
+    unpinned.remember = Duration::ZERO;
+    for (next, pins) in [(first.clone(), 1), (unpinned, 0), (keyed("q", "k"), 0)] {
         backend.schedule(vec![first.clone()]).await.unwrap();
         assert_eq!(redis.command(&["DEL", &key("due")]).int(), 1);
         let stored = backend.schedule(vec![next.clone()]).await.unwrap();
@@ -288,12 +290,15 @@ async fn a_job_to_be_pinned_that_lost_its_due_time_is_stored_again() {
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         assert_eq!(claimed.jobs.len(), 1);
         assert_eq!(claimed.jobs[0].job.id, next.id);
+        let done = done_settlements(&claimed);
+        assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Accepted]);
+        assert_eq!(redis.command(&["HLEN", &key("pin")]).int(), pins);
         redis.command(&["FLUSHALL"]);
     }
 }
 
 #[tokio::test]
-async fn a_settlement_writes_nothing_if_a_note_of_format_2_cannot_be_read() {
+async fn a_settlement_writes_nothing_if_it_meets_a_key_of_another_type() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![keyed("q", "first"), keyed("q", "second")]).await.unwrap();
@@ -304,6 +309,20 @@ async fn a_settlement_writes_nothing_if_a_note_of_format_2_cannot_be_read() {
     let (handle, state) = (second.unwrap()[0].bytes(), second.unwrap()[1].bytes());
     let old = [&state[..28], b"second"].concat();
     redis.command_bytes(&[b"HSET", key("state").as_bytes(), handle, &old]);
+    for kind in ["dead", "reason", "due"] {
+        let retry = || Verdict::retry(Due::After(Duration::from_secs(60)), "no");
+        let reason = DeadReason::new(DeadKind::Rejected, "no");
+        redis.command(&["DEL", &key(kind)]);
+        redis.command(&["SET", &key(kind), "a string"]);
+        let verdicts = [
+            Settlement::new(leased[0].lease(), retry()),
+            Settlement::new(leased[1].lease(), Verdict::Dead { reason, failed: true }),
+        ];
+        backend.settle(&verdicts).await.unwrap_err();
+        redis.command(&["DEL", &key(kind)]);
+        assert_eq!(stats(&*backend, "q").await.running, 2, "{kind}");
+        assert_eq!(redis.command(&["ZCARD", &key("due")]).int(), 0, "{kind}");
+    }
     redis.command(&["SET", &key("note"), "a string"]);
     let is_first =
         |leased: &&dq_core::LeasedJob| leased.job.key.as_ref().unwrap().as_str() == "first";
