@@ -122,13 +122,7 @@ local function lease_due(partition, max_jobs, length, reply)
   end
   if n > 0 then
     local lease_end = now + length
-    if not partition.format then
-      raise_format(partition)
-    end
-    add_leases(partition, lease_end, leased_states)
-    if #apart > 0 then
-      redis.call('HDEL', partition.note, unpack(apart))
-    end
+    add_leases(partition, lease_end, leased_states, apart)
     redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = lease_end, string.format('%.0f', token)
     jobs_left = jobs_left - n

@@ -82,19 +82,24 @@ fn on_store(
     }
 }
 
-/// Runs the phases of an upgrade and a rollback on one store.
-fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+/// Starts old processes and replaces them, one after the other; one of them crashes.
+fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Crew> {
     let mut crew = Crew::new(url, dir, "log");
     crew.start(old, Mode::Produce)?;
     crew.start(old, Mode::Produce)?;
     thread::sleep(PHASE);
-    // The upgrade, one process after the other; one of the old processes crashes.
     crew.start(new, Mode::Produce)?;
     thread::sleep(PHASE);
     crew.kill_one(old);
     crew.start(new, Mode::Produce)?;
     thread::sleep(PHASE);
     crew.stop_all(old);
+    Ok(crew)
+}
+
+/// Runs the phases of an upgrade and a rollback on one store.
+fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+    let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
     // The rollback.
     crew.start(old, Mode::Produce)?;
@@ -115,16 +120,7 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
 /// Runs the phases of an upgrade after which the older revision is refused: its processes may still
 /// finish what they hold.
 fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
-    let mut crew = Crew::new(url, dir, "log");
-    crew.start(old, Mode::Produce)?;
-    crew.start(old, Mode::Produce)?;
-    thread::sleep(PHASE);
-    crew.start(new, Mode::Produce)?;
-    thread::sleep(PHASE);
-    crew.kill_one(old);
-    crew.start(new, Mode::Produce)?;
-    thread::sleep(PHASE);
-    crew.stop_all(old);
+    let mut crew = replace_old(url, dir, old, new)?;
     expect_refusal(url, dir, old)?;
     crew.kill_one(new);
     thread::sleep(PHASE);

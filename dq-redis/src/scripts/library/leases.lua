@@ -45,8 +45,13 @@ end
 -- in one call, converting first is faster than scanning.
 local MANY_LEASES = 16
 
--- Adds leases that end at the same time. `states` is handle, stored state, handle, stored state, …
-local function add_leases(partition, ends, states)
+-- Adds leases that end at the same time. `states` is handle, stored state, handle, stored state, …;
+-- `apart` are the handles of those jobs whose notes were in the hash `note`. The caller has read
+-- `partition.format`.
+local function add_leases(partition, ends, states, apart)
+  if not partition.format then
+    raise_format(partition)
+  end
   local score, leases = string.format('%.0f', ends), {}
   -- Converts both keys to tables; removed below.
   local long = #states > 2 * MANY_LEASES and string.rep('-', 65)
@@ -64,6 +69,9 @@ local function add_leases(partition, ends, states)
   if long then
     redis.call('ZREM', partition.lease, long)
     redis.call('HDEL', partition.state, long)
+  end
+  if #apart > 0 then
+    redis.call('HDEL', partition.note, unpack(apart))
   end
 end
 

@@ -235,13 +235,14 @@ local function lease(partition, max, last_token, lease_end, reply)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   read_first_states(partition, handles, records, states, n)
-  -- By job: the packed state before the lease, and the stored state with it.
-  local before, leased = {}, {}
+  -- By job: the packed state before the lease. And `states` for add_leases.
+  local before, leased_states = {}, {}
   -- Handles of jobs that an older version stored, with notes in the hash `note`.
   local apart = {}
   for i = 1, n do
     local was_apart
-    before[i], leased[i], was_apart =
+    leased_states[2 * i - 1] = handles[i]
+    before[i], leased_states[2 * i], was_apart =
       leased_state(partition, handles[i], states[i], records[i], token + i - 1, dues[i])
     if was_apart then
       apart[#apart + 1] = handles[i]
@@ -275,11 +276,10 @@ local function lease(partition, max, last_token, lease_end, reply)
   if #indexed > 0 then
     redis.call('HDEL', partition.index, unpack(indexed))
   end
-  local new_records, leased_states = {}, {}
+  local new_records = {}
   local stored, at = 0, #reply
   for i = 1, n do
     local handle, record, due = handles[i], records[i], dues[i]
-    leased_states[2 * i - 1], leased_states[2 * i] = handle, leased[i]
     if payloads[i] then
       new_records[stored + 1], new_records[stored + 2] = handle, record
       stored = stored + 2
@@ -290,13 +290,7 @@ local function lease(partition, max, last_token, lease_end, reply)
   if stored > 0 then
     redis.call('HSET', partition.job, unpack(new_records))
   end
-  if not partition.format then
-    raise_format(partition)
-  end
-  add_leases(partition, lease_end, leased_states)
-  if #apart > 0 then
-    redis.call('HDEL', partition.note, unpack(apart))
-  end
+  add_leases(partition, lease_end, leased_states, apart)
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = lease_end, string.format('%.0f', token)
   jobs_left = jobs_left - n
