@@ -1,7 +1,9 @@
 //! Messages to the writer thread: tasks that run in a transaction and get their reply after its
 //! commit.
 
+use std::collections::VecDeque;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -98,8 +100,9 @@ where
 pub(crate) struct QueuedTask {
     pub(crate) access: Access,
     pub(crate) weight: Weight,
-    /// Its slot in the channel; `None` for background writes.
-    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    /// Its slot until it runs; `None` for tasks that need none.
+    _slot: Option<OwnedSemaphorePermit>,
+    queued_at: Instant,
     pub(crate) task: Box<dyn Task>,
 }
 
@@ -114,7 +117,49 @@ impl QueuedTask {
         on_commit: impl FnOnce(T) -> R + Send + 'static,
     ) -> (Self, oneshot::Receiver<StoreResult<R>>) {
         let (reply, receiver) = oneshot::channel();
-        (Self { access, weight, slot, task: Box::new(Call { work, on_commit, reply }) }, receiver)
+        let task = Box::new(Call { work, on_commit, reply });
+        (Self { access, weight, _slot: slot, queued_at: Instant::now(), task }, receiver)
+    }
+}
+
+/// Tasks that have not run. Those for leases that are held come first: the lease may expire while
+/// they wait, and other calls may wait.
+#[derive(Default)]
+pub(crate) struct TaskQueue {
+    held_leases: VecDeque<QueuedTask>,
+    writes: VecDeque<QueuedTask>,
+}
+
+impl TaskQueue {
+    fn part(&mut self, access: Access) -> &mut VecDeque<QueuedTask> {
+        match access {
+            Access::HeldLeases => &mut self.held_leases,
+            Access::Write => &mut self.writes,
+        }
+    }
+
+    pub(crate) fn push(&mut self, task: QueuedTask) {
+        self.part(task.access).push_back(task);
+    }
+
+    /// Returns the task of the last [`pop`](Self::pop).
+    pub(crate) fn put_back(&mut self, task: QueuedTask) {
+        self.part(task.access).push_front(task);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<QueuedTask> {
+        self.held_leases.pop_front().or_else(|| self.writes.pop_front())
+    }
+
+    /// Takes a task that was queued at least this long ago.
+    pub(crate) fn pop_waiting_for(&mut self, timeout: Duration) -> Option<QueuedTask> {
+        let is_over = |task: &QueuedTask| task.queued_at.elapsed() >= timeout;
+        let parts = [&mut self.held_leases, &mut self.writes];
+        parts.into_iter().find(|part| part.front().is_some_and(is_over))?.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held_leases.is_empty() && self.writes.is_empty()
     }
 }
 

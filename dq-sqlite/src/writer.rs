@@ -4,13 +4,12 @@
 //! transaction takes all of them. There is no timer: a single caller pays one sync per call, and
 //! concurrent callers share one.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use dq_core::config::Environment;
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
@@ -21,7 +20,7 @@ use crate::other_writers::{OtherWriters, notify_all};
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
-use crate::task::{Access, QueuedTask, SendReply, Weight, WriterMessage};
+use crate::task::{Access, SendReply, TaskQueue, Weight, WriterMessage};
 use crate::write_tx::{QueueIds, QueueWakeup, WriteTx};
 
 /// A transaction with this many items takes no further tasks. Less than the chunks of a long batch
@@ -34,6 +33,11 @@ const GROUP_BYTES: usize = 4 * 1024 * 1024;
 /// How often an idle writer polls for commits of other connections. A poll reads a number in shared
 /// memory and costs a microsecond.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// How often the writer tries to take the write lock while another connection holds it. SQLite's own
+/// handler sleeps for up to 100 ms, and so misses a lock that is free for some milliseconds at a
+/// time. A try costs some microseconds.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Pause between two transactions while other connections want to write too. SQLite's waiters sleep
 /// and retry; without a pause they would never find the lock free.
@@ -63,6 +67,8 @@ impl Session {
     fn connect(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Self> {
         let conn = connection::open_writer(config, mode)?;
         let other_writers = OtherWriters::observe(&conn)?;
+        // From now on the writer itself waits for the lock, and accepts tasks meanwhile.
+        conn.busy_timeout(Duration::ZERO)?;
         Ok(Self { conn, other_writers })
     }
 }
@@ -88,7 +94,7 @@ pub(crate) struct Writer {
     session: Option<Session>,
     queue_ids: QueueIds,
     /// Tasks that were taken from the channel and have not run.
-    pending: VecDeque<QueuedTask>,
+    pending: TaskQueue,
     /// Set by [`WriterMessage::Close`]: confirms the end of the thread.
     closing: Option<oneshot::Sender<()>>,
     /// When a commit of another connection was last detected.
@@ -127,7 +133,7 @@ impl Writer {
             messages,
             session: Some(session),
             queue_ids: QueueIds::default(),
-            pending: VecDeque::new(),
+            pending: TaskQueue::default(),
             closing: None,
             others_last_seen: None,
             listeners_outdated: false,
@@ -172,30 +178,18 @@ impl Writer {
 
     fn accept(&mut self, message: WriterMessage) {
         match message {
-            WriterMessage::Task(task) => self.pending.push_back(task),
+            WriterMessage::Task(task) => self.pending.push(task),
             WriterMessage::ListenerAdded => {}
             WriterMessage::Close(done) => self.closing = Some(done),
         }
     }
 
-    /// Takes tasks from the channel until one transaction is full.
+    /// Takes all tasks from the channel.
     fn gather(&mut self) {
-        let mut sum = Weight::default();
-        for task in &self.pending {
-            sum.add(task.weight);
-        }
-        while !fills_a_transaction(sum) && self.closing.is_none() {
-            let Ok(message) = self.messages.try_recv() else {
-                break;
-            };
-            if let WriterMessage::Task(task) = &message {
-                sum.add(task.weight);
-            }
+        while self.closing.is_none()
+            && let Ok(message) = self.messages.try_recv()
+        {
             self.accept(message);
-        }
-        // Taken tasks no longer count against the channel's bound.
-        for task in &mut self.pending {
-            task.slot = None;
         }
     }
 
@@ -203,7 +197,7 @@ impl Writer {
     /// pending for the next transaction.
     fn run_transaction(&mut self) {
         self.yield_to_other_writers();
-        let mut replies = Vec::with_capacity(self.pending.len());
+        let mut replies = Vec::new();
         let result = self.try_transaction(&mut replies);
         self.last_write = Instant::now();
         self.needs_maintenance = true;
@@ -233,7 +227,9 @@ impl Writer {
             Err(error) => {
                 self.roll_back();
                 if replies.is_empty() {
-                    self.pending.drain(..).for_each(|task| task.task.reject(error.clone()));
+                    while let Some(task) = self.pending.pop() {
+                        task.task.reject(error.clone());
+                    }
                 }
                 Err(error)
             }
@@ -274,12 +270,43 @@ impl Writer {
     /// another file by now.
     fn begin(&mut self) -> StoreResult<()> {
         self.reopen()?;
-        let conn = &self.session.as_ref().expect("it was just opened").conn;
-        execute(conn, "BEGIN IMMEDIATE")?;
-        // Not before, since BEGIN may have waited for the lock.
+        self.take_lock()?;
+        // Not before, since the lock may have been waited for.
         self.shared.verify_file()?;
         self.detect_other_writers();
         Ok(())
+    }
+
+    /// Takes the write lock. While another connection holds it, tasks are accepted, so that all that
+    /// arrive are in the transaction.
+    ///
+    /// Rejects each task that has waited for `busy_timeout`, and fails if none is left.
+    fn take_lock(&mut self) -> StoreResult<()> {
+        loop {
+            let conn = &self.session.as_ref().expect("it was just opened").conn;
+            let error = match execute(conn, "BEGIN IMMEDIATE") {
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => error,
+                result => {
+                    self.gather();
+                    return Ok(result?);
+                }
+            };
+            self.reject_timed_out(error.into())?;
+            match self.messages.recv_timeout(LOCK_POLL_INTERVAL) {
+                Ok(message) => self.accept(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOCK_POLL_INTERVAL),
+            }
+        }
+    }
+
+    /// Rejects the tasks that have waited for `busy_timeout`; fails if none is left.
+    fn reject_timed_out(&mut self, busy: StoreError) -> StoreResult<()> {
+        let timeout = self.shared.config.busy_timeout;
+        while let Some(task) = self.pending.pop_waiting_for(timeout) {
+            task.task.reject(busy.clone());
+        }
+        if self.pending.is_empty() { Err(busy) } else { Ok(()) }
     }
 
     /// Opens the file again after a failed commit or rollback.
@@ -325,7 +352,6 @@ impl Writer {
         let pause = YIELD_PAUSE.saturating_sub(self.last_write.elapsed());
         if others_active && !pause.is_zero() {
             std::thread::sleep(pause);
-            self.gather();
         }
     }
 
@@ -372,29 +398,29 @@ impl Writer {
 /// version of the library may not run any more are rejected, and the others run.
 fn run_until_failure(
     mut tx: WriteTx<'_>,
-    pending: &mut VecDeque<QueuedTask>,
+    pending: &mut TaskQueue,
     replies: &mut Vec<SendReply>,
 ) -> StoreResult<Vec<QueueWakeup>> {
-    while let Some(task) = pending.pop_front() {
+    let mut sum = Weight::default();
+    while !fills_a_transaction(sum)
+        && let Some(task) = pending.pop()
+    {
         if task.access == Access::Write
             && let Err(error) = tx.check_writer()
         {
             task.task.reject(error);
             continue;
         }
-        let alone = fills_a_transaction(task.weight);
-        if alone && !replies.is_empty() {
-            pending.push_front(task);
+        if fills_a_transaction(task.weight) && !replies.is_empty() {
+            pending.put_back(task);
             break;
         }
+        sum.add(task.weight);
         let (reply, error) = task.task.run(&mut tx);
         replies.push(reply);
         if let Some(error) = error {
             // The failed call replies with its own error; this one is for the others.
             return Err(error.for_other_calls());
-        }
-        if alone {
-            break;
         }
     }
     tx.finish()

@@ -15,15 +15,16 @@ use crate::task::{Access, BackgroundWrites, QueuedTask, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
-/// Maximum number of tasks in the writer's channel; further callers wait for a slot.
-const CHANNEL_SLOTS: usize = 1_024;
+/// Maximum number of tasks that wait for a transaction; further callers wait for a slot. Tasks for
+/// leases that are held need none: there are only as many as jobs run.
+const TASK_SLOTS: usize = 1_024;
 
 /// Submits tasks to the writer thread.
 #[derive(Debug)]
 pub(crate) struct WriterHandle {
     pub(crate) shared: Arc<StoreShared>,
-    // The semaphore bounds the channel: senders wait for a slot asynchronously, while the receiver
-    // needs `recv_timeout`, which tokio's bounded channel does not have.
+    // A semaphore and no bounded channel: senders wait for a slot asynchronously, and the receiver
+    // needs `recv_timeout`, which tokio's channel does not have.
     slots: Arc<Semaphore>,
     messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
@@ -52,7 +53,7 @@ impl WriterHandle {
             Ok(opened) => opened.map_err(|error| error.into_error("connect", &path))?,
             Err(_) => return Err(writer_died("connect", &path)),
         };
-        let slots = Arc::new(Semaphore::new(CHANNEL_SLOTS));
+        let slots = Arc::new(Semaphore::new(TASK_SLOTS));
         Ok(Self { shared, slots, messages, closed: OnceCell::new() })
     }
 
@@ -77,9 +78,17 @@ impl WriterHandle {
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
         on_commit: impl FnOnce(T) -> R + Send + 'static,
     ) -> Result<R> {
-        let slot = Arc::clone(&self.slots).acquire_owned().await;
-        let slot = slot.map_err(|_| closed(operation))?;
-        let (task, reply) = QueuedTask::new(access, weight, Some(slot), work, on_commit);
+        let slot = match access {
+            Access::Write => {
+                let slot = Arc::clone(&self.slots).acquire_owned().await;
+                Some(slot.map_err(|_| closed(operation))?)
+            }
+            Access::HeldLeases => {
+                self.ensure_open(operation)?;
+                None
+            }
+        };
+        let (task, reply) = QueuedTask::new(access, weight, slot, work, on_commit);
         self.messages.send(WriterMessage::Task(task)).map_err(|_| self.no_reply(operation))?;
         match reply.await {
             Ok(result) => {
