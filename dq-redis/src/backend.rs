@@ -16,7 +16,7 @@ use crate::check;
 use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
-use crate::keys::Naming;
+use crate::keys::{self, Naming};
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
 use crate::store::Store;
@@ -69,8 +69,8 @@ impl RedisBackend {
     ) -> Result<Self> {
         let server = Arc::new(Server::new(server)?);
         let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
-        check::probe(&link).await?;
         let KeyLayout { naming, scripts, encoding } = layout;
+        check::probe(&link, keys::slot(naming.queues().as_bytes())).await?;
         let entropy = Arc::clone(&environment.entropy);
         // With a history a settlement costs the server about 1.6 times as much.
         let history = environment.history.clone().or_default(HistoryLimit::OFF);

@@ -1,12 +1,18 @@
 //! Checks of the server when connecting, and `check` for operators: findings about the server and
 //! the keys of all queues.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use redis::Value;
 
-use crate::connect::{CommandError, Effect, Link};
-use crate::error::{CLUSTER, SENTINEL, is_unknown_script, unexpected};
+use crate::connect::{CommandError, Effect, Link, can_subscribe};
+use crate::error::{
+    CLUSTER, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
+    unexpected,
+};
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
 use crate::script::{LIBRARY, Script};
@@ -20,20 +26,19 @@ const MIN_VERSION: (u32, u32) = (6, 2);
 /// Maximum number of queues that are checked at a time.
 const CONCURRENT_QUEUES: usize = 8;
 
-/// Refuses a server that the backends cannot use.
+/// Refuses a server that the backends cannot use, as far as this user may know. `slot` is one of the
+/// slots that are used in a cluster.
 ///
 /// # Errors
 /// `Incompatible` for a server that is too old or runs no scripts, `Config` for one whose topology
 /// needs another URL scheme, `ReadOnly` for a replica.
-pub(crate) async fn probe(link: &Link) -> Result<()> {
-    let info = info(link, "connect").await?;
-    refuse_old(&info)?;
-    refuse_other_topology(&info, link.server().is_cluster())?;
-    // In a cluster any node may reply, and the client finds the primaries itself.
-    if !link.server().is_cluster() && field(&info, "role") == Some("slave") {
-        return Err(Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
-            .remedy("connect to the primary, by redis+sentinel:// if it changes")
-            .operation("connect"));
+pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
+    if let Some(hello) = hello(link, slot).await? {
+        refuse_old(&hello.version)?;
+        refuse_other_topology(&hello.mode, link.server().is_cluster())?;
+        if hello.role == "replica" && !link.server().origin().finds_primary {
+            return Err(replica());
+        }
     }
     let probe = "return struct.size('L')";
     let sha = sha1_smol::Sha1::from(probe).digest().to_string();
@@ -52,26 +57,55 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
     Ok(())
 }
 
+/// The part of the reply to HELLO that is used.
+struct Hello {
+    version: String,
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: String,
+    role: String,
+}
+
+/// Asks the server for its version and mode; `None` if this user may not.
+///
+/// # Errors
+/// `Incompatible` if the server has no such command.
+async fn hello(link: &Link, slot: u16) -> Result<Option<Hello>> {
+    let answer = match link.query_at(slot, &redis::cmd("HELLO")).await {
+        Err(CommandError::Failed(error)) if is_refused(&error) => return Ok(None),
+        Err(CommandError::Failed(error)) if is_unknown_command(&error) => {
+            return Err(too_old("the Redis server is older than 6.2, or has no command HELLO"));
+        }
+        answer => link.backend_result("connect", Effect::None, answer)?,
+    };
+    let mut fields: HashMap<String, Value> = redis::from_redis_value(answer).unwrap_or_default();
+    let mut text = |name| {
+        let value = fields.remove(name).and_then(reply::bytes).unwrap_or_default();
+        String::from_utf8_lossy(&value).into_owned()
+    };
+    Ok(Some(Hello { version: text("version"), mode: text("mode"), role: text("role") }))
+}
+
 /// Refuses a server older than [`MIN_VERSION`]. A version that cannot be parsed is accepted.
-fn refuse_old(info: &str) -> Result<()> {
-    match version(info) {
-        Some(version) if version < MIN_VERSION => Err(Error::new(
-            ErrorKind::Incompatible,
-            format!("Redis {}.{} is too old", version.0, version.1),
-        )
-        .remedy("use Redis 6.2 or newer, or Valkey")
-        .operation("connect")),
+fn refuse_old(text: &str) -> Result<()> {
+    match version(text) {
+        Some(version) if version < MIN_VERSION => {
+            Err(too_old(format!("Redis {}.{} is too old", version.0, version.1)))
+        }
         _ => Ok(()),
     }
 }
 
+fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Incompatible, what)
+        .remedy("use Redis 6.2 or newer, or Valkey, and do not rename its commands")
+        .operation("connect")
+}
+
 /// Refuses a server whose topology needs another URL scheme.
-fn refuse_other_topology(info: &str, as_cluster: bool) -> Result<()> {
-    // Valkey uses the second name.
-    let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
-    let (what, remedy) = if mode == Some("sentinel") {
+fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
+    let (what, remedy) = if mode == "sentinel" {
         ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
-    } else if field(info, "cluster_enabled") == Some("1") && !as_cluster {
+    } else if mode == "cluster" && !as_cluster {
         ("the Redis server is a node of a cluster", CLUSTER)
     } else {
         return Ok(());
@@ -96,14 +130,18 @@ fn no_scripting(error: Error) -> Error {
 
 /// All findings about the server and the keys. A failed call is a finding, too.
 pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
-    let mut findings = match info(&store.link, CHECK).await {
-        Ok(info) => server_findings(&info),
-        Err(error) => vec![unreachable(&error)],
+    let mut findings = match info(&store.link).await {
+        Ok(Some(info)) => server_findings(&info),
+        Ok(None) => vec![unknown_settings()],
+        Err(error) => return vec![unreachable(&error)],
     };
+    let channel = store.partitions.naming.test_channel();
+    if let Err(error) = can_subscribe(store.link.server(), &channel).await {
+        findings.push(no_wakeups(&error));
+    }
     match key_findings(store).await {
         Ok(more) => findings.extend(more),
-        Err(error) if findings.is_empty() => findings.push(unreachable(&error)),
-        Err(_) => {}
+        Err(error) => findings.push(unreachable(&error)),
     }
     findings
 }
@@ -147,6 +185,34 @@ fn unreachable(error: &Error) -> Finding {
         code: "redis.unreachable",
         cause: error.to_string(),
         remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
+    }
+}
+
+/// The finding that this user may not run INFO.
+fn unknown_settings() -> Finding {
+    Finding {
+        severity: Severity::Info,
+        code: "redis.settings-unknown",
+        cause:
+            "this user may not run INFO: it is not known whether the server saves its data, and \
+                whether it removes keys when its memory is full"
+                .to_owned(),
+        remedy: "grant this user `+info`, or see to `appendonly yes` and `maxmemory-policy \
+                 noeviction` at the server"
+            .to_owned(),
+    }
+}
+
+/// The finding that this user receives no wake-ups.
+fn no_wakeups(error: &redis::RedisError) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "redis.no-wakeups",
+        cause: format!(
+            "no connection can subscribe to the channels of wake-ups ({error}): a job that is scheduled \
+             before all others is found up to a second late"
+        ),
+        remedy: if is_refused(error) { RIGHTS } else { "check the server" }.to_owned(),
     }
 }
 
@@ -257,10 +323,16 @@ fn partition_findings(partition: &Partition, inspection: Inspection) -> Vec<Find
     findings
 }
 
-/// The text of the command `INFO`; empty if the reply has another form.
-async fn info(link: &Link, operation: &'static str) -> Result<String> {
-    let answer = link.run(operation, Effect::None, &redis::cmd("INFO")).await?;
-    let text = match answer {
+/// The text of the command `INFO`, empty if the reply has another form; `None` if this user may not
+/// run it, or it was renamed.
+async fn info(link: &Link) -> Result<Option<String>> {
+    let answer = link.query(&redis::cmd("INFO")).await;
+    if let Err(CommandError::Failed(error)) = &answer
+        && (is_refused(error) || is_unknown_command(error))
+    {
+        return Ok(None);
+    }
+    let text = match link.backend_result(CHECK, Effect::None, answer)? {
         // A cluster replies with the text of each node; one is enough.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
@@ -269,7 +341,7 @@ async fn info(link: &Link, operation: &'static str) -> Result<String> {
         Value::VerbatimString { text, .. } => Some(text),
         text => String::from_utf8(reply::bytes(text)?.to_vec()).ok(),
     });
-    Ok(text.unwrap_or_default())
+    Ok(Some(text.unwrap_or_default()))
 }
 
 /// The value of a field `name:value` in the text of `INFO`.
@@ -278,8 +350,8 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Major and minor version.
-fn version(info: &str) -> Option<(u32, u32)> {
-    let mut parts = field(info, "redis_version")?.split('.');
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
@@ -298,8 +370,7 @@ mod tests {
             ("255.255.255", false),
             ("unstable", false),
         ] {
-            let info = format!("# Server\r\nredis_version:{version}\r\nrole:master\r\n");
-            match refuse_old(&info) {
+            match refuse_old(version) {
                 Ok(()) => assert!(!refused, "{version}"),
                 Err(error) => {
                     assert!(refused, "{version}");
@@ -313,17 +384,15 @@ mod tests {
 
     #[test]
     fn servers_of_another_topology_are_refused_with_their_scheme() {
-        let refused = |info, as_cluster| {
-            let error = refuse_other_topology(info, as_cluster).err()?;
+        let refused = |mode, as_cluster| {
+            let error = refuse_other_topology(mode, as_cluster).err()?;
             assert_eq!(error.kind(), ErrorKind::Config);
             error.remedy_text().map(str::to_owned)
         };
-        assert!(refused("cluster_enabled:1\r\n", false).unwrap().contains("redis+cluster://"));
-        assert_eq!(refused("cluster_enabled:1\r\n", true), None);
-        assert_eq!(refused("redis_mode:standalone\r\ncluster_enabled:0\r\n", false), None);
-        for sentinel in ["redis_mode:sentinel\r\n", "server_mode:sentinel\r\n"] {
-            assert!(refused(sentinel, false).unwrap().contains("redis+sentinel://"));
-        }
+        assert!(refused("cluster", false).unwrap().contains("redis+cluster://"));
+        assert_eq!(refused("cluster", true), None);
+        assert_eq!(refused("standalone", false), None);
+        assert!(refused("sentinel", false).unwrap().contains("redis+sentinel://"));
     }
 
     #[test]

@@ -30,6 +30,13 @@ pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed").operation(operation)
 }
 
+/// The error for a server that is a replica when connecting.
+pub(crate) fn replica() -> Error {
+    Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
+        .remedy("connect to the primary, by redis+sentinel:// if it changes")
+        .operation("connect")
+}
+
 /// The error for a reply that the script or command never gives.
 pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
     Err(Error::new(ErrorKind::Internal, "a script gave an unexpected reply")
@@ -69,6 +76,22 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
+/// Whether the server's user may not run a command.
+pub(crate) fn is_refused(error: &RedisError) -> bool {
+    has_code(error, &["NOPERM"])
+}
+
+/// Whether the server is a replica, which accepts no writes.
+pub(crate) fn is_from_replica(error: &RedisError) -> bool {
+    has_code(error, &["READONLY"])
+}
+
+/// Whether the server does not know a command, or only with other arguments.
+pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
+    let text = error.detail().unwrap_or_default();
+    text.contains("unknown command") || text.contains("wrong number of arguments")
+}
+
 /// Converts an error of a command.
 pub(crate) fn command_error(
     operation: &'static str,
@@ -77,7 +100,7 @@ pub(crate) fn command_error(
     error: &RedisError,
 ) -> Error {
     let (kind, remedy) = match classify(error, effect) {
-        // A node of a cluster, although INFO did not say so when connecting.
+        // A node of a cluster, although HELLO did not say so when connecting.
         _ if !origin.is_cluster && has_code(error, &["MOVED", "ASK"]) => {
             (ErrorKind::Config, CLUSTER)
         }
@@ -141,7 +164,8 @@ const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";
 const WRONG_TYPE: &str = "another program uses a key of this backend: choose another `prefix`, or remove \
      that key, which `check` names";
-const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
+pub(crate) const RIGHTS: &str =
+    "grant this user what the documentation of dq-redis lists under rights";
 
 /// Whether a server error has one of these codes. If the error arose inside a script, Redis 7
 /// passes its code on; older versions have it only in the message.
@@ -217,7 +241,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
-        ("does not point to a sentinel", ErrorKind::Config, NO_SENTINEL),
+        ("unknown command 'SENTINEL'", ErrorKind::Config, NO_SENTINEL),
         ("not allowed in cluster mode", ErrorKind::Config, CLUSTER),
         (
             "DB index is out of range",

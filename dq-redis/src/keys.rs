@@ -63,6 +63,14 @@ impl Naming {
         }
     }
 
+    /// The channel of a queue that does not exist.
+    pub(crate) fn test_channel(&self) -> String {
+        match self {
+            Self::Native { prefix } => format!("{{{prefix}}}:wake:"),
+            Self::Redisson { .. } => "redisson_delay_queue_channel:{dq-rights}".to_owned(),
+        }
+    }
+
     /// The keys of announced runners, in one slot.
     pub(crate) fn runners(&self) -> [String; 2] {
         let (Self::Native { prefix } | Self::Redisson { prefix, .. }) = self;

@@ -7,21 +7,25 @@
 //!
 //! # Rights
 //!
-//! The native backend needs these rights of an ACL user for the prefix `dq`. With another prefix,
-//! replace `dq` in both patterns:
+//! `+@all -@admin -@dangerous` is enough for every backend. The native backend needs no more than these
+//! rights of an ACL user for the prefix `dq`. With another prefix, replace `dq` in both patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
-//!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
+//!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire
 //! ```
 //!
 //! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
 //! commands inside scripts, since Redis checks those too. A missing right is an error when
-//! connecting, except `+sadd`, `+smembers` and `+subscribe`, and the names of queues, without which
-//! the first use fails. Queues with shards also need the pattern `~{dq#*}:*`, here and with the key
-//! expiry backend; if it is missing, the first use of such a queue fails.
+//! connecting, except `+sadd` and `+smembers`, and the names of queues, without which the first use
+//! fails, and `+subscribe`, without which jobs are found by timers alone and `check` says so. Queues
+//! with shards also need the pattern `~{dq#*}:*`, here and with the key expiry backend; if it is
+//! missing, the first use of such a queue fails.
+//!
+//! Two commands are optional: `+info` shows `check` the settings by which a server loses jobs, and
+//! `+hello` lets connecting refuse a server that is too old or a Sentinel with an error that says so.
 //!
 //! The Redisson backend needs the following. List the name of each queue (here `orders`) after
 //! Java's keys, and that of the schedules, `dq.tickers`, which every runner looks at, each with the
@@ -31,7 +35,7 @@
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
 //!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders ~dq.tickers \
 //!     resetchannels &redisson_delay_queue_channel:* -@all \
-//!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
+//!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +hlen +hscan \
 //!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
@@ -44,7 +48,7 @@
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \
 //!     resetchannels &{dq}:wake:* &__keyevent@*__:expired -@all \
-//!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
+//!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire \
 //!     +set +touch

@@ -3,7 +3,8 @@
 
 use dq_core::{ErrorKind, Result};
 
-use crate::connect::Effect;
+use crate::connect::{CommandError, Effect};
+use crate::error::{is_from_replica, replica};
 use crate::keys::Naming;
 use crate::script::Script;
 use crate::store::Store;
@@ -18,19 +19,20 @@ impl Store {
     /// Tries every command that the scripts run.
     ///
     /// # Errors
-    /// `Config` naming the command, key or channel for which the user has no right.
+    /// `Config` naming the command, key or channel for which the user has no right; `ReadOnly` for a
+    /// replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
         match &self.partitions.naming {
             Naming::Native { prefix } => {
                 let keys = ["zset", "hash"].map(|kind| format!("{{{prefix}}}:rights:{kind}"));
-                self.prove(&[NATIVE, TRY], &keys, &format!("{{{prefix}}}:wake:")).await
+                self.prove(&[NATIVE, TRY], &keys).await
             }
             Naming::Redisson { prefix, .. } => {
                 let own = |kind| format!("{prefix}:rights:{kind}:{{dq-rights}}");
                 let java = |kind| format!("redisson_delay_queue{kind}:{{dq-rights}}");
                 let keys = [own("zset"), own("hash"), own("list"), java("_timeout"), java("")];
                 let parts = [NATIVE, include_str!("scripts/rights/redisson.lua"), TRY];
-                self.prove(&parts, &keys, &java("_channel")).await
+                self.prove(&parts, &keys).await
             }
         }
     }
@@ -38,7 +40,7 @@ impl Store {
     /// Tries the commands of the key expiry backend.
     pub(crate) async fn prove_expiry_rights(&self, key: &str) -> Result<()> {
         let parts = [include_str!("scripts/rights/expiry.lua"), TRY];
-        self.prove(&parts, &[key.to_owned()], "").await
+        self.prove(&parts, &[key.to_owned()]).await
     }
 
     /// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows
@@ -52,11 +54,19 @@ impl Store {
         unless_read_only(self.link.run(CONNECT, Effect::None, &blmove).await.map(drop))
     }
 
-    async fn prove(&self, parts: &[&str], keys: &[String], channel: &str) -> Result<()> {
+    async fn prove(&self, parts: &[&str], keys: &[String]) -> Result<()> {
         let script = Script::new(&[], &parts.concat(), Effect::None);
         let mut call = script.on_keys(keys);
-        call.arg(channel);
-        unless_read_only(call.run(&self.link, CONNECT).await.map(drop))
+        call.arg(self.partitions.naming.test_channel());
+        let answer = call.query(&self.link).await;
+        // Sentinels and clusters lead to another server soon.
+        if let Err(CommandError::Failed(error)) = &answer
+            && is_from_replica(error)
+            && !self.link.server().origin().finds_primary
+        {
+            return Err(replica());
+        }
+        unless_read_only(self.link.backend_result(CONNECT, Effect::None, answer).map(drop))
     }
 }
 

@@ -204,6 +204,11 @@ impl Call<'_> {
     }
 
     async fn run_once(&self, link: &Link, operation: &'static str) -> Result<Value> {
+        link.backend_result(operation, self.script.effect, self.query(link).await)
+    }
+
+    /// Makes the call once, for callers that distinguish the errors of Redis.
+    pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
         let mut answer = link.query(&self.command).await;
         if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
@@ -212,6 +217,6 @@ impl Call<'_> {
             // server could lose it again before the next EVALSHA.
             answer = link.query(&self.with_text()).await;
         }
-        link.backend_result(operation, self.script.effect, answer)
+        answer
     }
 }

@@ -105,11 +105,12 @@ impl Link {
         operation: &'static str,
         command: &Cmd,
     ) -> Result<Value> {
-        self.backend_result(
-            operation,
-            Effect::None,
-            self.run_with_retries(command, Some(slot)).await,
-        )
+        self.backend_result(operation, Effect::None, self.query_at(slot, command).await)
+    }
+
+    /// [`run_at`](Self::run_at), for callers that distinguish the errors of Redis.
+    pub(crate) async fn query_at(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
+        self.run_with_retries(command, Some(slot)).await
     }
 
     /// Runs one command, for callers that distinguish the errors of Redis.

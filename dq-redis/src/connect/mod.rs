@@ -10,5 +10,5 @@ mod url;
 pub(crate) use crate::error::Effect;
 pub(crate) use link::{CommandError, Link};
 pub(crate) use server::{Server, ServerClient, ServerSettings};
-pub(crate) use subscriber::{OnMessage, Source, Subscriber};
+pub(crate) use subscriber::{OnMessage, Source, Subscriber, can_subscribe};
 pub(crate) use url::{ADDRESS_OPTIONS, as_redis};

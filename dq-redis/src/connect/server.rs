@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use dq_core::Result;
 use dq_core::config::{Secret, check_response_timeout, invalid_setting};
+use futures_util::FutureExt;
+use futures_util::future::select_ok;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
-    TlsCertificates, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    RedisConnectionInfo, TlsCertificates,
 };
-use tokio::sync::Mutex;
 
 use super::address::{Address, Topology};
 use super::url;
@@ -39,8 +39,9 @@ pub(crate) struct Server {
 
 enum Clients {
     Single(Client),
-    Cluster(ClusterClient),
-    Sentinel(Mutex<SentinelClient>),
+    Cluster(Box<ClusterClient>),
+    /// By the name of the primary, the Sentinels that know its address.
+    Sentinel(String, Vec<Client>),
 }
 
 /// A client of one server, or of a cluster.
@@ -71,21 +72,20 @@ impl Server {
             Topology::Single | Topology::Unix(_) => {
                 Clients::Single(single(&address, certificates.clone()).map_err(failed)?)
             }
-            Topology::Cluster => Clients::Cluster(
-                cluster(&address, certificates.clone(), settings.response_timeout)
-                    .map_err(failed)?,
-            ),
+            Topology::Cluster => {
+                let client = cluster(&address, certificates.clone(), settings.response_timeout);
+                Clients::Cluster(Box::new(client.map_err(failed)?))
+            }
             Topology::Sentinel(primary) => {
-                let sentinels =
-                    sentinel(&address, primary, certificates.clone()).map_err(failed)?;
-                Clients::Sentinel(Mutex::new(sentinels))
+                let sentinels = sentinels(&address, certificates.as_ref()).map_err(failed)?;
+                Clients::Sentinel(primary.clone(), sentinels)
             }
         };
         Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
     /// Time limit of one attempt to connect: a server that may take long to reply may take half as
-    /// long to accept a connection. To a Sentinel, the client library has limits of its own.
+    /// long to accept a connection.
     pub(crate) fn connect_timeout(&self) -> Duration {
         connect_timeout(self.response_timeout)
     }
@@ -104,8 +104,12 @@ impl Server {
         match &self.clients {
             Clients::Single(client) => Ok(ServerClient::Single(client.clone())),
             Clients::Cluster(client) => Ok(ServerClient::Cluster(client)),
-            Clients::Sentinel(sentinels) => {
-                Ok(ServerClient::Single(sentinels.lock().await.async_get_client().await?))
+            Clients::Sentinel(name, sentinels) => {
+                // All at once: one that does not answer holds up none of the others.
+                let limit = self.connect_timeout();
+                let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
+                let ((host, port), _) = select_ok(asked).await?;
+                Ok(ServerClient::Single(self.node(&host, port)?))
             }
         }
     }
@@ -121,7 +125,7 @@ impl Server {
         }
     }
 
-    /// A client of one node of a cluster.
+    /// A client of one node of a cluster, or of the primary that Sentinels have named.
     pub(crate) fn node(&self, host: &str, port: u16) -> redis::RedisResult<Client> {
         let mut address = self.address.clone();
         address.hosts = vec![(host.to_owned(), port)];
@@ -221,28 +225,41 @@ fn cluster(
     builder.build()
 }
 
-fn sentinel(
+/// Clients of the Sentinels, at which the user of the servers does not log in.
+fn sentinels(
     address: &Address,
-    primary: &str,
-    certificates: Option<TlsCertificates>,
-) -> redis::RedisResult<SentinelClient> {
-    let sentinels = address.hosts.iter().map(|(host, port)| tcp(address, host, *port));
-    let mut builder = SentinelClientBuilder::new(sentinels, primary, SentinelServerType::Master)?
-        .set_client_to_redis_db(address.database)
-        .set_client_to_redis_tcp_settings(TcpSettings::default().set_nodelay(true));
-    if let Some(user) = &address.user {
-        builder = builder.set_client_to_redis_username(user);
-    }
-    if let Some(password) = &address.password {
-        builder = builder.set_client_to_redis_password(password);
-    }
-    if address.tls {
-        builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-        if let Some(certificates) = certificates {
-            builder = builder
-                .set_client_to_redis_certificates(certificates.clone())
-                .set_client_to_sentinel_certificates(certificates);
-        }
-    }
-    builder.build()
+    certificates: Option<&TlsCertificates>,
+) -> redis::RedisResult<Vec<Client>> {
+    let clients = address.hosts.iter().map(|host| {
+        let sentinel = Address {
+            hosts: vec![host.clone()],
+            user: None,
+            password: None,
+            database: 0,
+            ..address.clone()
+        };
+        single(&sentinel, certificates.cloned())
+    });
+    clients.collect()
+}
+
+/// Host and port of the primary, as a Sentinel knows them. The client library's own search also asks
+/// the primary for its role, by commands that a restricted user may not run. Here a server that has
+/// become a replica refuses the first write, after which the Sentinels are asked again.
+async fn primary(
+    sentinel: &Client,
+    name: &str,
+    limit: Duration,
+) -> redis::RedisResult<(String, u16)> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit));
+    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut get = redis::cmd("SENTINEL");
+    get.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let address: Option<(String, u16)> = get.query_async(&mut connection).await?;
+    address.ok_or_else(|| {
+        let kind = redis::ErrorKind::MasterNameNotFoundBySentinel;
+        (kind, "a Sentinel knows no primary with this name").into()
+    })
 }

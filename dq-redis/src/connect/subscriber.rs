@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::server::{CONNECT_TIMEOUT, Server};
+use crate::error::is_refused;
 
 /// Delays between attempts to connect.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -116,7 +117,7 @@ impl SubscriberTask {
         // An outage is logged once, not at each attempt.
         let mut is_outage_logged = false;
         loop {
-            match self.connect().await {
+            match subscribe(&self.source, &self.channels).await {
                 Ok((mut sink, mut stream)) => {
                     delay = FIRST_DELAY;
                     if std::mem::take(&mut is_outage_logged) {
@@ -152,27 +153,6 @@ impl SubscriberTask {
         }
     }
 
-    /// Connects to the first server that can be reached, and subscribes to all channels.
-    async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
-        let mut failed = None;
-        for client in with_timeout(self.source.clients()).await? {
-            // A time limit for each, so that a server that does not answer leaves time for the
-            // next.
-            match with_timeout(self.connect_to(&client)).await {
-                Ok(connected) => return Ok(connected),
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(failed.expect("there is at least one server"))
-    }
-
-    async fn connect_to(&self, client: &Client) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
-        let mut connection = client.get_async_pubsub().await?;
-        let channels: Vec<&String> = self.channels.iter().collect();
-        connection.subscribe(channels).await?;
-        Ok(connection.split())
-    }
-
     /// Receives messages and requests until the connection breaks. `None` if the subscriber was
     /// dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
@@ -201,13 +181,48 @@ impl SubscriberTask {
                 }
                 () = tokio::time::sleep(PING_INTERVAL) => {
                     let pong = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
-                    if !matches!(pong.await, Ok(Ok(_))) {
-                        return Some(());
+                    match pong.await {
+                        Ok(Ok(_)) => {}
+                        // A refusal, too, says that the server is there.
+                        Ok(Err(error)) if is_refused(&error) => {}
+                        _ => return Some(()),
                     }
                 }
             }
         }
     }
+}
+
+/// Subscribes to a channel by a connection that is closed after it.
+///
+/// # Errors
+/// That of the last server that was tried.
+pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
+    let source = Source::Any(Arc::clone(server));
+    subscribe(&source, [channel]).await.map(drop)
+}
+
+/// Connects to the first server that can be reached, and subscribes to these channels.
+async fn subscribe(
+    source: &Source,
+    channels: impl IntoIterator<Item = impl AsRef<str>>,
+) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
+    let channels: Vec<String> =
+        channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
+    let mut failed = None;
+    for client in with_timeout(source.clients()).await? {
+        // A time limit for each, so that a server that does not answer leaves time for the next.
+        let subscribed = with_timeout(async {
+            let mut connection = client.get_async_pubsub().await?;
+            connection.subscribe(&channels).await?;
+            Ok(connection.split())
+        });
+        match subscribed.await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.expect("there is at least one server"))
 }
 
 async fn with_timeout<T>(

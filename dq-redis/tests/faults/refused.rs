@@ -111,6 +111,16 @@ async fn no_scripts() {
 }
 
 #[tokio::test]
+async fn no_hello() {
+    let redis = Redis::options().set("rename-command HELLO", "\"\"").start();
+    assert_error(
+        connect(&redis.url()).await,
+        ErrorKind::Incompatible,
+        &["older than 6.2", "HELLO", "rename"],
+    );
+}
+
+#[tokio::test]
 async fn a_replica() {
     let primary = Redis::start();
     let replica = Redis::options().replica_of(&primary).start();

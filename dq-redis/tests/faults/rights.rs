@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::Environment;
-use dq_core::{Announcement, Backend, Dq, DurationExt, ErrorKind, Timestamp};
+use dq_core::{Announcement, Backend, Dq, DurationExt, ErrorKind, Severity, Timestamp};
 use dq_redis::{RedisBackend, RedisConfig};
-use dq_servers::{Redis, RedisCluster};
+use dq_servers::{Redis, RedisCluster, Sentinel};
 
 use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open, queue};
 use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
@@ -75,6 +75,156 @@ impl Backends {
     }
 }
 
+/// The words of the `ACL SETUSER` command with this ending in the guide.
+fn in_the_guide(ending: &str) -> Vec<String> {
+    let page = include_str!("../../../docs/guide/redis.md");
+    let mut blocks = page.split("ACL SETUSER").skip(1);
+    let block = blocks.find_map(|block| {
+        let (line, _) = block.split_once("```")?;
+        line.trim().ends_with(ending).then_some(line)
+    });
+    let line = block.unwrap_or_else(|| panic!("no line of the guide ends with {ending}"));
+    let words = line.split_whitespace().filter(|word| *word != "\\");
+    ["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect()
+}
+
+/// The restriction that managed services and careful operators use.
+const USUAL: &str = "+@all -@admin -@dangerous";
+
+/// A user with the usual restriction, and all keys and channels, on this server; its URL without
+/// scheme and address.
+fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
+    let words = ["ACL", "SETUSER", "app", "reset", "on", ">secret1", "~*", "&*"];
+    let words = words.into_iter().chain(USUAL.split(' ')).chain(denied.iter().copied());
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    set_user(redis, &words);
+    "app:secret1@"
+}
+
+/// No finding but those of a server without AOF, and of settings that cannot be seen.
+async fn assert_checked(backend: &Arc<dyn Backend>, sees_settings: bool) {
+    let findings = backend.check().await;
+    let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
+    if sees_settings {
+        assert_eq!(codes, ["redis.no-aof"]);
+    } else {
+        assert_eq!(codes, ["redis.settings-unknown"], "{findings:?}");
+        assert_eq!(findings[0].severity, Severity::Info);
+        assert!(findings[0].remedy.contains("+info"));
+    }
+}
+
+#[tokio::test]
+async fn the_usual_restriction_is_enough() {
+    for scheme in SCHEMES {
+        let redis = Redis::options().set("notify-keyspace-events", "Ex").start();
+        let login = set_restricted_user(&redis, &[]);
+        let url = format!("{scheme}://{login}{}/1", redis.address());
+        let backends = Backends::open(scheme, &url).await;
+        whole_flow(&backends.0[0], TIMEOUT).await.unwrap();
+        assert_checked(&backends.0[0], false).await;
+
+        let url = format!("{scheme}://{login}{}/0", redis.address());
+        let backends = Backends::open(scheme, &url).await;
+        backends.flow(scheme, &redis, TIMEOUT).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_usual_restriction_of_the_guide_is_enough() {
+    let redis = Redis::start();
+    let words = in_the_guide(USUAL);
+    set_user(&redis, &words);
+    let password = words.iter().find_map(|word| word.strip_prefix('>')).expect("a password");
+    let url = format!("redis://{}:{password}@{}/0", words[2], redis.address());
+    let backend = open(&url).await;
+    whole_flow(&backend, TIMEOUT).await.unwrap();
+    assert_checked(&backend, false).await;
+    assert_eq!(in_the_guide("+pttl +pexpire"), documented("redis"), "the guide and lib.rs");
+}
+
+#[tokio::test]
+async fn the_usual_restriction_is_enough_with_sentinel_and_cluster() {
+    let primary = Redis::options().set("notify-keyspace-events", "Ex").start();
+    let sentinel = Sentinel::start(&primary, "jobs");
+    let login = set_restricted_user(&primary, &[]);
+    let cluster = RedisCluster::start(3);
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "notify-keyspace-events", "Ex"]);
+        set_restricted_user(node, &[]);
+    }
+    for scheme in SCHEMES {
+        for url in [
+            format!("{scheme}+sentinel://{login}{}/jobs/0", sentinel.address()),
+            format!("{scheme}+cluster://{login}{}", cluster.nodes()[0].address()),
+        ] {
+            let backend = open(&url).await;
+            whole_flow(&backend, TIMEOUT).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_checked(&backend, false).await;
+        }
+    }
+}
+
+/// Commands that no work needs, or that only `check` asks for.
+#[tokio::test]
+async fn each_optional_command_may_be_denied() {
+    for scheme in SCHEMES {
+        let redis = Redis::options().set("notify-keyspace-events", "Ex").start();
+        for denied in [
+            "-hello", "-info", "-ping", "-client", "-config", "-cluster", "-command", "-role",
+            "-select", "-script", "-keys", "-acl", "-wait",
+        ] {
+            let login = set_restricted_user(&redis, &["+@all", denied]);
+            let url = format!("{scheme}://{login}{}/0", redis.address());
+            let backends = Backends::open(scheme, &url).await;
+            let flow = backends.flow(scheme, &redis, TIMEOUT).await;
+            flow.unwrap_or_else(|error| panic!("{scheme} {denied}: {error}"));
+            assert_checked(&backends.0[0], denied != "-info").await;
+        }
+    }
+    let cluster = RedisCluster::start(3);
+    for denied in ["-hello", "-info", "-client", "-config", "-role", "-readonly", "-asking"] {
+        let mut login = "";
+        for node in cluster.nodes() {
+            login = set_restricted_user(node, &["+@all", denied]);
+        }
+        let url = format!("redis+cluster://{login}{}", cluster.nodes()[0].address());
+        let backend = open(&url).await;
+        whole_flow(&backend, TIMEOUT).await.unwrap_or_else(|error| panic!("{denied}: {error}"));
+        assert_checked(&backend, denied != "-info").await;
+    }
+}
+
+#[tokio::test]
+async fn without_the_right_to_subscribe_jobs_run_and_check_names_it() {
+    for scheme in SCHEMES {
+        let redis = Redis::start();
+        let login = set_restricted_user(&redis, &["-subscribe"]);
+        let backend = open(&format!("{scheme}://{login}{}/0", redis.address())).await;
+        backend.listen(&[queue("q")]).await.unwrap();
+        backend.schedule(vec![job("q")]).await.unwrap();
+        assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 1, "{scheme}");
+        let findings = backend.check().await;
+        let finding = found(&findings, "redis.no-wakeups");
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.cause.contains("subscribe") && finding.remedy.contains("rights"));
+    }
+}
+
+/// By HELLO, or if that is denied, by the first write.
+#[tokio::test]
+async fn a_replica_is_refused_without_the_right_to_hello() {
+    let primary = Redis::start();
+    let replica = Redis::options().replica_of(&primary).start();
+    for denied in [&[][..], &["-hello"]] {
+        let login = set_restricted_user(&replica, denied);
+        for scheme in SCHEMES {
+            let url = format!("{scheme}://{login}{}/0", replica.address());
+            assert_error(connect(&url).await, ErrorKind::ReadOnly, &["replica", "primary"]);
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_documented_rights_are_sufficient() {
     for scheme in SCHEMES {
@@ -118,10 +268,8 @@ async fn the_documented_rights_are_sufficient_for_shards_schedules_and_announcem
 async fn assert_each_right_is_needed(scheme: &str) {
     let (redis, url) = prepare(scheme);
     let words = documented(scheme);
-    let mut rights: Vec<&String> = words.iter().filter(|word| word.starts_with('+')).collect();
+    let rights: Vec<&String> = words.iter().filter(|word| word.starts_with('+')).collect();
     assert!(rights.len() > 20, "{words:?}");
-    // Only sent after fifteen seconds without a message.
-    rights.retain(|right| *right != "+ping");
     let mut unnecessary = Vec::new();
     for right in rights {
         set_user(&redis, &words);
