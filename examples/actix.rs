@@ -2,7 +2,7 @@
 //! owner keeps it.
 //!
 //! ```sh
-//! cargo run --example actix -- --grace 10
+//! cargo run -p dq-examples --example actix -- --grace 10
 //! curl -X DELETE http://127.0.0.1:3000/accounts/ann        # ann is deleted at …
 //! curl -X POST   http://127.0.0.1:3000/accounts/ann/keep   # ann is kept
 //! ```

@@ -2,7 +2,7 @@
 //! next; when nobody is left, a person has to decide.
 //!
 //! ```sh
-//! cargo run --example courier
+//! cargo run -p dq-examples --example courier
 //! ```
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! meeting has begun, as after an outage, is not sent.
 //!
 //! ```sh
-//! cargo run --example meeting_reminder
+//! cargo run -p dq-examples --example meeting_reminder
 //! ```
 
 use std::time::SystemTime;

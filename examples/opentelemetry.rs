@@ -1,7 +1,7 @@
 //! One trace of OpenTelemetry from an HTTP request, through the delay, to the handler.
 //!
 //! ```sh
-//! cargo run --example opentelemetry
+//! cargo run -p dq-examples --example opentelemetry
 //! curl -X POST http://127.0.0.1:3000/orders/17 \
 //!   -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 //! ```

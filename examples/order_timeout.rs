@@ -1,7 +1,7 @@
 //! A web shop whose unpaid orders cancel themselves.
 //!
 //! ```sh
-//! cargo run --example order_timeout -- --timeout 10
+//! cargo run -p dq-examples --example order_timeout -- --timeout 10
 //! curl -X POST http://127.0.0.1:3000/orders         # {"id":1,"state":"unpaid"}
 //! curl -X POST http://127.0.0.1:3000/orders/1/pay   # {"id":1,"state":"paid"}
 //! curl         http://127.0.0.1:3000/orders/1

@@ -2,7 +2,7 @@
 //! its reminder with it.
 //!
 //! ```sh
-//! alias reminders='cargo run -q --example rabbitmq_reminders --features rabbitmq -- --minute 1'
+//! alias reminders='cargo run -q -p dq-examples --example rabbitmq_reminders -- --minute 1'
 //! reminders remind                # leave it running: here a minute takes one second
 //! ```
 //!

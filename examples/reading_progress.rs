@@ -2,7 +2,7 @@
 //! reminder of that reader and book, so that the two hours start anew.
 //!
 //! ```sh
-//! cargo run --example reading_progress
+//! cargo run -p dq-examples --example reading_progress
 //! ```
 
 use std::time::Duration;

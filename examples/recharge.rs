@@ -2,7 +2,7 @@
 //! and given up after half an hour.
 //!
 //! ```sh
-//! cargo run --example recharge
+//! cargo run -p dq-examples --example recharge
 //! ```
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A Rust runner for delayed queues that it shares with a Java service that uses Redisson.
 //!
 //! ```sh
-//! cargo run --example redisson_bridge --features redis -- --redis redis://127.0.0.1:6379/0
+//! cargo run -p dq-examples --example redisson_bridge -- --redis redis://127.0.0.1:6379/0
 //! ```
 //!
 //! Java adds to `ORDER_TIMEOUT`, which is handled here, and takes from `ORDER_FEEDBACK`, which is

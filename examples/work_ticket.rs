@@ -2,7 +2,7 @@
 //! handed over. Closing a ticket ends that at any step.
 //!
 //! ```sh
-//! cargo run --example work_ticket    # a day takes 200 milliseconds
+//! cargo run -p dq-examples --example work_ticket    # a day takes 200 milliseconds
 //! ```
 
 use std::collections::BTreeSet;

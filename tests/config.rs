@@ -354,7 +354,6 @@ fn errors_name_the_key_and_the_valid_values() {
     assert!(nothing.contains("there is no [backend]"), "{nothing}");
 }
 
-#[cfg(feature = "redis")]
 #[tokio::test]
 async fn the_url_field_of_redis_accepts_only_an_address() {
     for (lines, needles) in [
@@ -393,7 +392,6 @@ async fn the_url_field_of_redis_accepts_only_an_address() {
     }
 }
 
-#[cfg(feature = "rabbitmq")]
 #[tokio::test]
 async fn invalid_settings_of_rabbitmq_are_refused_before_connecting() {
     for (lines, needles) in [
@@ -446,7 +444,6 @@ fn passwords_are_passed_unchanged() {
 
 /// A misspelt path of a drained store must not make an empty store, while the jobs of the old one
 /// wait for ever.
-#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_drained_sqlite_store_must_exist() {
     let dir = tempfile::tempdir().unwrap();

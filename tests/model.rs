@@ -1,7 +1,6 @@
 //! All backends give the same answers to the same calls as the memory backend.
 
 use std::sync::Arc;
-#[cfg(any(feature = "redis", feature = "rabbitmq"))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq::backend::{Backend, backend_from_url};
@@ -29,7 +28,6 @@ async fn compare_sqlite(steps: Vec<Step>) -> TrialResult {
 }
 
 /// Compares the store at this URL, which must be empty.
-#[cfg(any(feature = "redis", feature = "rabbitmq"))]
 async fn compare_server(url: String, steps: Vec<Step>) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let (reference, subject) =
@@ -55,14 +53,12 @@ fn run_cases<F: Future<Output = TrialResult>>(cases: u32, check: impl Fn(Vec<Ste
 }
 
 /// A prefix that no other case has.
-#[cfg(any(feature = "redis", feature = "rabbitmq"))]
 fn prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("model{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The URL of a Redis server for this backend.
-#[cfg(feature = "redis")]
 fn redis_url(server: &dq_servers::Redis, scheme: &str) -> String {
     let url = server.url().replacen("redis://", scheme, 1);
     format!("{url}?response_timeout=60s&prefix={}", prefix())
@@ -74,21 +70,18 @@ fn sqlite_answers_like_memory() {
 }
 
 #[test]
-#[cfg(feature = "redis")]
 fn redis_answers_like_memory() {
     let server = dq_servers::shared_redis();
     run_cases(48, |steps| compare_server(redis_url(server, "redis://"), steps));
 }
 
 #[test]
-#[cfg(feature = "redis")]
 fn redis_expiry_answers_like_memory() {
     let server = dq_servers::Redis::options().set("notify-keyspace-events", "Ex").start();
     run_cases(24, |steps| compare_server(redis_url(&server, "redis-expiry://"), steps));
 }
 
 #[test]
-#[cfg(feature = "redis")]
 fn redisson_answers_like_memory() {
     let server = dq_servers::Redis::start();
     run_cases(48, |steps| {
@@ -99,7 +92,6 @@ fn redisson_answers_like_memory() {
 }
 
 #[test]
-#[cfg(feature = "rabbitmq")]
 fn rabbitmq_answers_like_memory() {
     let server = dq_servers::shared_rabbitmq().url();
     run_cases(16, |steps| {

@@ -3,7 +3,7 @@
 //! start it with the next file: pending reminders still run, and new ones go to the new store.
 //!
 //! ```sh
-//! alias switch='cargo run -q --example switch_backend --features redis,rabbitmq -- --config'
+//! alias switch='cargo run -q -p dq-examples --example switch_backend -- --config'
 //! switch examples/switch_backend/sqlite.toml
 //! switch examples/switch_backend/redis.toml
 //! switch examples/switch_backend/redisson.toml

@@ -131,7 +131,7 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn links_lead_to_files_and_headings() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (name, page, _) in PAGES {
         let folder = if name.starts_with("README") { "" } else { "docs/guide/" };
         for link in page.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {

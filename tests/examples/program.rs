@@ -133,6 +133,10 @@ fn path(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
     let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
     let path = profile.join("examples").join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
-    assert!(path.is_file(), "{} is not built; run `cargo build --examples`", path.display());
+    assert!(
+        path.is_file(),
+        "{} is not built; run `cargo build --workspace --examples`",
+        path.display()
+    );
     path
 }

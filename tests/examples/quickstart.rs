@@ -154,7 +154,6 @@ fn another_backend_is_selected_by_url() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is created");
 }
 
-#[cfg(all(feature = "redis", feature = "rabbitmq"))]
 #[test]
 fn another_backend_can_be_a_server() {
     // Longer than any call takes on a busy machine.

@@ -21,7 +21,7 @@ async fn redisson_still_writes_the_golden_bytes() {
     for version in Version::ALL {
         add_lines(version, &mut lines).await;
     }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/golden.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/golden.txt");
     if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|value| value == "write") {
         let text =
             head().into_iter().chain(lines).fold(String::new(), |text, line| text + &line + "\n");

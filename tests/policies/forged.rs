@@ -25,7 +25,6 @@ async fn a_payload_cannot_set_headers() {
     assert_eq!(shop.lines(), [format!("0 Some(\"own\") {FORGED}")]);
 }
 
-#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_payload_cannot_set_headers_inside_a_transaction() {
     use dq::config::Environment;

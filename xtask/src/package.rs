@@ -8,8 +8,15 @@ use std::process::Command;
 use crate::run::{Result, built, cargo, root, step};
 
 /// Members of the workspace with `publish = false`.
-const UNPUBLISHED: [&str; 5] =
-    ["dq-servers", "dq-bench", "xtask", "dq-faults-client", "dq-ui-tests"];
+const UNPUBLISHED: [&str; 7] = [
+    "dq-bench",
+    "dq-examples",
+    "dq-faults-client",
+    "dq-servers",
+    "dq-tests",
+    "dq-ui-tests",
+    "xtask",
+];
 
 /// Packages all published crates, and checks them together as their packages have them: a file that a
 /// package leaves out is missing. It is one workspace, so that the dependencies that `cargo xtask test` has
