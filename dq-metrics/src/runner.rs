@@ -70,7 +70,7 @@ impl Observer for RunnerMetrics {
                 self.slots.store(*slots, Ordering::Relaxed);
                 free_slots().increment(count(*slots));
             }
-            Event::Claimed { jobs } => occupy(count(*jobs)),
+            Event::Claimed { jobs, .. } => occupy(count(*jobs)),
             Event::SlotFreed => occupy(-1.0),
             Event::Started(job) => {
                 seconds(&histogram!(LATENESS, "queue" => job.queue().to_string()), job.lateness());

@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::ahead::PATIENCE;
 use super::claim_schedule::ClaimSchedule;
 use super::events::Event;
 use super::execute::execute;
 use super::hints::Hints;
 use super::leases::LeaseGuard;
 use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
-use super::slots::{Reservation, Scope, Slot};
+use super::slots::{Place, Reservation, Scope, Share};
 use super::store::{FinishedRun, RunSignals, Start, StoreContext, report_lost};
 use crate::backend::{Backend, ClaimParams, Claimed, Lease, LeasedJob, Settlement, Verdict, Want};
 use crate::error::{Error, ErrorKind, Result};
@@ -81,9 +83,7 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
     }
     let mut last_scope = Scope::All;
     loop {
-        // Claims no more jobs before the claimed ones have started. Jobs that start together often
-        // end together, and one claim can then fill all their slots.
-        context.starting.wait().await;
+        // Jobs that start together often end together, and one claim can then fill all their slots.
         runner.slots.wait_for_batch().await;
         // Both sorts of queues in turn, if they need claims of their own.
         let expects_internal = schedule.expects_internal_jobs(runner.now());
@@ -109,7 +109,7 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         let claimed = match call_claim(context, &wants, limit, schedule).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                runner.slots.release(&reservation, |_| 0);
+                runner.slots.fill(&reservation, []);
                 return Err(error);
             }
         };
@@ -124,7 +124,8 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
             let next = next_due.filter(|due| *due > now || !is_empty);
             schedule.internal_queues_claimed(next, now);
         }
-        start_jobs(context, reservation, jobs, sent_at, schedule).await;
+        start_jobs(context, &reservation, jobs, sent_at, schedule).await;
+        all_started(context).await;
         if runner.stop.is_cancelled() {
             return Ok(());
         }
@@ -180,9 +181,9 @@ async fn call_claim(
 
 /// The arguments of a claim for the reserved slots.
 fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
-    let want = |(queue, slots): &(usize, usize)| {
-        let served = &runner.queues[*queue];
-        Want::new(served.queue.clone(), *slots, served.policy.lease)
+    let want = |share: &Share| {
+        let served = &runner.queues[share.queue];
+        Want::new(served.queue.clone(), share.jobs(), served.policy.lease)
     };
     reservation.queues.iter().map(want).collect()
 }
@@ -190,7 +191,7 @@ fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
 /// Starts claimed jobs, or releases them if the runner is stopping.
 async fn start_jobs(
     context: &Arc<StoreContext>,
-    reservation: Reservation,
+    reservation: &Reservation,
     jobs: Vec<LeasedJob>,
     sent_at: Duration,
     schedule: &ClaimSchedule,
@@ -198,19 +199,17 @@ async fn start_jobs(
     let runner = &context.runner;
     let at = schedule.to_store(runner.now());
     let elapsed = runner.clock().elapsed();
-    let (mut used, mut reserved) = (vec![0; runner.queues.len()], vec![0; runner.queues.len()]);
-    reservation.queues.iter().for_each(|(queue, slots)| reserved[*queue] = *slots);
+    let mut wanted = vec![0; runner.queues.len()];
+    reservation.queues.iter().for_each(|share| wanted[share.queue] = share.jobs());
     let (mut accepted, mut excess) = (Vec::with_capacity(jobs.len()), Vec::new());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
-            // One beyond those that were asked for is a bug of the backend, and has no slot.
-            Some(queue)
-                if used[*queue] == reserved[*queue] || accepted.len() == reservation.limit =>
-            {
+            // More jobs than were asked for are a bug of the backend.
+            Some(queue) if wanted[*queue] == 0 || accepted.len() == reservation.limit => {
                 excess.push(leased.lease());
             }
             Some(queue) => {
-                used[*queue] += 1;
+                wanted[*queue] -= 1;
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
                 // Only an objective asks for it.
                 let waited_for_slot =
@@ -232,7 +231,7 @@ async fn start_jobs(
             }
         }
     }
-    runner.slots.release(&reservation, |queue| used[queue]);
+    let places = runner.slots.fill(reservation, accepted.iter().map(|(queue, ..)| *queue));
     for lease in excess {
         tracing::error!(queue = %lease.queue, id = %lease.job, "the store returned more jobs than were asked for");
         release(context, lease).await;
@@ -240,14 +239,18 @@ async fn start_jobs(
     if accepted.is_empty() {
         return;
     }
-    let of_application = |(queue, ..): &&(usize, _, _)| !runner.queues[*queue].queue.is_reserved();
-    let jobs = accepted.iter().filter(of_application).count();
-    if jobs > 0 {
-        runner.observers.notify(&Event::Claimed { jobs });
+    let (mut jobs, mut held) = (0, 0);
+    for ((queue, ..), place) in accepted.iter().zip(&places) {
+        if !runner.queues[*queue].queue.is_reserved() {
+            let count = if matches!(place, Place::Slot(_)) { &mut jobs } else { &mut held };
+            *count += 1;
+        }
+    }
+    if jobs + held > 0 {
+        runner.observers.notify(&Event::Claimed { jobs, held });
     }
     let now = context.leases.now();
-    for (queue, leased, start) in accepted {
-        let slot = Slot::new(Arc::clone(&runner.slots), queue);
+    for ((queue, leased, start), place) in accepted.into_iter().zip(places) {
         let (lease, lease_for) = (leased.lease(), runner.queues[queue].policy.lease);
         let has_expired = now >= sent_at + lease_for;
         if has_expired {
@@ -266,14 +269,26 @@ async fn start_jobs(
                 was the computer suspended?)",
             );
         }
-        let claimed = ClaimedJob { leased, guard, start };
+        let earlier_ended = earlier.map(|run| run.ended);
         let starting = context.starting.token();
-        let job = run_job(Arc::clone(context), slot, claimed, earlier.map(|run| run.ended));
-        context.handlers.spawn(async {
-            drop(starting);
-            job.await;
-        });
+        let claimed = ClaimedJob { leased, guard, start, place, earlier_ended, starting };
+        context.handlers.spawn(run_job(Arc::clone(context), claimed));
     }
+}
+
+/// Waits until all claimed jobs have started. Gives back those that find no slot in time or before the
+/// runner stops.
+async fn all_started(context: &StoreContext) {
+    let runner = &context.runner;
+    tokio::select! {
+        biased;
+        () = context.starting.wait() => return,
+        () = runner.stop.cancelled() => {}
+        // The timer is created only if a job waits.
+        () = async { runner.clock().sleep(PATIENCE).await } => {}
+    }
+    runner.slots.give_up(context.index);
+    context.starting.wait().await;
 }
 
 /// Hands back a job that was not started.
@@ -288,28 +303,36 @@ struct ClaimedJob {
     leased: LeasedJob,
     guard: LeaseGuard,
     start: Start,
+    place: Place,
+    /// Fires when an earlier run of the job has ended.
+    earlier_ended: Option<CancellationToken>,
+    /// Held until the job has a slot or is given back.
+    starting: TaskTrackerToken,
 }
 
-/// Runs one job, when an earlier run of it has ended, and passes the verdict to the settle loop.
-async fn run_job(
-    context: Arc<StoreContext>,
-    slot: Slot,
-    claimed: ClaimedJob,
-    earlier_ended: Option<CancellationToken>,
-) {
+/// Runs one job, when it has a slot and an earlier run of it has ended, and passes the verdict to the
+/// settle loop.
+async fn run_job(context: Arc<StoreContext>, claimed: ClaimedJob) {
     let runner = &context.runner;
-    let ClaimedJob { leased, mut guard, mut start } = claimed;
+    let ClaimedJob { leased, mut guard, mut start, place, earlier_ended, starting } = claimed;
     let lease = leased.lease();
+    let is_in_line = matches!(place, Place::InLine(_));
+    start.waited_for_slot |= is_in_line;
+    let waits_since = (earlier_ended.is_some() || is_in_line).then(|| runner.clock().elapsed());
+    let slot = match place {
+        Place::Slot(slot) => Some(slot),
+        Place::InLine(slot) => slot.await.ok(),
+    };
+    drop(starting);
     if let Some(ended) = earlier_ended {
-        let claimed_at = runner.clock().elapsed();
         ended.cancelled().await;
-        start.at = start.at + runner.clock().elapsed().saturating_sub(claimed_at);
+    }
+    if let Some(since) = waits_since {
+        start.at = start.at + runner.clock().elapsed().saturating_sub(since);
     }
     let verdict = if guard.lost.is_cancelled() {
         None
-    } else if runner.abort.is_cancelled() {
-        Some(Verdict::Release { started: false })
-    } else {
+    } else if let Some(slot) = slot.as_ref().filter(|_| !runner.abort.is_cancelled()) {
         let signals = RunSignals {
             // A child token: it also fires at the timeout and on abort, without marking the lease
             // as lost.
@@ -319,6 +342,8 @@ async fn run_job(
         let queue = &runner.queues[slot.queue()];
         // In a place of its own: its 4 KiB would be moved several times when the task is started.
         Box::pin(execute(&context, queue, leased, start, signals)).await
+    } else {
+        Some(Verdict::Release { started: false })
     };
     guard.end_run();
     let Some(verdict) = verdict else { return };

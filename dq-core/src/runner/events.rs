@@ -20,12 +20,15 @@ pub enum Event<'a> {
         /// Maximum number of jobs that it runs concurrently.
         slots: usize,
     },
-    /// Jobs were claimed; their handlers have not started. Each occupies a slot until
-    /// [`SlotFreed`](Self::SlotFreed). Jobs of the framework itself, such as those of schedules, occupy no
-    /// slot and are not counted, and `run_due` has no slots; all other events are sent for both.
+    /// Jobs were claimed; their handlers have not started. Jobs of the framework itself, such as those
+    /// of schedules, occupy no slot and are not counted, and `run_due` has no slots; all other events
+    /// are sent for both.
     Claimed {
-        /// Number of jobs.
+        /// Number of jobs that occupy a slot each, until [`SlotFreed`](Self::SlotFreed).
         jobs: usize,
+        /// Number of further jobs, which wait some milliseconds for a slot. Each takes over the slot of a
+        /// job that ends, or is given back to the store.
+        held: usize,
     },
     /// A handler is about to start.
     Started(&'a JobContext),
@@ -47,7 +50,8 @@ pub enum Event<'a> {
         /// How long the handler and its middleware ran.
         duration: Duration,
     },
-    /// A claimed job has freed its slot: its run has ended, or does not start.
+    /// A claimed job has freed its slot, as its run has ended or does not start, and no held job has
+    /// taken it over.
     SlotFreed,
     /// The runner will report a job as dead: its run has ended so, or it does not run because too many
     /// leases were lost, because the late policy of its queue says so, or because it could not be moved

@@ -11,11 +11,13 @@
 //! `lease_clock`), `maintain` logs findings of the store, and due jobs in queues without a handler, and
 //! `announce` tells the other users of the store that the runner exists. `late` applies the late
 //! policy of a queue before a run; `verdict` alone decides between done, retry and dead; `slots`
-//! alone limits concurrency; `recent` keeps the lateness and the run times of the last minutes;
-//! `objective` compares the starts of the last hour, which `start_window` counts, with the lateness
-//! objectives, and `claim_time` measures how long the store takes to answer a claim; `store` holds what the loops of one store
+//! alone limits concurrency, and `ahead` says how many jobs a claim takes beyond the free slots;
+//! `recent` keeps the lateness and the run times of the last minutes; `objective` compares the starts
+//! of the last hour, which `start_window` counts, with the lateness objectives, and `claim_time`
+//! measures how long the store takes to answer a claim; `store` holds what the loops of one store
 //! share.
 
+mod ahead;
 mod announce;
 mod builder;
 mod claim;

@@ -29,7 +29,7 @@ pub(super) struct StoreContext {
     pub(super) finished: mpsc::Sender<FinishedRun>,
     /// Tracks the tasks that run handlers, of all stores.
     pub(super) handlers: TaskTracker,
-    /// Has a token for each job that was claimed and whose task has not started.
+    /// Has a token for each claimed job that has no slot yet, or whose task has not started.
     pub(super) starting: TaskTracker,
     /// The store's clock minus the runner's, in milliseconds, as the last claim has measured it.
     pub(super) skew: Mutex<Option<i64>>,

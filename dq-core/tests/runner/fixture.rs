@@ -83,7 +83,7 @@ impl Fixture {
             self.dq.runner().without_linked_handlers().observer(move |event: &Event<'_>| {
                 let observed = match event {
                     Event::StoreCalled { operation: "claim", .. } => return claimed.notify_one(),
-                    Event::Claimed { jobs } => Observed::Claimed(*jobs),
+                    Event::Claimed { jobs, .. } => Observed::Claimed(*jobs),
                     Event::Started(job) => {
                         Observed::Started { attempt: job.attempt(), deliveries: job.deliveries() }
                     }

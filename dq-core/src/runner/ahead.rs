@@ -1,0 +1,71 @@
+//! How many jobs a claim may take beyond the free slots.
+//!
+//! A store call costs nearly the same for a hundred jobs as for one. So if the jobs are short, a
+//! claim takes as many as will start within [`HORIZON`], and those without a slot wait in this
+//! process. If the jobs are longer, a claim takes only as many as there are free slots: no job waits
+//! in one process while another process has a free slot.
+
+use std::time::Duration;
+
+use super::slots::BATCH;
+
+/// A claim takes only jobs that start within this time, by the run time of the last ones.
+const HORIZON: Duration = Duration::from_millis(5);
+
+/// The maximum time for which a claimed job waits for a slot before it is given back: the estimate
+/// was wrong, and another process may have a slot.
+pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+
+/// An estimate of how long the next job will occupy its slot. A longer job raises it at once, shorter
+/// ones lower it gradually. `None` before the first job has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunTime(Option<Duration>);
+
+impl RunTime {
+    pub(super) const NEW: Self = Self(None);
+
+    pub(super) fn record(&mut self, took: Duration) {
+        let lowered =
+            self.0.map_or(took, |estimate| estimate - (estimate.saturating_sub(took)) / 8);
+        self.0 = Some(lowered.max(took));
+    }
+
+    /// How many more jobs start within [`HORIZON`] after the first one on each of these slots; at
+    /// most [`BATCH`].
+    pub(super) fn ahead(self, slots: usize) -> usize {
+        let Some(run_time) = self.0 else { return 0 };
+        let turns = HORIZON.as_nanos() / run_time.as_nanos().max(1);
+        let turns = usize::try_from(turns).unwrap_or(BATCH).min(BATCH + 1);
+        slots.saturating_mul(turns.saturating_sub(1)).min(BATCH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_short_jobs_are_claimed_ahead() {
+        let mut run_time = RunTime::NEW;
+        assert_eq!(run_time.ahead(16), 0, "nothing is known yet");
+        for (micros, ahead) in [(5_000, 0), (2_400, 16), (1_200, 48)] {
+            // Until the estimate settles.
+            for _ in 0..100 {
+                run_time.record(Duration::from_micros(micros));
+            }
+            assert_eq!(run_time.ahead(16), ahead, "{micros} µs");
+        }
+        assert_eq!(run_time.ahead(0), 0);
+        run_time.record(Duration::from_secs(1));
+        assert_eq!(run_time.ahead(16), 0, "one long job is enough");
+    }
+
+    #[test]
+    fn a_job_of_no_time_fills_a_batch() {
+        let mut run_time = RunTime::NEW;
+        run_time.record(Duration::ZERO);
+        assert_eq!(run_time.ahead(1), BATCH);
+        run_time.record(Duration::MAX);
+        assert_eq!(run_time.ahead(usize::MAX), 0);
+    }
+}
