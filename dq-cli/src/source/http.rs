@@ -11,6 +11,7 @@ use ureq::http::{self, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
+use super::connecting;
 use crate::failure::{Failure, Result};
 
 /// Maximum time to connect.
@@ -152,7 +153,7 @@ impl Api {
         if base.starts_with("https://") {
             config = config.tls_config(tls());
         }
-        let agent = config.build().into();
+        let agent = connecting::agent(config.build());
         Ok(Self { agent, base, token: token.map(str::to_owned) })
     }
 
@@ -220,15 +221,26 @@ impl Api {
     }
 
     fn unreachable(&self, error: &ureq::Error, effect: Effect) -> Failure {
-        if effect == Effect::Changes && !is_before_request(error) {
+        let not_connected = connecting::not_connected(error);
+        let is_bad_uri = matches!(error, ureq::Error::BadUri(_));
+        if effect == Effect::Changes && not_connected.is_none() && !is_bad_uri {
             return outcome_unknown(format!(
                 "the server at {} has not answered: {error}",
                 self.base
             ));
         }
-        let kind = if matches!(error, ureq::Error::BadUri(_)) { "config" } else { "unavailable" };
+        let error = not_connected.unwrap_or(error);
         let message = format!("the server at {} cannot be reached: {error}", self.base);
-        Failure::new(kind, message, "is it running? `dq serve` starts one")
+        let (kind, remedy) = match error {
+            ureq::Error::BadUri(_) => ("config", "write it like http://127.0.0.1:7373"),
+            _ if is_tls_error(error) => (
+                "unavailable",
+                "check that it speaks TLS at this port, and that this system trusts its certificate \
+                 for this name",
+            ),
+            _ => ("unavailable", "is it running? `dq serve` starts one"),
+        };
+        Failure::new(kind, message, remedy)
     }
 }
 
@@ -241,22 +253,10 @@ fn outcome_unknown(message: String) -> Failure {
     )
 }
 
-/// Whether an error says that there was no connection, so that the server has not seen the request.
-fn is_before_request(error: &ureq::Error) -> bool {
-    use std::io::ErrorKind as Io;
+fn is_tls_error(error: &ureq::Error) -> bool {
     match error {
-        ureq::Error::BadUri(_)
-        | ureq::Error::HostNotFound
-        | ureq::Error::InvalidProxyUrl
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
-        ureq::Error::Io(error) => matches!(
-            error.kind(),
-            Io::ConnectionRefused
-                | Io::HostUnreachable
-                | Io::NetworkUnreachable
-                | Io::AddrNotAvailable
-        ),
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::TlsRequired => true,
+        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
         _ => false,
     }
 }
@@ -290,6 +290,9 @@ mod tests {
 
     use dq_core::QueueName;
     use dq_ops::{BulkAction, JobFilter, SimulationRequest};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
 
     use super::*;
     use crate::source::{Recurring as _, Source as _};
@@ -354,5 +357,49 @@ mod tests {
         server.join().unwrap();
         // Nobody listens any more.
         assert_eq!(refusal(api.pause(&queue)).0, "unavailable");
+    }
+
+    #[test]
+    fn a_change_without_a_connection_has_not_taken_effect() {
+        let dir = tempfile::tempdir().unwrap();
+        dq_servers::create_certificates(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let certificate = CertificateDer::from_pem_file(dir.path().join("server.crt")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(dir.path().join("server.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let server = thread::spawn(move || {
+            // A certificate that this system does not trust.
+            let mut stream = listener.accept().unwrap().0;
+            let mut connection = ServerConnection::new(config).unwrap();
+            while connection.is_handshaking() && connection.complete_io(&mut stream).is_ok() {}
+            // Another protocol than TLS; the connection ends in the handshake.
+            for answer in ["HTTP/1.1 400 B\r\ncontent-length: 0\r\n\r\n", ""] {
+                let mut stream = listener.accept().unwrap().0;
+                let mut head = [0; 16];
+                stream.read_exact(&mut head).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let queue = QueueName::new("MAIL").unwrap();
+        let api = Api::new(&format!("https://localhost:{port}"), None).unwrap();
+        let (kind, message) = refusal(api.pause(&queue));
+        assert_eq!(kind, "unavailable", "{message}");
+        assert!(message.contains("invalid peer certificate"), "{message}");
+        for _ in 0..2 {
+            let (kind, message) = refusal(api.pause(&queue));
+            assert_eq!(kind, "unavailable", "{message}");
+        }
+        server.join().unwrap();
+        let nowhere = Api::new("http://does-not-exist.invalid", None).unwrap();
+        let (kind, message) = refusal(nowhere.pause(&queue));
+        assert_eq!(kind, "unavailable", "{message}");
     }
 }

@@ -1,6 +1,7 @@
 //! Where commands read and write: a store, or a server in front of one.
 
 mod api;
+mod connecting;
 mod http;
 mod open;
 mod recurring;
