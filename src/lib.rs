@@ -348,8 +348,8 @@ pub mod backend {
     pub use dq_core::backend::*;
     #[doc(inline)]
     pub use dq_core::config::{
-        BackendConfig, BackendRegistration, ConnectUrl, Environment, Secret, backend_from_url,
-        host_and_port, known_backends,
+        BackendConfig, BackendRegistration, ConnectUrl, Environment, Secret, authority,
+        backend_from_url, host_and_port, known_backends,
     };
     #[doc(inline)]
     pub use dq_core::{MemoryBackend, async_trait, machine, register_backend};

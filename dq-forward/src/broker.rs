@@ -1,14 +1,15 @@
 //! Connections to an AMQP 0-9-1 broker.
 
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dq_core::config::Secret;
+use dq_core::config::{Secret, authority};
 use dq_core::{BoxError, Result};
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::ShortString;
-use lapin::uri::AMQPUri;
+use lapin::uri::{AMQPAuthority, AMQPUri};
 use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::error::invalid_setting;
@@ -39,6 +40,9 @@ impl Broker {
                 "write it like amqp://user:password@host:5672/vhost",
             )
         })?;
+        if let Some(address) = ipv6_host(url.expose()) {
+            uri.authority.host = address.to_string();
+        }
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
         let read = |path: &Path| {
             std::fs::read_to_string(path).map_err(|error| {
@@ -55,8 +59,8 @@ impl Broker {
 
     /// Host, port and virtual host.
     pub(crate) fn address(&self) -> String {
-        let authority = &self.uri.authority;
-        format!("{}:{}/{}", authority.host, authority.port, self.uri.vhost)
+        let AMQPAuthority { host, port, .. } = &self.uri.authority;
+        format!("{}/{}", authority(host, *port), self.uri.vhost)
     }
 
     /// Connects; `purpose` is part of the name of the connection.
@@ -74,6 +78,15 @@ impl Broker {
             connected.map_err(|_| format!("the broker did not answer within {TIMEOUT:?}"))??;
         Ok(Link { connection, is_abandoned: AtomicBool::new(false) })
     }
+}
+
+/// The IPv6 address that is the host of a URL. The client library takes such a host for none, and
+/// connects to this computer instead.
+fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    host.strip_prefix('[')?.split(']').next()?.parse().ok()
 }
 
 /// An open connection.
@@ -136,6 +149,20 @@ mod tests {
     use dq_servers::RabbitMq;
 
     use super::*;
+
+    #[test]
+    fn the_host_of_a_url_is_the_one_that_is_connected_to() {
+        for (url, host, shown) in [
+            ("amqp://u:p@[fd00::5]/v", "fd00::5", "[fd00::5]:5672/v"),
+            ("amqps://[::1]:7?heartbeat=5", "::1", "[::1]:7//"),
+            ("amqp://10.0.0.1", "10.0.0.1", "10.0.0.1:5672//"),
+            ("amqp://u:[x]@rabbit:1/v", "rabbit", "rabbit:1/v"),
+        ] {
+            let broker = Broker::new(&Secret::new(url), None).unwrap();
+            assert_eq!(broker.uri.authority.host, host);
+            assert_eq!(broker.address(), shown);
+        }
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_call_without_an_answer_ends_with_its_connection() {

@@ -34,4 +34,4 @@ pub use settings::{LimitSettings, RunnerSettings, ServeSettings, TokenSettings};
 pub use store::{check_response_timeout, invalid_setting};
 pub use typed::TypedSettings;
 pub(crate) use typed::registration;
-pub use url::{ConnectUrl, host_and_port};
+pub use url::{ConnectUrl, authority, host_and_port};

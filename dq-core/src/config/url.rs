@@ -243,6 +243,12 @@ pub fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
     Some((name.to_owned(), port))
 }
 
+/// A host with its port as a URL has them, for messages: an IPv6 address is enclosed in brackets.
+#[must_use]
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

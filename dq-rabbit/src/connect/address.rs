@@ -4,7 +4,7 @@
 //! are percent-encoded.
 
 use dq_core::Result;
-use dq_core::config::{host_and_port, invalid_setting};
+use dq_core::config::{authority, host_and_port, invalid_setting};
 use percent_encoding::percent_decode_str;
 
 const PORT: u16 = 5672;
@@ -83,7 +83,7 @@ impl BrokerAddress {
     /// Hosts and ports for messages, without user and password.
     pub(super) fn display(&self) -> String {
         let hosts: Vec<String> =
-            self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+            self.hosts.iter().map(|(host, port)| authority(host, *port)).collect();
         hosts.join(",")
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(address.hosts, [("::1".to_owned(), 7000), ("b".to_owned(), 5671)]);
         assert_eq!((address.user.as_str(), address.password.as_str()), ("app", "p@ss/"));
         assert_eq!((address.vhost.as_str(), address.tls), ("shop/jobs", true));
-        assert_eq!(address.display(), "::1:7000,b:5671");
+        assert_eq!(address.display(), "[::1]:7000,b:5671");
 
         for location in ["h", "h/", "h/%2f"] {
             let address = BrokerAddress::parse("rabbitmq", location).unwrap();

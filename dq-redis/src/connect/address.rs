@@ -5,7 +5,7 @@
 //! database; with `+sentinel` the name of the primary and then the number; with `+unix` the path of
 //! the socket, without a host. User and password are percent-encoded.
 
-use dq_core::config::{host_and_port, invalid_setting};
+use dq_core::config::{authority, host_and_port, invalid_setting};
 use dq_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
@@ -131,7 +131,7 @@ impl Address {
             Topology::Unix(path) => path.clone(),
             _ => {
                 let hosts: Vec<String> =
-                    self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+                    self.hosts.iter().map(|(host, port)| authority(host, *port)).collect();
                 hosts.join(",")
             }
         }
@@ -201,10 +201,10 @@ mod tests {
     fn addresses_of_every_topology_are_parsed() {
         let address = Address::parse("rediss", "app:p%40ss@[::1]:7000/3").unwrap();
         assert_eq!(address.hosts, [("::1".to_owned(), 7000)]);
+        assert_eq!(address.shown(), "[::1]:7000");
         assert_eq!(address.user.as_deref(), Some("app"));
         assert_eq!(address.password.as_deref(), Some("p@ss"));
         assert_eq!((address.database, address.tls), (3, true));
-        assert_eq!(address.shown(), "::1:7000");
 
         let address = Address::parse("redis+sentinel", ":x@a,b:1/main").unwrap();
         assert_eq!(address.hosts, [("a".to_owned(), 26379), ("b".to_owned(), 1)]);
