@@ -24,7 +24,9 @@ impl Engine {
         let next_due = self.log.peek(|replica| {
             replica.next_due(params.wants, prefetched, now, self.log.clock().elapsed())
         });
-        Claimed::new(Vec::new(), next_due, now)
+        let mut claimed = Claimed::new(Vec::new(), next_due, now);
+        claimed.quarantined = self.quarantined.take();
+        claimed
     }
 
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
@@ -43,7 +45,9 @@ impl Engine {
         let mut granted = self.log.call("claim", LostReply::Unavailable, claim, grant).await?;
         self.fetch_payloads(&mut granted.claimed.jobs).await?;
         self.wait_until_due(&granted.claimed.jobs).await;
-        Ok(granted.take())
+        let mut claimed = granted.take();
+        claimed.quarantined = self.quarantined.take();
+        Ok(claimed)
     }
 
     /// Whether all due jobs are still reserved for processes that have prefetched them, and this is
@@ -141,7 +145,7 @@ impl Engine {
         lost.iter().for_each(|id| self.log.add_lost_payload(*id));
         let reason =
             DeadReason::new(DeadKind::Quarantined, "the log does not have its payload any more");
-        let verdict = Verdict::Dead { reason, failed: false };
+        let verdict = Verdict::Dead { reason: reason.clone(), failed: false };
         let leases = jobs.iter().filter(|leased| lost.contains(&leased.job.id));
         let settlements: Result<_> = leases
             .map(|leased| Settlement::new(leased.lease(), verdict.clone()))
@@ -149,7 +153,16 @@ impl Engine {
             .collect();
         let settle = command::Settle(settlements?);
         self.log.call("claim", LostReply::Unavailable, settle, |_, _, _| ()).await?;
-        jobs.retain(|leased| !lost.contains(&leased.job.id));
+        jobs.retain(|leased| {
+            let is_lost = lost.contains(&leased.job.id);
+            if is_lost {
+                let mut job = leased.job.clone();
+                job.headers = headers_of(&job);
+                job.payload = Bytes::new();
+                self.quarantined.add(job, reason.clone());
+            }
+            !is_lost
+        });
         Ok(())
     }
 }

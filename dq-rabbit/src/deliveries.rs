@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dq_core::{Clock, Due, Headers, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
+use dq_core::{
+    Clock, DeadKind, DeadReason, Due, Headers, Job, JobId, Listeners, NewJob, QueueName, Result,
+    Timestamp,
+};
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
@@ -220,16 +223,21 @@ impl DeliveryHandler {
             SourceQueue::DeadLetters => self.first_death(delivery),
         };
         tracing::warn!(%queue, %reason, "a foreign message is added to the dead jobs");
-        let id = self.engine.entropy.job_id(self.engine.log.now());
+        let now = self.engine.log.now();
+        let id = self.engine.entropy.job_id(now);
         let mut job = NewJob::new(id, queue, Due::NOW, delivery.data.clone().into());
         job.headers = text_headers(delivery);
+        let mut dead = Job::new(id, job.queue.clone(), now, now, job.payload.clone());
+        dead.headers = job.headers.clone();
         let handler = Arc::clone(self);
         self.engine.publisher.spawn(async move {
-            let park = command::Park(vec![(job.into(), reason)]);
+            let park = command::Park(vec![(job.into(), reason.clone())]);
             let log = &handler.engine.log;
             handler
                 .persist(|| log.call("park", LostReply::Unavailable, park.clone(), |_, _, _| ()))
                 .await;
+            let reason = DeadReason::new(DeadKind::Quarantined, reason);
+            handler.engine.quarantined.add(dead, reason);
             ack.ack();
             Ok(())
         });

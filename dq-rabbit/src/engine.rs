@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
-use dq_core::{Entropy, Job, JobId, Timestamp};
+use dq_core::{DeadReason, Entropy, Job, JobId, Timestamp};
 
 use crate::grant::Releases;
 use crate::log::wire::Checksum;
@@ -36,6 +36,27 @@ pub(crate) struct Engine {
     pub(crate) releases: Releases,
     /// Payloads of jobs that this process has leased.
     leased: Mutex<HashMap<JobId, Bytes>>,
+    pub(crate) quarantined: Quarantined,
+}
+
+/// Jobs that this process has made dead because they cannot be read, until a claim returns them.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantined(Mutex<Vec<(Job, DeadReason)>>);
+
+impl Quarantined {
+    /// A process that does not claim must not gather them without end.
+    const MAX: usize = 1_000;
+
+    pub(crate) fn add(&self, job: Job, reason: DeadReason) {
+        let mut jobs = lock(&self.0);
+        if jobs.len() < Self::MAX {
+            jobs.push((job, reason));
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<(Job, DeadReason)> {
+        std::mem::take(&mut *lock(&self.0))
+    }
 }
 
 /// How many jobs had their messages when they were claimed first.
@@ -64,6 +85,7 @@ impl Engine {
             claim_counts: ClaimCounts::default(),
             releases,
             leased: Mutex::default(),
+            quarantined: Quarantined::default(),
         }
     }
 

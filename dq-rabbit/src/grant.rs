@@ -37,8 +37,8 @@ impl Granted {
     /// Hands the jobs over to the caller.
     pub(crate) fn take(mut self) -> Claimed {
         self.releases = None;
-        let (now, next_due) = (self.claimed.now, self.claimed.next_due);
-        Claimed::new(std::mem::take(&mut self.claimed.jobs), next_due, now)
+        let Claimed { next_due, now, .. } = self.claimed;
+        std::mem::replace(&mut self.claimed, Claimed::new(Vec::new(), next_due, now))
     }
 }
 

@@ -13,6 +13,7 @@ use dq_core::{
 
 use crate::args::JobEncoding;
 use crate::check;
+use crate::claim::ClaimBatch;
 use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
@@ -129,9 +130,11 @@ impl Backend for RedisBackend {
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.ensure_open("claim")?;
-        let batch = self.store.claim(&params).await?;
-        self.store.bury_undecodable(&batch.undecodable, UNDECODABLE).await;
-        Ok(batch.claimed)
+        let ClaimBatch { mut claimed, undecodable, .. } = self.store.claim(&params).await?;
+        for job in undecodable {
+            self.store.quarantine(job, UNDECODABLE, &mut claimed).await;
+        }
+        Ok(claimed)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -476,9 +476,8 @@ impl Store {
                     batch.claimed.jobs.push(LeasedJob::new(job, token, leased_until));
                 }
                 None => batch.undecodable.push(UndecodableJob {
-                    queue: queue.clone(),
+                    job: record::undecodable(queue, &handle, &record, due, state)?,
                     shard: *shard,
-                    handle: handle.to_vec(),
                     token,
                 }),
             }

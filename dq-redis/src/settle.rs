@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dq_core::{
-    DeadKind, DeadReason, Due, Error, ErrorKind, QueueName, Result, Settled, Settlement, Verdict,
+    Claimed, DeadKind, DeadReason, Due, Error, ErrorKind, Job, Result, Settled, Settlement, Verdict,
 };
 use redis::Value;
 
@@ -22,10 +22,10 @@ const SETTLE: &str = "settle";
 /// decoded.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
-    pub(crate) queue: QueueName,
+    /// What is known of it.
+    pub(crate) job: Job,
     /// The shard that it is in.
     pub(crate) shard: u16,
-    pub(crate) handle: Vec<u8>,
     pub(crate) token: u64,
 }
 
@@ -66,24 +66,29 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Makes leased jobs that cannot be decoded dead, so that operators see them. A failure is
-    /// logged: the lease expires, and the next claim of the job tries again.
-    pub(crate) async fn bury_undecodable(&self, jobs: &[UndecodableJob], message: &str) {
-        for job in jobs {
-            tracing::error!(queue = %job.queue, "Redis: a job is made dead: {message}");
-            if let Err(error) = self.bury(job, message).await {
-                tracing::warn!(%error, "Redis: the job could not be made dead yet");
-            }
+    /// Makes a leased job that cannot be decoded dead, so that operators see it, and adds it to the
+    /// quarantined ones of its claim. A failure is logged: the lease expires, and the next claim of
+    /// the job tries again.
+    pub(crate) async fn quarantine(
+        &self,
+        undecodable: UndecodableJob,
+        message: &str,
+        claimed: &mut Claimed,
+    ) {
+        let reason = DeadReason::new(DeadKind::Undecodable, message);
+        let verdict = Verdict::Dead { reason: reason.clone(), failed: false };
+        match self.end_undecodable(&undecodable, &verdict).await {
+            Ok(()) => claimed.quarantined.push((undecodable.job, reason)),
+            Err(error) => tracing::warn!(%error, queue = %undecodable.job.queue,
+                "Redis: a job that cannot be decoded could not be made dead yet"),
         }
     }
 
-    /// Makes one leased job dead.
-    async fn bury(&self, job: &UndecodableJob, message: &str) -> Result<()> {
-        let reason = DeadReason::new(DeadKind::Undecodable, message);
-        let verdict = Verdict::Dead { reason, failed: false };
-        let ending = LeaseEnding::new(job.handle.clone(), job.token, &verdict)?;
+    async fn end_undecodable(&self, undecodable: &UndecodableJob, verdict: &Verdict) -> Result<()> {
+        let UndecodableJob { job, shard, token } = undecodable;
+        let ending = LeaseEnding::new(handle::handle(job.id).to_vec(), *token, verdict)?;
         let partitions = self.partitions_of(SETTLE, &job.queue).await?;
-        if let Some(partition) = partitions.all.get(usize::from(job.shard)) {
+        if let Some(partition) = partitions.all.get(usize::from(*shard)) {
             self.end_leases(partition, &[ending]).await?;
         }
         Ok(())

@@ -31,27 +31,28 @@ pub(crate) fn claim(
     limit: usize,
     worker: &str,
 ) -> StoreResult<Claimed> {
-    let mut jobs = Vec::new();
+    let mut claimed = Claimed::new(Vec::new(), None, tx.now);
     let mut next_due = plan.next_due;
     for ClaimableQueue { want, queue_id, earliest_due } in &plan.claimable {
-        let max = want.max.min(limit - jobs.len());
+        let max = want.max.min(limit - claimed.jobs.len());
         let first = if max == 0 {
             Some(*earliest_due)
         } else if tx.reading().is_paused(*queue_id)? {
             // Since the plan was made.
             None
         } else {
-            lease_due(tx, *queue_id, want, max, worker, &mut jobs)?;
+            lease_due(tx, *queue_id, want, max, worker, &mut claimed)?;
             tx.earliest_due(*queue_id)?
         };
         next_due = earlier(next_due, first);
     }
     let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
-    next_due = earlier(next_due, tx.reading().next_lapse(|id| queue_ids.contains(&id))?);
-    Ok(Claimed::new(jobs, next_due, tx.now))
+    let next_lapse = tx.reading().next_lapse(|id| queue_ids.contains(&id))?;
+    claimed.next_due = earlier(next_due, next_lapse);
+    Ok(claimed)
 }
 
-/// Leases up to `max` due jobs of one queue and appends them to `leased`. Jobs with invalid rows
+/// Leases up to `max` due jobs of one queue and adds them to `claimed`. Jobs with invalid rows
 /// are quarantined: they become dead with [`DeadKind::Quarantined`]. Entries without a job row are
 /// dropped; they do not count towards `max`.
 fn lease_due(
@@ -60,7 +61,7 @@ fn lease_due(
     want: &Want,
     max: usize,
     worker: &str,
-    leased: &mut Vec<LeasedJob>,
+    claimed: &mut Claimed,
 ) -> StoreResult<()> {
     let leased_until = tx.now + want.lease_for;
     let (mut remaining, mut dropped) = (max, 0);
@@ -82,16 +83,13 @@ fn lease_due(
                         .execute(params![seq, queue_id, until, token, worker, granted])?;
                     job.deliveries = job.deliveries.saturating_add(1);
                     let token = FencingToken(token.unsigned_abs());
-                    leased.push(LeasedJob::new(job, token, leased_until));
+                    claimed.jobs.push(LeasedJob::new(job, token, leased_until));
                 }
-                DueEntry::Invalid(message) => {
+                DueEntry::Invalid(job, message) => {
                     remaining -= 1;
-                    tracing::error!(
-                        queue = %want.queue, seq, reason = message,
-                        "a job cannot be read: another program has written or changed its row; it becomes dead"
-                    );
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
                     move_to_dead(tx, seq, &reason, 0, 0)?;
+                    claimed.quarantined.push((job, reason));
                 }
                 DueEntry::Orphan => dropped += 1,
             }
@@ -113,8 +111,8 @@ fn lease_due(
 /// A waiting job as the tables hold it.
 enum DueEntry {
     Job(Job),
-    /// The job row is invalid, for this reason.
-    Invalid(String),
+    /// The job row is invalid, for this reason; what cannot be read has default values.
+    Invalid(Job, String),
     /// The job row is missing.
     Orphan,
 }
@@ -134,7 +132,7 @@ fn read_due(
             let entry = match row::job(row, queue) {
                 _ if row::is_orphan(row)? => DueEntry::Orphan,
                 Ok(job) => DueEntry::Job(job),
-                Err(reason) => DueEntry::Invalid(reason),
+                Err(reason) => DueEntry::Invalid(row::job_or_defaults(row, queue), reason),
             };
             Ok((seq, at, entry))
         })?
@@ -162,7 +160,8 @@ impl ClaimGuard {
     /// Passes the leases to the caller.
     pub(crate) fn into_claimed(mut self) -> Claimed {
         let Claimed { next_due, now, .. } = self.claimed;
-        Claimed::new(std::mem::take(&mut self.claimed.jobs), next_due, now)
+        let empty = Claimed::new(Vec::new(), next_due, now);
+        std::mem::replace(&mut self.claimed, empty)
     }
 }
 

@@ -66,8 +66,8 @@ fn payload(row: &Row<'_>) -> Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(9)?.as_bytes()?))
 }
 
-/// The job of a row for display: columns that cannot be read get default values.
-fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
+/// The job of a row that may be invalid: columns that cannot be read get default values.
+pub(crate) fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
     if let Ok(job) = job(row, queue) {
         return job;
     }

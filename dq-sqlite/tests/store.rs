@@ -248,6 +248,8 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
     let claimed = claim(&backend, 10).await;
     assert_eq!(claimed.jobs.len(), 1);
     assert_eq!(claimed.jobs[0].job.id, good.id);
+    let [(job, reason)] = &claimed.quarantined[..] else { panic!("{claimed:?}") };
+    assert_eq!((job.id, &job.payload, reason.kind), (bad.id, &bad.payload, DeadKind::Quarantined));
     let view = backend.get(&JobRef::new(queue(), bad.id)).await.unwrap().unwrap();
     assert_eq!(view.dead.unwrap().0.kind, DeadKind::Quarantined);
     assert_eq!(view.job.payload, bad.payload);

@@ -137,6 +137,7 @@ impl Layer for Checked {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let mut claimed = self.backend.claim(params).await?;
         claimed.jobs.iter_mut().for_each(|leased| envelope::unwrap(&mut leased.job));
+        claimed.quarantined.iter_mut().for_each(|(job, _)| envelope::unwrap(job));
         Ok(claimed)
     }
 

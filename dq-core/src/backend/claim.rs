@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::{Job, JobId, QueueName, Timestamp};
+use crate::model::{DeadReason, Job, JobId, QueueName, Timestamp};
 
 /// A number that grows with each lease of a job.
 ///
@@ -85,13 +85,17 @@ pub struct Claimed {
     pub next_due: Option<Timestamp>,
     /// The time by the store's clock, to compare `next_due` with.
     pub now: Timestamp,
+    /// Jobs that the store has made dead since the last claim, because it cannot read them: another
+    /// program has written or damaged them. What cannot be read of them has default values. Runners
+    /// notify their observers; after a crash, these notices are lost.
+    pub quarantined: Vec<(Job, DeadReason)>,
 }
 
 impl Claimed {
-    /// Creates the result of a claim.
+    /// Creates the result of a claim, without quarantined jobs.
     #[must_use]
     pub const fn new(jobs: Vec<LeasedJob>, next_due: Option<Timestamp>, now: Timestamp) -> Self {
-        Self { jobs, next_due, now }
+        Self { jobs, next_due, now, quarantined: Vec::new() }
     }
 }
 

@@ -145,7 +145,9 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// - paused queues yield no jobs and do not count for `next_due`;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.
     ///   It includes the ends of leases, also of those just granted;
-    /// - a call that asks for no jobs (`max == 0`) leases none and still returns `next_due`.
+    /// - a call that asks for no jobs (`max == 0`) leases none and still returns `next_due`;
+    /// - a due job that the store cannot read becomes dead, and is returned in
+    ///   [`Claimed::quarantined`].
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
 
     /// How long before a job is due [`claim`](Self::claim) may be called for it; zero by default.

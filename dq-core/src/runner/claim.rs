@@ -19,7 +19,7 @@ use super::hints::Hints;
 use super::leases::LeaseGuard;
 use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
 use super::slots::{Place, Reservation, Scope, Share};
-use super::store::{FinishedRun, RunSignals, Start, StoreContext, report_lost};
+use super::store::{FinishedRun, RunSignals, Start, StoreContext, report_lost, report_quarantined};
 use crate::backend::{Backend, ClaimParams, Claimed, Lease, LeasedJob, Settlement, Verdict, Want};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -114,7 +114,7 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
             }
         };
         schedule.saturated = reservation.saturated;
-        let Claimed { jobs, next_due, now } = claimed;
+        let Claimed { jobs, next_due, now, .. } = claimed;
         let more_due = next_due.is_some_and(|due| due <= now);
         let is_empty = jobs.is_empty();
         schedule.last_claim_empty = is_empty;
@@ -176,6 +176,7 @@ async fn call_claim(
     schedule.measure_skew(sent, claimed.now, runner.now());
     *lock(&context.skew) = Some(schedule.skew());
     schedule.set_next_due(claimed.next_due);
+    report_quarantined(runner, &claimed);
     Ok(claimed)
 }
 

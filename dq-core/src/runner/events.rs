@@ -53,13 +53,14 @@ pub enum Event<'a> {
     /// A claimed job has freed its slot, as its run has ended or does not start, and no held job has
     /// taken it over.
     SlotFreed,
-    /// The runner will report a job as dead: its run has ended so, or it does not run because too many
-    /// leases were lost, because the late policy of its queue says so, or because it could not be moved
-    /// to the queue that this policy names.
+    /// A job is dead. The runner will report it so: its run has ended so, or it does not run because too
+    /// many leases were lost, because the late policy of its queue says so, or because it could not be
+    /// moved to the queue that this policy names. Or the store has said that it is quarantined: it cannot
+    /// be read, because another program has written or damaged it.
     Dead {
-        /// The job.
+        /// The job. What cannot be read of a quarantined one has default values.
         job: &'a Job,
-        /// The reason, which the runner will report to the store.
+        /// The reason.
         reason: &'a DeadReason,
     },
     /// A job starts later after its due time than the late policy of its queue allows.

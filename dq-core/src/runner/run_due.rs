@@ -10,7 +10,7 @@ use super::claim::EXPIRED_IN_CLAIM;
 use super::execute::execute;
 use super::renew;
 use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
-use super::store::{RunSignals, Start, StoreContext, report_settled};
+use super::store::{RunSignals, Start, StoreContext, report_quarantined, report_settled};
 use crate::backend::{
     Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Want,
 };
@@ -88,7 +88,10 @@ async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Resu
     let wants = [Want::new(served.queue.clone(), max, lease_for)];
     let worker = &context.runner.name;
     let params = ClaimParams::new(&wants, max, worker);
-    context.runner.answer("claim", CALL_TIMEOUT, context.store.claim(params)).await
+    let call = context.store.claim(params);
+    let claimed = context.runner.answer("claim", CALL_TIMEOUT, call).await?;
+    report_quarantined(&context.runner, &claimed);
+    Ok(claimed)
 }
 
 /// Runs one job and settles it.

@@ -10,7 +10,7 @@ use super::claim_time::ClaimTime;
 use super::events::Event;
 use super::leases::{LeaseGuard, LeaseTracker};
 use super::shared::RunnerShared;
-use crate::backend::{Checked, Lease, Settled, Settlement};
+use crate::backend::{Checked, Claimed, Lease, Settled, Settlement};
 use crate::model::Timestamp;
 
 /// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their
@@ -106,6 +106,14 @@ pub(super) fn report_settled(
             "the lease was lost before the result of its run reached the store, which ignored it");
     }
     runner.observers.notify(&Event::Settled { lease, verdict, settled, repeated });
+}
+
+/// Reports the jobs that the store has made dead, because it cannot read them.
+pub(super) fn report_quarantined(runner: &RunnerShared, claimed: &Claimed) {
+    for (job, reason) in &claimed.quarantined {
+        tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without a run");
+        runner.observers.notify(&Event::Dead { job, reason });
+    }
 }
 
 /// Reports that a lease was lost while the handler ran, and why.

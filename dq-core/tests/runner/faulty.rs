@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, Capabilities, ClaimParams, Claimed, Clock, Error, ErrorKind, Finding, Layer,
-    MemoryBackend, NewJob, QueueName, Renewal, Renewed, Result, Scheduled, Settled, Settlement,
-    Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
+    Backend, Capabilities, ClaimParams, Claimed, Clock, DeadReason, Error, ErrorKind, Finding, Job,
+    Layer, MemoryBackend, NewJob, QueueName, Renewal, Renewed, Result, Scheduled, Settled,
+    Settlement, Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 
 /// The faults of a store.
@@ -41,6 +41,8 @@ pub(crate) struct Faults {
     /// The store has no next steps of jobs.
     pub(crate) lacks_again: bool,
     pub(crate) has_finding: bool,
+    /// The next claim reports these jobs.
+    pub(crate) quarantined: Vec<(Job, DeadReason)>,
     /// The `claim_ahead` of the store. A correct store would hold the claim until the jobs are due;
     /// this one answers at once, without jobs.
     pub(crate) claim_ahead: Duration,
@@ -159,6 +161,7 @@ impl Layer for FaultyStore {
             std::future::pending::<()>().await;
         }
         let mut claimed = Backend::claim(&self.inner, params).await?;
+        claimed.quarantined = std::mem::take(&mut self.faults.lock().unwrap().quarantined);
         if self.faults().reports_ghost {
             claimed.next_due = Some(claimed.now);
         }

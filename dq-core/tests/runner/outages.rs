@@ -1,11 +1,12 @@
 //! Stores that fail, hang or are slow, clocks that are set back, and observers that panic.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock,
+    Backend, Clock, DeadKind, DeadReason, DurationExt, ErrorKind, Event, Job, JobId, JobState,
+    Outcome, QueueName, Settled, Timestamp, VirtualClock,
 };
 
 use crate::faulty::{Faults, FaultyStore};
@@ -274,6 +275,40 @@ async fn a_due_job_that_no_claim_returns_is_claimed_less_and_less_often() {
     assert!(store.claims.load(Ordering::SeqCst) > before, "claims are frequent again");
     fixture.request_stop();
     fixture.advance_until(100.millis(), &Observed::Stopped).await;
+}
+
+#[tokio::test]
+async fn a_job_that_the_store_has_quarantined_is_reported_as_dead() {
+    let queue = QueueName::new(QUEUE).unwrap();
+    let [id, other] = [JobId::from_bytes([7; 16]), JobId::from_bytes([8; 16])];
+    let job = |id| Job::new(id, queue.clone(), Timestamp::EPOCH, Timestamp::EPOCH, "x".into());
+    let reason = DeadReason::new(DeadKind::Quarantined, "its headers are no JSON");
+    let faults = || Faults {
+        quarantined: vec![(job(id), reason.clone()), (job(other), reason.clone())],
+        ..Faults::default()
+    };
+    let mut fixture = faulty(faults()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    for _ in 0..2 {
+        fixture.wait_for(&Observed::Dead(DeadKind::Quarantined)).await;
+    }
+    fixture.stop().await;
+    let text = log_lines();
+    assert!(text.contains(&id.to_string()) && text.contains("its headers are no JSON"), "{text}");
+
+    // Also without a loop.
+    let fixture = faulty(faults()).await;
+    let dead = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&dead);
+    let runner = fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
+    let runner = runner.observer(move |event: &Event<'_>| {
+        if let Event::Dead { job, reason } = event {
+            seen.lock().unwrap().push((job.id, reason.message.clone()));
+        }
+    });
+    runner.build().unwrap().run_due().await.unwrap();
+    let message = "its headers are no JSON".to_owned();
+    assert_eq!(*dead.lock().unwrap(), [(id, message.clone()), (other, message)]);
 }
 
 #[tokio::test]

@@ -91,6 +91,15 @@ async fn foreign_dead_letters_can_be_inspected_and_replayed() {
     })
     .await;
 
+    let mut quarantined = Vec::new();
+    wait_until("a claim reports both", async || {
+        quarantined.extend(claim(&*backend, "mail", 1).await.unwrap().quarantined);
+        quarantined.len() == 2
+    })
+    .await;
+    let reported = |body: &[u8]| quarantined.iter().any(|(job, _)| job.payload == body);
+    assert!(reported(b"rejected") && reported(b"sent"), "{quarantined:?}");
+
     let mail = queue("mail");
     let replay = Operation::Replay { queue: &mail, jobs: &[view.job.id], due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);

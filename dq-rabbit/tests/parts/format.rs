@@ -138,15 +138,20 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
         .await;
         assert!(lost().await.expect("a finding").cause.contains("1 jobs"));
         backend.operate(Operation::Resume { queue: &name }).await.unwrap();
+        let mut quarantined = Vec::new();
         wait_until("the job is dead", async || {
             let wants = [Want::new(name.clone(), 9, Duration::from_secs(60))];
             let claimed = backend.claim(ClaimParams::new(&wants, 9, "worker")).await.unwrap();
             assert!(claimed.jobs.is_empty(), "{claimed:?}");
+            quarantined.extend(claimed.quarantined);
             stats(&*backend, "q").await.dead == 1
         })
         .await;
         let dead = backend.get(&by_id(&new)).await.unwrap().unwrap();
-        assert_eq!(dead.dead.unwrap().0.kind, DeadKind::Quarantined);
+        let reason = dead.dead.unwrap().0;
+        assert_eq!(reason.kind, DeadKind::Quarantined);
+        let [(job, reported)] = &quarantined[..] else { panic!("{quarantined:?}") };
+        assert_eq!((job.id, reported), (new.id, &reason));
         assert!(lost().await.expect("a finding").cause.contains(&new.id.to_string()));
         backend.operate(Operation::Remove { queue: &name, jobs: &[new.id] }).await.unwrap();
         backend.operate(Operation::Pause { queue: &name }).await.unwrap();

@@ -127,17 +127,6 @@ impl RedissonBackend {
             }
         }
     }
-
-    /// Makes a leased job dead whose payload the codec cannot read. Its bytes are kept as they are.
-    async fn bury(&self, leased: &LeasedJob, error: &Error) {
-        let job = UndecodableJob {
-            queue: leased.job.queue.clone(),
-            shard: 0,
-            handle: handle::handle(leased.job.id).to_vec(),
-            token: leased.token.0,
-        };
-        self.native.store.bury_undecodable(&[job], &error.to_string()).await;
-    }
 }
 
 /// `InvalidInput` if the server is a cluster and the keys of the queue lie in different slots.
@@ -213,14 +202,18 @@ impl Layer for RedissonBackend {
             check_slot(&self.native, &want.queue, "claim")?;
         }
         let mut claimed = self.native.claim(params).await?;
-        let mut jobs = Vec::with_capacity(claimed.jobs.len());
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
-                Ok(()) => jobs.push(leased),
-                Err(error) => self.bury(&leased, &error).await,
+                Ok(()) => claimed.jobs.push(leased),
+                // Its bytes are kept as they are.
+                Err(error) => {
+                    let LeasedJob { job, token, .. } = leased;
+                    let undecodable = UndecodableJob { job, shard: 0, token: token.0 };
+                    let store = &self.native.store;
+                    store.quarantine(undecodable, &error.to_string(), &mut claimed).await;
+                }
             }
         }
-        claimed.jobs = jobs;
         Ok(claimed)
     }
 

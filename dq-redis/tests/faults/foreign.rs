@@ -166,6 +166,9 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     assert_eq!(view.job.payload, &broken[..], "the whole record");
     assert_eq!(view.dead.as_ref().unwrap().0.kind, DeadKind::Undecodable);
     let id = view.job.id;
+    let [(job, reason)] = &claimed.quarantined[..] else { panic!("{claimed:?}") };
+    assert_eq!((job.id, &job.payload), (id, &view.job.payload));
+    assert_eq!(Some(reason), view.dead.as_ref().map(|(reason, _)| reason));
     let shown = backend.get(&dq_core::JobRef::new(queue("q"), id)).await.unwrap();
     assert_eq!(shown.as_ref(), Some(view));
     let remove = Operation::Remove { queue: &queue("q"), jobs: &[id] };
