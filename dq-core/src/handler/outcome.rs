@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,6 +20,9 @@ pub enum Outcome {
     Skip(Cow<'static, str>),
     /// Run the job again at this time. Uses no attempt.
     Snooze(Due),
+    /// The run failed, for this reason, and a retry before this delay would fail too: the backoff of
+    /// the queue is added to it. Uses an attempt, as any failure does.
+    RetryAfter(Duration, Cow<'static, str>),
     /// Keep the job as dead, for this reason. It is not retried.
     Dead(Cow<'static, str>),
     /// Run the same job again at this time, with another payload. Counts of attempts start again.
@@ -37,6 +41,11 @@ impl Outcome {
     /// [`Self::Snooze`]: run again after a delay or at a time.
     pub fn snooze(due: impl IntoDue) -> Self {
         Self::Snooze(due.into())
+    }
+
+    /// [`Self::RetryAfter`]: the run failed, such as by a service that has said when to ask again.
+    pub fn retry_after(delay: Duration, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::RetryAfter(delay, reason.into())
     }
 
     /// [`Self::Again`]: the next step of this job, after a delay or at a time.

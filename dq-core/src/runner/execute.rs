@@ -83,7 +83,7 @@ pub(super) async fn execute(
         }
         let (result, error) = panics::display_error(result);
         let verdict = verdict::after_run(context, served, &job, &result, &error, started);
-        log(&result, &error, &verdict);
+        log(&result, &verdict);
         runner.observers.notify(&Event::Finished {
             job: &job,
             result: &result,
@@ -227,11 +227,11 @@ fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     span
 }
 
-/// Logs the result of a run in its span. `error` is its error as text.
-fn log(result: &JobResult, error: &str, verdict: &Verdict) {
+/// Logs the result of a run in its span.
+fn log(result: &JobResult, verdict: &Verdict) {
     match (result, verdict) {
         (_, Verdict::Dead { reason, .. }) => tracing::error!(%reason, "dead"),
-        (Err(_), Verdict::Retry { .. }) => tracing::warn!(error, "failed; will be retried"),
+        (_, Verdict::Retry { error, .. }) => tracing::warn!(error, "failed; will be retried"),
         (Ok(Outcome::Skip(reason)), _) => tracing::debug!(%reason, "skipped"),
         (Ok(Outcome::Snooze(_)), _) => tracing::debug!("snoozed"),
         (Ok(Outcome::Again(..) | Outcome::NextStep(_)), _) => tracing::debug!("next step"),

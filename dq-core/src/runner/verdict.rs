@@ -68,14 +68,15 @@ pub(super) fn after_run(
         reason: DeadReason::new(kind, message),
         failed,
     };
-    let failed = |message: String| {
+    let failed_for = |least: Duration, message: String| {
         if job.is_last_attempt() {
-            dead(DeadKind::Exhausted, message, true)
-        } else {
-            let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
-            Verdict::retry(Due::After(delay), message)
+            return dead(DeadKind::Exhausted, message, true);
         }
+        // Added, so that jobs which were told the same time do not come back at once.
+        let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
+        Verdict::retry(Due::After(least.saturating_add(delay)), message)
     };
+    let failed = |message| failed_for(Duration::ZERO, message);
     match result {
         Ok(Outcome::Done) => Verdict::Done,
         Ok(Outcome::Skip(reason)) => Verdict::skip(reason.clone()),
@@ -83,6 +84,12 @@ pub(super) fn after_run(
             Ok(()) => Verdict::Snooze(*due),
             Err(error) => failed(format!("the handler snoozed: {error}")),
         },
+        Ok(Outcome::RetryAfter(delay, reason)) => {
+            match Due::After(*delay).validate(started, runner.limits.horizon) {
+                Ok(()) => failed_for(*delay, reason.to_string()),
+                Err(error) => failed(format!("{reason}; the handler asked for a retry: {error}")),
+            }
+        }
         Ok(Outcome::Again(due, payload)) => {
             match again(context, served, job, *due, Some(payload), job.step(), started) {
                 Ok(verdict) => verdict,

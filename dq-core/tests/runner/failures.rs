@@ -186,6 +186,43 @@ async fn a_snooze_out_of_range_is_a_failed_attempt() {
 }
 
 #[tokio::test]
+async fn a_handler_can_delay_its_retry_which_is_a_failed_attempt() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    let backoff = Backoff { initial: 10.seconds(), jitter: 0.0, ..Backoff::default() };
+    let delays = [60.seconds(), Duration::MAX, 60.seconds()];
+    fixture.start(|runner| {
+        let handle = TestHandler::new(move |job, _| {
+            let delay = delays[job.attempt() as usize - 1];
+            async move { Ok(Outcome::retry_after(delay, "too many requests")) }
+        });
+        runner.handler(handle.with(|settings| {
+            settings.max_attempts = Some(3);
+            settings.backoff = backoff.into();
+        }))
+    });
+    // The backoff is added; a delay beyond the horizon is only told.
+    for (delay, error) in [
+        (70.seconds(), "too many requests"),
+        (20.seconds(), "too many requests; the handler asked for a retry: invalid input: the due"),
+    ] {
+        assert_eq!(fixture.wait_finished().await, "Retry");
+        fixture.wait_settled().await;
+        assert_eq!(fixture.stats().await.next_due, Some(now(&fixture) + delay));
+        let queue = fixture.dq.queue(QUEUE).unwrap();
+        let waiting = queue.browse(JobState::Scheduled).limit(1).await.unwrap();
+        let last_error = waiting.jobs[0].last_error.clone().unwrap();
+        assert!(last_error.starts_with(error), "{last_error}");
+        fixture.clock.advance(delay);
+    }
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    let (kind, message, _) = dead_reason(&fixture).await;
+    assert_eq!((kind, message.as_str()), (DeadKind::Exhausted, "too many requests"));
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
