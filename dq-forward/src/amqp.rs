@@ -59,7 +59,8 @@ impl AmqpSettings {
 /// message, a refusal and a lost connection are failures, which are retried.
 ///
 /// Messages are persistent. `message_id` is the id of the job; `content_type` and the headers are
-/// those of the job, with `x-dq-queue` and, if it has one, `x-dq-key`.
+/// those of the job, with `x-dq-queue`, `x-dq-key` if it has one, and as numbers `x-dq-due` in
+/// milliseconds, `x-dq-attempt`, `x-dq-deliveries` and `x-dq-fencing-token`.
 pub struct AmqpForward {
     broker: Broker,
     exchange: ShortString,
@@ -206,6 +207,15 @@ fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     headers.insert("x-dq-queue".into(), text(job.queue().as_str()));
     if let Some(key) = job.key() {
         headers.insert("x-dq-key".into(), text(key.as_str()));
+    }
+    let token = i64::try_from(job.fencing_token().0).unwrap_or(i64::MAX);
+    for (name, number) in [
+        ("x-dq-due", job.due().as_millis()),
+        ("x-dq-attempt", job.attempt().into()),
+        ("x-dq-deliveries", job.deliveries().into()),
+        ("x-dq-fencing-token", token),
+    ] {
+        headers.insert(name.into(), AMQPValue::LongLongInt(number));
     }
     let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
     Ok(BasicProperties::default()

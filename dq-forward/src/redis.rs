@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dq_core::config::Secret;
+use dq_core::config::{Secret, authority};
 use dq_core::{BoxError, HandlerResult, Headers, JobContext, Outcome, RawHandler, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, cmd};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, cmd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
@@ -68,7 +68,8 @@ impl RedisListSettings {
 /// A handler that adds each job to a stream by `XADD`.
 ///
 /// The fields of an entry are `id` (of the job), `queue`, `key` if the job has one, `due` in
-/// milliseconds, `content-type`, `payload`, and each header of the job as `header:NAME`.
+/// milliseconds, `attempt`, `deliveries`, `fencing-token`, `content-type`, `payload`, and each header
+/// of the job as `header:NAME`.
 #[derive(Debug)]
 pub struct RedisStreamForward {
     server: Server,
@@ -79,7 +80,8 @@ pub struct RedisStreamForward {
 /// A handler that adds each job to the head of a list by `LPUSH`.
 ///
 /// An element is a JSON object with `id` (of the job), `queue`, `key` or null, `due` in milliseconds,
-/// `headers`, and `payload`; a payload that is not JSON is `payload_base64` instead.
+/// `attempt`, `deliveries`, `fencing_token`, `headers`, and `payload`; a payload that is not JSON is
+/// `payload_base64` instead.
 #[derive(Debug)]
 pub struct RedisListForward {
     server: Server,
@@ -125,6 +127,9 @@ impl RawHandler for RedisStreamForward {
             xadd.arg("key").arg(key.as_str());
         }
         xadd.arg("due").arg(job.due().as_millis());
+        xadd.arg("attempt").arg(job.attempt());
+        xadd.arg("deliveries").arg(job.deliveries());
+        xadd.arg("fencing-token").arg(job.fencing_token().0);
         xadd.arg("content-type").arg(content_type(&job));
         for (name, value) in other_headers(&job) {
             xadd.arg(format!("header:{name}")).arg(value);
@@ -160,6 +165,9 @@ struct Envelope<'a> {
     queue: &'a str,
     key: Option<&'a str>,
     due: i64,
+    attempt: u32,
+    deliveries: u32,
+    fencing_token: u64,
     headers: &'a Headers,
     /// As it is: parsing it would round large numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,6 +187,9 @@ impl<'a> Envelope<'a> {
             queue: job.queue().as_str(),
             key: job.key().map(|key| key.as_str()),
             due: job.due().as_millis(),
+            attempt: job.attempt(),
+            deliveries: job.deliveries(),
+            fencing_token: job.fencing_token().0,
             headers: job.headers(),
             payload,
             payload_base64: payload.is_none().then(|| STANDARD.encode(job.raw_payload())),
@@ -214,7 +225,13 @@ impl Server {
     /// Host, port and database.
     pub(crate) fn address(&self) -> String {
         let info = self.client.get_connection_info();
-        format!("{}/{}", info.addr(), info.redis_settings().db())
+        let server = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                authority(host, *port)
+            }
+            other => other.to_string(),
+        };
+        format!("{server}/{}", info.redis_settings().db())
     }
 
     /// Runs a command. After an error it may have taken effect.
@@ -279,6 +296,18 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        for (url, shown) in [
+            ("redis://u:p@[::1]:7/2", "[::1]:7/2"),
+            ("rediss://[fd00::5]", "[fd00::5]:6379/0"),
+            ("redis://h", "h:6379/0"),
+            ("unix:///run/redis.sock", "/run/redis.sock/0"),
+        ] {
+            assert_eq!(Server::new(&Secret::new(url)).unwrap().address(), shown);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn many_jobs_wait_no_longer_than_one_for_a_server_that_does_not_answer() {

@@ -49,7 +49,8 @@ async fn a_job_becomes_a_persistent_message_with_its_id() {
     let dq = forwarding(&url).await;
     let mut running = Running::start(dq.runner());
     let job = dq.queue("Q").unwrap().schedule(b"\x00\xff".to_vec(), "application/x-bytes");
-    let id = job.key("order-1").header("tenant", "seven").await.unwrap().id();
+    let scheduled = job.key("order-1").header("tenant", "seven").await.unwrap();
+    let (id, due) = (scheduled.id(), scheduled.due().as_millis());
     assert_eq!(running.next().await, (id, Verdict::Done));
     running.stop().await;
     let [(properties, body)] = take_all(&channel, "due").await.try_into().unwrap();
@@ -60,6 +61,11 @@ async fn a_job_becomes_a_persistent_message_with_its_id() {
     let headers = properties.headers().as_ref().unwrap().inner();
     for (name, value) in [("tenant", "seven"), ("x-dq-queue", "Q"), ("x-dq-key", "order-1")] {
         assert_eq!(headers[name], AMQPValue::LongString(value.into()), "{name}");
+    }
+    for (name, number) in
+        [("x-dq-due", due), ("x-dq-attempt", 1), ("x-dq-deliveries", 1), ("x-dq-fencing-token", 1)]
+    {
+        assert_eq!(headers[name], AMQPValue::LongLongInt(number), "{name}");
     }
 }
 

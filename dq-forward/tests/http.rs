@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Running, client, schedule};
-use dq_core::{Dq, ErrorKind, Verdict};
+use common::{Running, client, default_client, schedule};
+use dq_core::{Dq, Due, ErrorKind, Rescheduled, Verdict};
 use dq_forward::{HttpForward, HttpSettings, Resolve};
 use receiver::{HANG, Receiver, Request, UNFINISHED};
 
@@ -76,8 +76,8 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
     let metadata = "HTTP/1.1 302 F\r\nLocation: http://169.254.169.254/latest/\r\n\r\n";
     for (answers, verdicts) in [
         (&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"][..], &["done"][..]),
-        (&["HTTP/1.1 429 T\r\nRetry-After: 1\r\n\r\n", OK], &["snooze After(1s)", "done"]),
-        (&["HTTP/1.1 503 U\r\nRetry-After: 1\r\n\r\n", OK], &["snooze After(1s)", "done"]),
+        (&["HTTP/1.1 429 T\r\nRetry-After: 1\r\n\r\n", OK], &["retry answered 429", "done"]),
+        (&["HTTP/1.1 503 U\r\nRetry-After: 1\r\n\r\n", OK], &["retry answered 503", "done"]),
         (&["HTTP/1.1 429 T\r\n\r\n", OK], &["retry answered 429", "done"]),
         (
             &["HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\nbusy", OK],
@@ -88,9 +88,11 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
             &["HTTP/1.1 410 Gone\r\nContent-Length: 8\r\n\r\nmoved\r\n!"],
             &["dead rejected: answered 410 Gone: moved  !"],
         ),
-        (&["HTTP/1.1 400 B\r\n\r\n"], &["dead rejected: answered 400"]),
-        (&[metadata], &["dead rejected: answered 302"]),
-        (&[&redirect], &["dead rejected: answered 307"]),
+        (&["HTTP/1.1 400 B\r\n\r\n", OK], &["retry answered 400", "done"]),
+        (&["HTTP/1.1 401 U\r\n\r\n", OK], &["retry answered 401", "done"]),
+        (&["HTTP/1.1 422 U\r\n\r\n"], &["dead rejected: answered 422"]),
+        (&[metadata, OK], &["retry answered 302", "done"]),
+        (&[&redirect, OK], &["retry answered 307", "done"]),
         // The connection ends before the answer, in the middle of the answer, or does not end.
         (&["", OK], &["retry no answer", "done"]),
         (&["HTTP/1.1 20", OK], &["retry no answer", "done"]),
@@ -101,7 +103,7 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
         let receiver = Receiver::start("127.0.0.1:0", answers).await;
         let timeout =
             if [HANG, UNFINISHED].contains(&answers[0]) { "timeout = \"3s\"" } else { "" };
-        let dq = webhook(&receiver, timeout).await;
+        let dq = webhook(&receiver, &format!("dead_on = [422]\n{timeout}")).await;
         let mut running = Running::start(dq.runner());
         schedule(&dq, "HOOK", "1").await;
         for expected in verdicts {
@@ -136,6 +138,78 @@ async fn a_receiver_that_is_down_gets_the_job_later() {
     }
     assert_eq!(receiver.requests().len(), 1);
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_is_deployed_late_gets_the_job() {
+    const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\n\r\n";
+    // With the attempts that forwards have unless they are configured.
+    let last = [[NOT_FOUND; 14].as_slice(), &[OK]].concat();
+    for (answers, expected) in
+        [(&last[..], "done"), (&[NOT_FOUND], "dead exhausted: answered 404 Not Found")]
+    {
+        let receiver = Receiver::start("127.0.0.1:0", answers).await;
+        let url = receiver.url("/");
+        let dq = default_client(&format!(
+            "[queues.HOOK.forward]\ntype = \"http\"\nurl = \"{url}\"\nallow = [\"127.0.0.1\"]"
+        ))
+        .await;
+        let mut running = Running::start(dq.runner());
+        schedule(&dq, "HOOK", "1").await;
+        for _ in 0..14 {
+            assert_eq!(running.next_text().await, "retry answered 404 Not Found");
+        }
+        assert_eq!(running.next_text().await, expected);
+        running.stop().await;
+        assert_eq!(receiver.requests().len(), 15);
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_always_says_later_is_counted_and_given_up() {
+    let answer = "HTTP/1.1 429 Too Many\r\nRetry-After: 0\r\nContent-Length: 4\r\n\r\nslow";
+    let receiver = Receiver::start("127.0.0.1:0", &[answer]).await;
+    let url = receiver.url("/");
+    let dq = client(&format!(
+        "[queues.HOOK]\nmax_attempts = 3\nbackoff = {{ initial = \"1h\", max = \"1h\" }}\n\
+         [queues.HOOK.forward]\ntype = \"http\"\nurl = \"{url}\"\nallow = [\"127.0.0.1\"]"
+    ))
+    .await;
+    let mut running = Running::start(dq.runner());
+    let id = schedule(&dq, "HOOK", "1").await;
+    let queue = dq.queue("HOOK").unwrap();
+    for failed in [1, 2] {
+        let verdict = running.next_text().await;
+        assert_eq!(verdict, "retry answered 429 Too Many Requests: slow");
+        let view = queue.get(id).await.unwrap().unwrap();
+        assert_eq!(view.job.attempts, failed, "it is counted");
+        assert_eq!(view.last_error.unwrap(), "answered 429 Too Many Requests: slow");
+        let moved = queue.reschedule(id, Due::NOW).await.unwrap();
+        assert!(matches!(moved, Rescheduled::Moved(_)), "{moved:?}");
+    }
+    let verdict = running.next_text().await;
+    assert_eq!(verdict, "dead exhausted: answered 429 Too Many Requests: slow");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn each_request_has_the_numbers_of_its_run() {
+    let receiver = Receiver::start("127.0.0.1:0", &["HTTP/1.1 500 E\r\n\r\n", OK]).await;
+    let dq = webhook(&receiver, "").await;
+    let mut running = Running::start(dq.runner());
+    schedule(&dq, "HOOK", "1").await;
+    assert!(running.next_text().await.starts_with("retry"));
+    assert_eq!(running.next_text().await, "done");
+    running.stop().await;
+    let requests = receiver.requests();
+    let numbers = |name: &str| {
+        let number = |request: &Request| request.header(name).unwrap().parse::<u64>().unwrap();
+        requests.iter().map(number).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers("dq-attempt"), [1, 2]);
+    assert_eq!(numbers("dq-deliveries"), [1, 2]);
+    let tokens = numbers("dq-fencing-token");
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
 /// Answers with one list after the other, for ever.
@@ -201,12 +275,15 @@ async fn a_name_that_changes_its_address_reaches_nothing_forbidden() {
 async fn a_name_of_this_computer_is_not_reached() {
     let receiver = Receiver::start("127.0.0.1:0", &[OK]).await;
     let port = receiver.address.port();
-    let url = format!("http://localhost:{port}/");
-    let dq = client(&format!("[queues.HOOK.forward]\ntype = \"http\"\nurl = \"{url}\"")).await;
-    let mut running = Running::start(dq.runner());
+    let settings = HttpSettings::new(format!("http://hooks.example.com:{port}/"));
+    let forward = HttpForward::new(settings).unwrap().resolver(Fixed);
+    let dq = client("").await;
+    let mut running = Running::start(dq.runner().raw_handler("HOOK", forward));
     schedule(&dq, "HOOK", "1").await;
     let verdict = running.next_text().await;
-    assert!(verdict.starts_with("retry localhost has no public address"), "{verdict}");
+    let expected = "retry hooks.example.com has no public address, but 127.0.0.1; if requests should \
+                    go there, add it to `allow`";
+    assert_eq!(verdict, expected);
     running.stop().await;
     assert_eq!(receiver.connections(), 0);
 }
@@ -267,6 +344,8 @@ async fn settings_that_cannot_be_used_are_refused_by_name() {
             "169.254.169.254, which is not public",
         ),
         ("type = \"http\"\nurl = \"http://[::1]:8080/\"", "::1, which is not public"),
+        ("type = \"http\"\nurl = \"http://localhost:8080/\"", "localhost, which is not public"),
+        ("type = \"http\"\nurl = \"https://h\"\ndead_on = [204]", "`dead_on` has 204"),
         ("type = \"http\"\nurl = \"https://h\"\nsecrets = [\"hunter2\"]", "24 to 64 bytes"),
         (
             "type = \"http\"\nurl = \"https://h\"\nallow = [\"localhost\"]",

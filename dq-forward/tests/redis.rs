@@ -47,6 +47,9 @@ async fn jobs_become_entries_and_elements() {
         ("id", id.to_string().as_bytes()),
         ("queue", b"S"),
         ("key", b"k"),
+        ("attempt", b"1"),
+        ("deliveries", b"1"),
+        ("fencing-token", b"1"),
         ("content-type", b"application/x-bytes"),
         ("header:tenant", b"seven"),
         ("payload", b"\x00\xff"),
@@ -71,6 +74,10 @@ async fn jobs_become_entries_and_elements() {
     );
     assert!(
         first_element.ends_with(",\"payload\":{\"n\":12345678901234567890123}}"),
+        "{first_element}"
+    );
+    assert!(
+        first_element.contains(",\"attempt\":1,\"deliveries\":1,\"fencing_token\":"),
         "{first_element}"
     );
     assert!(

@@ -1,4 +1,4 @@
-//! Signatures, as the Python library of Standard Webhooks verifies them.
+//! Signatures, as the recipe of the guide verifies them, by the Python library of Standard Webhooks.
 
 mod common;
 mod receiver;
@@ -11,30 +11,40 @@ use common::{Running, client, schedule};
 use dq_core::Verdict;
 use receiver::{Receiver, Request};
 
-/// Reads a secret and the three headers as lines, and then the body.
+/// Runs the recipe, its argument, on a request of Flask that it reads: three headers as lines, and then
+/// the body.
 const PROGRAM: &str = "\
-import sys
-from standardwebhooks import Webhook
-names = ['webhook-id', 'webhook-timestamp', 'webhook-signature']
+import sys, types
+names = ['Webhook-Id', 'Webhook-Timestamp', 'Webhook-Signature']
 read = lambda: sys.stdin.buffer.readline().decode().rstrip('\\n')
-webhook = Webhook(read())
 headers = {name: read() for name in names}
+body = sys.stdin.buffer.read()
+request = types.SimpleNamespace(headers=headers, get_data=lambda: body)
+sys.modules['flask'] = types.SimpleNamespace(request=request)
+exec(sys.argv[1])
 try:
-    webhook.verify(sys.stdin.buffer.read(), headers)
+    assert verified_body() == body
     print('valid')
 except Exception as error:
     print('invalid:', error)
 ";
 
-/// What the library says about a request.
+/// The recipe of the guide.
+fn recipe() -> &'static str {
+    let page = include_str!("../../docs/guide/forwarding.md");
+    let (_, recipe) = page.split_once("```python\n").unwrap();
+    recipe.split_once("```").unwrap().0
+}
+
+/// What the recipe says about a request.
 fn verify(library: &Path, secret: &str, request: &Request) -> String {
     let mut python = Command::new("python3");
-    python.args(["-c", PROGRAM]).env("PYTHONPATH", library);
+    python.args(["-c", PROGRAM, recipe()]);
+    python.env("PYTHONPATH", library).env("BILLING_WEBHOOK_SECRET", secret);
     let mut python = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = python.stdin.take().unwrap();
     let header = |name| request.header(name).unwrap();
-    let lines =
-        [secret, header("webhook-id"), header("webhook-timestamp"), header("webhook-signature")];
+    let lines = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(header);
     writeln!(input, "{}", lines.join("\n")).unwrap();
     input.write_all(&request.body).unwrap();
     drop(input);
@@ -58,10 +68,14 @@ async fn the_library_of_others_accepts_each_key_and_refuses_every_change() {
     ))
     .await;
     let mut running = Running::start(dq.runner());
-    let id = schedule(&dq, "HOOK", "{\"text\":\"zwölf Ü € 😀\"}").await;
-    assert_eq!(running.next().await, (id, Verdict::Done));
+    for payload in ["", "no JSON: zwölf", "{\"text\":\"zwölf Ü € 😀\"}"] {
+        let id = schedule(&dq, "HOOK", payload).await;
+        assert_eq!(running.next().await, (id, Verdict::Done));
+    }
     running.stop().await;
-    let [request] = receiver.requests().try_into().unwrap();
+    let [empty, text, request] = receiver.requests().try_into().unwrap();
+    assert_eq!(verify(&library, new, &empty), "valid");
+    assert_eq!(verify(&library, new, &text), "valid");
     assert_eq!(verify(&library, old, &request), "valid");
     assert_eq!(verify(&library, new, &request), "valid");
     assert!(verify(&library, other, &request).starts_with("invalid"));

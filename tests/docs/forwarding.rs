@@ -54,7 +54,7 @@ async fn the_forwards_of_the_page_can_be_used() -> dq::Result<()> {
         dq.runner().without_linked_handlers().build()?;
         order_placed(&dq, 1).await?;
     }
-    assert_eq!(forwards, 5);
+    assert_eq!(forwards, 6);
     let dq = Dq::connect("memory:").await?;
     runner(&dq)?.without_linked_handlers().build()?;
     Ok(())

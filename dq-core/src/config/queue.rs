@@ -35,7 +35,8 @@ pub struct QueueSettings {
     /// It also bounds the throughput: `concurrency` divided by the duration of one run plus the
     /// store's latency for a claim and a settlement. Raise it for many short jobs.
     pub concurrency: Option<usize>,
-    /// Maximum number of attempts of a job; 1 means no retry. Default 5.
+    /// Maximum number of attempts of a job; 1 means no retry. Default 5, and 15 for a queue with a
+    /// forward.
     pub max_attempts: Option<u32>,
     /// Maximum duration of one run of the handler with its middleware; `"none"` for no limit.
     /// Default 15 min.

@@ -36,6 +36,10 @@ macro_rules! register_forward {
     };
 }
 
+/// Maximum number of attempts of forwards, unless it is configured. By the default backoff the last
+/// one is after about an hour: longer than a receiver takes to be deployed or restarted.
+const MAX_ATTEMPTS: u32 = 15;
+
 /// The handler that the configuration of a queue selects.
 ///
 /// # Errors
@@ -47,5 +51,7 @@ pub(crate) fn forward_handler(queue: &QueueName, settings: &TypedSettings) -> Re
     let opened = registration("forward", settings.kind(), all, |it| (it.name, it.location))
         .and_then(|found| Ok((found.name, (found.open)(settings)?)));
     let (name, handler) = opened.map_err(|error| error.within(&place))?;
-    Ok(Handler::from_raw(queue.clone(), name, place, handler))
+    let mut handler = Handler::from_raw(queue.clone(), name, place, handler);
+    handler.settings.max_attempts = Some(MAX_ATTEMPTS);
+    Ok(handler)
 }

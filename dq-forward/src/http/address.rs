@@ -53,11 +53,40 @@ impl AddressPolicy {
         Ok(Self { allowed: allowed.collect::<Result<_>>()? })
     }
 
+    /// Requires that the host of a URL can be reached, as far as its text says: names are resolved
+    /// later, at each request.
+    ///
+    /// # Errors
+    /// `Config` for an address that may not be reached, or a name of this computer if none of its
+    /// addresses may.
+    pub(super) fn check_host(&self, host: &str) -> Result<()> {
+        let (what, addresses) = match host.parse::<IpAddr>() {
+            Ok(address) => ("the address", vec![address]),
+            Err(_) if is_local_name(host) => {
+                ("the host", vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+            }
+            Err(_) => return Ok(()),
+        };
+        if addresses.iter().any(|address| self.permits(*address)) {
+            return Ok(());
+        }
+        Err(invalid_setting(
+            format!("`url` has {what} {host}, which is not public"),
+            format!("if requests should go there, write `allow = [\"{}\"]`", addresses[0]),
+        ))
+    }
+
     pub(super) fn permits(&self, address: IpAddr) -> bool {
         // An IPv4 address in the form of IPv6 reaches the IPv4 address.
         let address = address.to_canonical();
         self.allowed.iter().any(|network| network.contains(address)) || is_public(address)
     }
+}
+
+/// Whether a name means this computer, wherever it is resolved (RFC 6761).
+fn is_local_name(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// A block of addresses.
@@ -223,6 +252,32 @@ mod tests {
             "2001:4860:4860::8888",
         ] {
             assert!(permits(&[], address), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_is_refused_with_what_to_allow() {
+        let check = |allowed: &[&str], host: &str| {
+            let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
+            AddressPolicy::new(&allowed).unwrap().check_host(host)
+        };
+        for (host, allow) in [
+            ("localhost", "127.0.0.1"),
+            ("LOCALHOST.", "127.0.0.1"),
+            ("app.localhost", "127.0.0.1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("::1", "::1"),
+        ] {
+            let error = check(&["192.168.0.0/16"], host).unwrap_err();
+            assert!(error.to_string().contains(host), "{error}");
+            let remedy = error.remedy_text().unwrap();
+            assert!(remedy.ends_with(&format!("`allow = [\"{allow}\"]`")), "{remedy}");
+            assert!(check(&[allow], host).is_ok(), "{host}");
+        }
+        assert!(check(&["::1"], "localhost").is_ok());
+        for host in ["example.com", "localhost.example.com", "notlocalhost", "8.8.8.8"] {
+            assert!(check(&[], host).is_ok(), "{host}");
         }
     }
 

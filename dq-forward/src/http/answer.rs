@@ -2,39 +2,61 @@
 
 use std::time::Duration;
 
-use dq_core::{HandlerResult, Outcome, Timestamp};
+use dq_core::{HandlerResult, Outcome, Result, Timestamp};
 use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
 
 use super::client::Answer;
+use crate::error::invalid_setting;
 
-/// The shortest snooze, so that `Retry-After: 0` is no busy loop.
-const MIN_SNOOZE: Duration = Duration::from_secs(1);
-/// The longest snooze, so that a receiver cannot postpone a job for ever by one answer.
-const MAX_SNOOZE: Duration = Duration::from_secs(86_400);
+/// The longest time that a receiver can ask for by one answer.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// The outcome of a run.
-///
-/// # Errors
-/// For an answer after which a retry may help.
-pub(super) fn outcome(answer: &Answer, now: Timestamp) -> HandlerResult {
-    let status = answer.status;
-    if status.is_success() {
-        return Ok(Outcome::Done);
+/// The statuses after which a job is not sent again: 410, by which Standard Webhooks says that the
+/// receiver is gone for good, and those of the settings.
+#[derive(Debug)]
+pub(super) struct DeadOn(Vec<StatusCode>);
+
+impl DeadOn {
+    /// # Errors
+    /// `Config` if one of these is no status of a failure.
+    pub(super) fn new(statuses: &[u16]) -> Result<Self> {
+        let mut dead_on = vec![StatusCode::GONE];
+        for status in statuses {
+            let failure =
+                StatusCode::from_u16(*status).ok().filter(|_| (300..600).contains(status));
+            dead_on.push(failure.ok_or_else(|| {
+                invalid_setting(
+                    format!("`dead_on` has {status}, which is no status of a failure"),
+                    "list statuses from 300 to 599, such as [400, 422]",
+                )
+            })?);
+        }
+        Ok(Self(dead_on))
     }
-    let may_say_when = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
-    if may_say_when.contains(&status)
-        && let Some(delay) = retry_after(answer, now)
-    {
-        return Ok(Outcome::snooze(delay.clamp(MIN_SNOOZE, MAX_SNOOZE)));
+
+    /// The outcome of a run.
+    ///
+    /// # Errors
+    /// For a failure that is retried after the backoff of the queue.
+    pub(super) fn outcome(&self, answer: &Answer, now: Timestamp) -> HandlerResult {
+        let status = answer.status;
+        if status.is_success() {
+            return Ok(Outcome::Done);
+        }
+        let reason = match answer.excerpt.as_str() {
+            "" => format!("answered {status}"),
+            excerpt => format!("answered {status}: {excerpt}"),
+        };
+        if self.0.contains(&status) {
+            return Ok(Outcome::dead(reason));
+        }
+        let may_say_when = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+        match retry_after(answer, now).filter(|_| may_say_when.contains(&status)) {
+            Some(delay) => Ok(Outcome::retry_after(delay.min(MAX_RETRY_AFTER), reason)),
+            None => Err(reason.into()),
+        }
     }
-    let reason = match answer.excerpt.as_str() {
-        "" => format!("answered {status}"),
-        excerpt => format!("answered {status}: {excerpt}"),
-    };
-    let is_temporary = status.is_server_error()
-        || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    if is_temporary { Err(reason.into()) } else { Ok(Outcome::dead(reason)) }
 }
 
 /// The delay of the header `Retry-After`, in seconds or as a date.
@@ -49,12 +71,11 @@ fn retry_after(answer: &Answer, now: Timestamp) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use dq_core::Due;
     use hyper::header::{HeaderMap, HeaderValue};
 
     use super::*;
 
-    fn of(status: u16, retry_after: Option<&'static str>) -> HandlerResult {
+    fn of(status: u16, retry_after: Option<&'static str>, dead_on: &[u16]) -> HandlerResult {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
@@ -62,41 +83,52 @@ mod tests {
         let status = StatusCode::from_u16(status).unwrap();
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = Timestamp::from_millis(784_111_777_000);
-        outcome(&Answer { status, headers, excerpt: "because".to_owned() }, now)
+        let answer = Answer { status, headers, excerpt: "because".to_owned() };
+        DeadOn::new(dead_on).unwrap().outcome(&answer, now)
     }
 
     #[test]
-    fn every_status_has_an_outcome() {
-        for status in 200..600 {
-            let outcome = of(status, None);
-            match status {
-                200..300 => assert_eq!(outcome.unwrap(), Outcome::Done, "{status}"),
-                408 | 429 | 500.. => {
-                    assert!(outcome.unwrap_err().to_string().contains("because"), "{status}");
+    fn all_failures_are_retried_but_410_and_those_of_the_settings() {
+        for dead_on in [&[][..], &[400, 422, 503]] {
+            for status in 200..600 {
+                let outcome = of(status, None, dead_on);
+                match status {
+                    200..300 => assert_eq!(outcome.unwrap(), Outcome::Done, "{status}"),
+                    _ if status == 410 || dead_on.contains(&status) => {
+                        assert!(matches!(outcome.unwrap(), Outcome::Dead(_)), "{status}");
+                    }
+                    _ => {
+                        assert!(outcome.unwrap_err().to_string().contains("because"), "{status}");
+                    }
                 }
-                _ => assert!(matches!(outcome.unwrap(), Outcome::Dead(_)), "{status}"),
             }
+        }
+        for wrong in [0, 99, 101, 204, 600] {
+            let error = DeadOn::new(&[422, wrong]).unwrap_err().to_string();
+            assert!(error.contains(&format!("`dead_on` has {wrong},")), "{error}");
         }
     }
 
     #[test]
-    fn retry_after_snoozes_within_limits() {
-        let seconds = |seconds| Outcome::Snooze(Due::After(Duration::from_secs(seconds)));
+    fn retry_after_delays_the_retry_within_limits() {
         for (value, expected) in [
             ("7", 7),
-            ("0", 1),
+            ("0", 0),
             ("99999999", 86_400),
             ("Sun, 06 Nov 1994 08:50:37 GMT", 60),
-            ("Sun, 06 Nov 1994 08:00:00 GMT", 1),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", 0),
         ] {
             for status in [429, 503] {
-                assert_eq!(of(status, Some(value)).unwrap(), seconds(expected), "{value}");
+                let outcome = of(status, Some(value), &[]).unwrap();
+                let Outcome::RetryAfter(delay, reason) = outcome else { panic!("{outcome:?}") };
+                assert_eq!(delay, Duration::from_secs(expected), "{value}");
+                assert!(reason.starts_with(&format!("answered {status}")), "{reason}");
             }
         }
         for value in ["-1", "soon", ""] {
-            assert!(of(429, Some(value)).is_err(), "{value}");
+            assert!(of(429, Some(value), &[]).is_err(), "{value}");
         }
-        assert!(of(500, Some("7")).is_err(), "only 429 and 503 say when");
-        assert!(matches!(of(301, Some("7")), Ok(Outcome::Dead(_))));
+        assert!(of(500, Some("7"), &[]).is_err(), "only 429 and 503 say when");
+        assert!(matches!(of(429, Some("7"), &[429]), Ok(Outcome::Dead(_))));
     }
 }

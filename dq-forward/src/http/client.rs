@@ -4,7 +4,7 @@
 //! takes a URL would resolve the name again, and the answer may have changed since the check.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,14 +94,7 @@ impl Client {
         if host.is_empty() {
             return Err(invalid("has no host"));
         }
-        if let Ok(address) = host.parse::<IpAddr>()
-            && !policy.permits(address)
-        {
-            return Err(invalid_setting(
-                format!("`url` has the address {address}, which is not public"),
-                "if requests should go there, add it to `allow`",
-            ));
-        }
+        policy.check_host(&host)?;
         let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let tls = match is_tls {
             true => Some(tls(settings, &host)?),

@@ -23,6 +23,7 @@ pub use address::{Resolve, SystemResolver};
 pub use settings::HttpSettings;
 
 use self::address::AddressPolicy;
+use self::answer::DeadOn;
 use self::client::Client;
 use self::signature::Signer;
 use crate::error::invalid_setting;
@@ -31,11 +32,14 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The headers that the handler sets itself.
-const OWN_HEADERS: [&str; 14] = [
+const OWN_HEADERS: [&str; 17] = [
     "connection",
     "content-length",
     "content-type",
+    "dq-attempt",
+    "dq-deliveries",
     "dq-due",
+    "dq-fencing-token",
     "dq-key",
     "dq-occurrence",
     "dq-queue",
@@ -52,20 +56,22 @@ const OWN_HEADERS: [&str; 14] = [
 ///
 /// The request is a `POST` with the payload as its body. Its headers are `content-type`,
 /// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, the job's
-/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due` and, for a job of a schedule, `dq-occurrence`.
-/// Queue and key are percent-encoded, except for letters, digits and `-._~`.
+/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due`, `dq-attempt`, `dq-deliveries`,
+/// `dq-fencing-token` and, for a job of a schedule, `dq-occurrence`. Queue and key are
+/// percent-encoded, except for letters, digits and `-._~`.
 ///
 /// | Answer | Outcome |
 /// |---|---|
 /// | 2xx | done |
-/// | 429 or 503 with `Retry-After` | snoozed, from 1 s to 1 day; uses no attempt |
-/// | 408, 429, 5xx; no answer | failed, and retried after the queue's backoff |
-/// | any other | dead: redirects are not followed |
+/// | 410, and the statuses of [`HttpSettings::dead_on`] | dead |
+/// | 429 or 503 with `Retry-After` | failed, and retried after that time, at most 1 day, and the queue's backoff |
+/// | any other; no answer | failed, and retried after the queue's backoff; redirects are not followed |
 ///
 /// Only public addresses are reached, and those of [`HttpSettings::allow`]. A name is resolved once
 /// for each request, and the connection goes to an address that was checked.
 pub struct HttpForward {
     client: Client,
+    dead_on: DeadOn,
     signer: Signer,
     headers: HeaderMap,
     /// Path and query.
@@ -88,6 +94,7 @@ impl HttpForward {
         let (client, target) = Client::new(&settings, policy)?;
         Ok(Self {
             client,
+            dead_on: DeadOn::new(&settings.dead_on)?,
             signer: Signer::new(&settings.secrets)?,
             headers: fixed_headers(&settings.headers)?,
             target,
@@ -120,6 +127,9 @@ impl HttpForward {
             headers.insert("dq-key", percent_encoded(key.as_str())?);
         }
         headers.insert("dq-due", HeaderValue::from_str(&job.due().to_string())?);
+        headers.insert("dq-attempt", job.attempt().into());
+        headers.insert("dq-deliveries", job.deliveries().into());
+        headers.insert("dq-fencing-token", job.fencing_token().0.into());
         if let Some(occurrence) = job.occurrence() {
             headers.insert("dq-occurrence", HeaderValue::from_str(&occurrence.to_string())?);
         }
@@ -143,7 +153,7 @@ impl fmt::Debug for HttpForward {
 impl RawHandler for HttpForward {
     async fn handle(&self, job: JobContext) -> HandlerResult {
         let answer = self.client.send(self.request(&job)?).await?;
-        answer::outcome(&answer, job.now())
+        self.dead_on.outcome(&answer, job.now())
     }
 }
 

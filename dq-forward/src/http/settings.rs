@@ -28,6 +28,10 @@ pub struct HttpSettings {
     /// Addresses or networks, such as `10.1.0.0/16`, that are reached although they are not public.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// Statuses, besides 410, after which a job is dead at once, such as `[400, 422]`. Default: none;
+    /// all other failures are retried.
+    #[serde(default)]
+    pub dead_on: Vec<u16>,
     /// A PEM file with the certificate authorities to trust. Default: those of the operating system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -47,6 +51,7 @@ impl HttpSettings {
             headers: BTreeMap::new(),
             timeout: default_timeout(),
             allow: Vec::new(),
+            dead_on: Vec::new(),
             ca: None,
         }
     }

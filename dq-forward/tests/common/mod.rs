@@ -16,8 +16,17 @@ use tokio_util::sync::CancellationToken;
 /// A client of a memory store; `text` is the rest of the configuration. Retries come soon, and
 /// there are many of them.
 pub(crate) async fn client(text: &str) -> Dq {
+    connect("max_attempts = 100000\n", text).await
+}
+
+/// As [`client`], with the default number of attempts.
+pub(crate) async fn default_client(text: &str) -> Dq {
+    connect("", text).await
+}
+
+async fn connect(defaults: &str, text: &str) -> Dq {
     let text = format!(
-        "[backend]\ntype = \"memory\"\n[defaults]\nmax_attempts = 100000\n\
+        "[backend]\ntype = \"memory\"\n[defaults]\n{defaults}\
          backoff = {{ initial = \"20ms\", max = \"20ms\", jitter = 0.0 }}\n{text}"
     );
     Dq::builder().config(Config::from_toml(&text).unwrap()).connect().await.unwrap()
