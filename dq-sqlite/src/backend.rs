@@ -28,11 +28,12 @@ use crate::claim::ClaimGuard;
 use crate::claim_plan::ClaimPlan;
 use crate::config::SqliteConfig;
 use crate::connection::OpenMode;
+use crate::due_index::{FileState, MIN_QUEUES};
 use crate::error::{StoreResult, after_a_part};
 use crate::file_probe::FileProbe;
 use crate::inspect::PageParams;
 use crate::operate::OperationExecutor;
-use crate::reader::{ReadTx, ReaderPool};
+use crate::reader::{ReadTx, ReaderPool, open_verified};
 use crate::shared::StoreShared;
 use crate::task::{Access, Weight};
 use crate::write_tx::WriteTx;
@@ -60,7 +61,7 @@ pub struct SqliteBackend {
     pub(crate) writer: WriterHandle,
     readers: ReaderPool,
     /// Connections of their own, so that claims do not wait for long listings.
-    planners: ReaderPool,
+    pub(crate) planners: ReaderPool,
     pub(crate) file_probe: FileProbe,
 }
 
@@ -150,11 +151,16 @@ impl SqliteBackend {
     pub(crate) async fn plan_claim(&self, wants: Arc<[Want]>, limit: usize) -> Result<ClaimPlan> {
         self.writer.ensure_open("claim")?;
         let shared = Arc::clone(&self.shared);
-        let plan = move |tx: ReadTx<'_>| {
-            let queues = shared.find_queues(tx.conn, wants.iter().map(|want| &want.queue))?;
-            tx.plan_claim(&queues, &wants, limit)
+        let uses_index = wants.len() >= MIN_QUEUES;
+        let file_state = move |shared: &StoreShared| {
+            let state = || shared.due_index().file_state(|| open_verified(shared));
+            uses_index.then(state).transpose()
         };
-        self.planners.read("claim", plan).await
+        let plan = move |tx: ReadTx<'_>, state: Option<FileState>| {
+            let queues = shared.find_queues(tx.conn, wants.iter().map(|want| &want.queue))?;
+            tx.plan_claim(&queues, &wants, limit, state.map(|state| (&shared.due_index, state)))
+        };
+        self.planners.read_after("claim", file_state, plan).await
     }
 
     /// Leases the due jobs of a plan.
@@ -307,6 +313,7 @@ impl Backend for SqliteBackend {
         self.readers.close().await;
         self.planners.close().await;
         self.file_probe.close();
+        self.shared.due_index().close();
         self.writer.close().await;
         Ok(())
     }

@@ -71,6 +71,7 @@ fn lease_due(
             break;
         };
         // The entries read are the first of the queue, so one range covers exactly them.
+        tx.mark_changed(queue_id);
         tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
         let is_last = due.len() < remaining;
         for (seq, _, entry) in due {

@@ -2,8 +2,12 @@
 //! others. If none has, the claim ends with the plan and takes no write lock; otherwise the writer
 //! visits only the queues that have due jobs.
 
+use std::sync::Mutex;
+
+use dq_core::sync::lock;
 use dq_core::{Timestamp, Want};
 
+use crate::due_index::{DueIndex, FileState};
 use crate::error::StoreResult;
 use crate::queue_directory::QueueSet;
 use crate::reader::ReadTx;
@@ -39,20 +43,22 @@ struct FirstJob {
 }
 
 impl ReadTx<'_> {
-    /// Plans a claim of up to `limit` jobs. `queues` are those of the wants, which may be many: only
-    /// those that have jobs cost time.
+    /// Plans a claim of up to `limit` jobs. `queues` are those of the wants. If they are many, there is
+    /// the state of the file before the transaction, and only those that have due jobs cost time;
+    /// otherwise those that have jobs.
     pub(crate) fn plan_claim(
         self,
         queues: &QueueSet,
         wants: &[Want],
         limit: usize,
+        index: Option<(&Mutex<DueIndex>, FileState)>,
     ) -> StoreResult<ClaimPlan> {
         let (min_writer, granted): (i64, i64) = self
             .conn
             .prepare_cached(&self.statements.claim_limits)?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         schema::check_writer(min_writer)?;
-        let first_jobs = self.first_jobs(queues, wants.len())?;
+        let first_jobs = self.first_jobs(queues, wants.len(), index)?;
         let mut claimable = Vec::new();
         let mut next_due = self.next_lapse(|queue_id| queues.contains(queue_id))?;
         for (want, first_job) in wants.iter().zip(first_jobs) {
@@ -70,13 +76,33 @@ impl ReadTx<'_> {
         Ok(ClaimPlan { claimable, next_due, now: self.now, clock_was_set_back })
     }
 
-    /// The first waiting jobs of queues that are not paused, by their place among the wants. A job
-    /// whose lease has lapsed waits.
-    fn first_jobs(self, queues: &QueueSet, count: usize) -> StoreResult<Vec<Option<FirstJob>>> {
+    /// The first waiting jobs of queues that are not paused, by their place among the wants: of all that
+    /// are due, and of the next one at least. A job whose lease has lapsed waits.
+    fn first_jobs(
+        self,
+        queues: &QueueSet,
+        count: usize,
+        index: Option<(&Mutex<DueIndex>, FileState)>,
+    ) -> StoreResult<Vec<Option<FirstJob>>> {
         let mut first_jobs = vec![None; count];
-        queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
-            first_jobs[place] = Some(FirstJob { queue_id, due });
-        })?;
+        // The index may be newer than the transaction. A job that another claim has leased in between is
+        // then missing, and so is the end of its lease; the next claim sees it.
+        let is_indexed = index.is_some_and(|(index, _)| {
+            lock(index).visit(queues, self.now, |queue_id, due| {
+                for place in queues.places(queue_id) {
+                    first_jobs[place] = Some(FirstJob { queue_id, due });
+                }
+            })
+        });
+        if !is_indexed {
+            queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
+                first_jobs[place] = Some(FirstJob { queue_id, due });
+            })?;
+            if let Some((index, state)) = index {
+                let waiting = first_jobs.iter().flatten().map(|first| (first.queue_id, first.due));
+                lock(index).fill(state, queues, waiting);
+            }
+        }
         let mut lapsed = self.conn.prepare_cached(&self.statements.lapsed_jobs)?;
         let mut rows = lapsed.query([self.now.as_millis()])?;
         while let Some(row) = rows.next()? {

@@ -220,6 +220,12 @@ fn limit_size(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
     Ok(())
 }
 
+/// A number that changes whenever another connection has committed. It is in shared memory, and takes a
+/// microsecond to read.
+pub(crate) fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
 /// Path of the write-ahead log.
 pub(crate) fn log_path(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();

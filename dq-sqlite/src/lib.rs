@@ -52,6 +52,7 @@ mod claim;
 mod claim_plan;
 mod config;
 mod connection;
+mod due_index;
 mod end;
 mod ended_jobs;
 mod error;

@@ -222,5 +222,6 @@ fn write_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreR
     let Some(queue_id) = queue_id else {
         return Ok(0);
     };
+    tx.mark_changed(queue_id);
     Ok(tx.prepare(&tx.statements.pause_queue)?.execute([queue_id, i64::from(paused)])? as u64)
 }

@@ -3,6 +3,7 @@
 use dq_core::QueueName;
 use rusqlite::Connection;
 
+use crate::connection::data_version;
 use crate::error::StoreResult;
 use crate::shared::StoreShared;
 
@@ -22,10 +23,6 @@ impl OtherWriters {
         let version = data_version(conn)?;
         Ok(std::mem::replace(&mut self.version, version) != version)
     }
-}
-
-fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
-    conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
 /// Sends each listener the due time of its queue's first job: a commit of others may have changed

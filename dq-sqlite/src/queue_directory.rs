@@ -112,12 +112,24 @@ impl QueueDirectory {
 }
 
 /// Queues by id, each with its place in the caller's list.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct QueueSet {
     queues: Vec<(i64, usize)>,
 }
 
 impl QueueSet {
+    pub(crate) fn contains_all(&self, others: &Self) -> bool {
+        let mut ids = self.queues.iter().map(|(id, _)| *id);
+        // Both are in the order of ids, in which a queue may be repeated.
+        let mut last = None;
+        others.queues.iter().all(|(id, _)| {
+            last == Some(*id) || {
+                last = Some(*id);
+                ids.any(|own| own == *id)
+            }
+        })
+    }
+
     pub(crate) fn contains(&self, queue_id: i64) -> bool {
         self.queues.binary_search_by_key(&queue_id, |(id, _)| *id).is_ok()
     }

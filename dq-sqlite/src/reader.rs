@@ -47,6 +47,16 @@ impl ReaderPool {
         operation: &'static str,
         query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> Result<T> {
+        self.read_after(operation, |_| Ok(()), |tx, ()| query(tx)).await
+    }
+
+    /// Like [`Self::read`]; `query` also gets what `before` returns, which runs before the transaction.
+    pub(crate) async fn read_after<T: Send + 'static, B>(
+        &self,
+        operation: &'static str,
+        before: impl FnOnce(&StoreShared) -> StoreResult<B> + Send + 'static,
+        query: impl FnOnce(ReadTx<'_>, B) -> StoreResult<T> + Send + 'static,
+    ) -> Result<T> {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed(operation))?;
         let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
@@ -58,7 +68,8 @@ impl ReaderPool {
                 Some(conn) => conn,
                 None => open_verified(&shared)?,
             };
-            let value = in_read_tx(&conn, &shared, query)?;
+            let before = before(&shared)?;
+            let value = in_read_tx(&conn, &shared, |tx| query(tx, before))?;
             lock(&idle).push(conn);
             Ok::<_, StoreError>(value)
         });
@@ -83,7 +94,7 @@ impl ReaderPool {
 }
 
 /// Opens a connection to the store that the writer has open.
-fn open_verified(shared: &StoreShared) -> StoreResult<Connection> {
+pub(crate) fn open_verified(shared: &StoreShared) -> StoreResult<Connection> {
     // First, since SQLite's own message about a missing file does not say that it was deleted.
     shared.verify_file()?;
     let conn = open_reader(&shared.config)?;

@@ -58,7 +58,7 @@ impl LiveJob {
     /// Removes the job from the `due` table; `false` if it is running.
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
         let remove =
-            |tx: &WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
+            |tx: &mut WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
         Ok(remove(tx)? || (!self.is_running(tx)? && remove(tx)?))
     }
 }

@@ -1,7 +1,7 @@
 //! State that the backend, the writer thread and the readers share.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dq_core::config::Environment;
 use dq_core::sync::lock;
@@ -9,6 +9,7 @@ use dq_core::{Clock, HistoryLimits, Listeners, QueueName};
 use rusqlite::Connection;
 
 use crate::config::SqliteConfig;
+use crate::due_index::DueIndex;
 use crate::error::StoreResult;
 use crate::queue_directory::{QueueDirectory, QueueSet};
 use crate::statements::Statements;
@@ -28,6 +29,7 @@ pub(crate) struct StoreShared {
     pub(crate) listeners: Listeners,
     /// All queues of the store.
     directory: Mutex<QueueDirectory>,
+    pub(crate) due_index: Mutex<DueIndex>,
     /// What was opened; all other connections must open the same.
     pub(crate) file: StoreFile,
 }
@@ -39,9 +41,10 @@ impl StoreShared {
         environment: Environment,
         file: StoreFile,
     ) -> Self {
-        let (listeners, directory) = (Listeners::default(), Mutex::default());
+        let listeners = Listeners::default();
+        let (directory, due_index) = (Mutex::default(), Mutex::default());
         let Environment { clock, history, .. } = environment;
-        Self { config, statements, clock, history, listeners, directory, file }
+        Self { config, statements, clock, history, listeners, directory, due_index, file }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -57,6 +60,11 @@ impl StoreShared {
         let mut directory = lock(&self.directory);
         directory.refresh(conn, &self.statements)?;
         Ok(directory.find(queues))
+    }
+
+    /// The index of queues by their first jobs. The writer holds the lock while it commits.
+    pub(crate) fn due_index(&self) -> MutexGuard<'_, DueIndex> {
+        lock(&self.due_index)
     }
 
     /// Fails with `Unavailable` unless the path still leads to the file that was opened.

@@ -98,6 +98,10 @@ statements! {
     remove_due_of_job = "DELETE FROM {p}due WHERE q = ?1 AND seq = ?2";
     is_due = "SELECT 1 FROM {p}due WHERE q = ?1 AND at = ?2 AND seq = ?3";
     earliest_due = "SELECT at FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT 1";
+    /// When the first job of a queue is due, unless the queue is paused.
+    first_waiting = "SELECT at FROM {p}due WHERE q = ?1 \
+        AND NOT EXISTS (SELECT 1 FROM {p}queue WHERE q = ?1 AND paused) \
+        ORDER BY at, seq LIMIT 1";
     /// The first queue from id `?1` on that has waiting jobs, when the first is due, and whether the
     /// queue is paused.
     next_waiting = "SELECT due.q, due.at, queue.paused FROM {p}due AS due \

@@ -1,11 +1,12 @@
 //! A write transaction: its time, its counters, and the changes that it buffers to write them once
 //! at its end instead of once per job.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use dq_core::{HistoryLimits, QueueName, Timestamp, Totals};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use crate::due_index::FirstDue;
 use crate::ended_jobs::EndedJobs;
 use crate::error::StoreResult;
 use crate::reader::ReadTx;
@@ -49,6 +50,8 @@ struct Buffered {
     /// By queue id: the earliest due time of the jobs that this transaction added to the `due`
     /// table.
     earliest_added: HashMap<i64, Timestamp>,
+    /// Queues whose first waiting job may be another one, by id.
+    changed: HashSet<i64>,
     ended: EndedJobs,
 }
 
@@ -62,6 +65,14 @@ pub(crate) struct EndedLease {
 
 /// A queue whose first waiting job has changed, and when that job is due.
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
+
+/// What others are to know of a transaction after its commit.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// For listeners.
+    pub(crate) wakeups: Vec<QueueWakeup>,
+    pub(crate) first_due: Vec<FirstDue>,
+}
 
 /// An open write transaction on `conn`. It begins by returning lapsed leases to their queues, unless
 /// this version of the library may not write the tables any more ([`Self::check_writer`]): then it is
@@ -98,6 +109,7 @@ impl<'c> WriteTx<'c> {
             counters_changed: false,
             totals: HashMap::new(),
             earliest_added: HashMap::new(),
+            changed: HashSet::new(),
             ended: EndedJobs::default(),
         };
         let mut tx = Self { conn, statements, history, queue_ids, buffered, min_writer, now };
@@ -114,8 +126,8 @@ impl<'c> WriteTx<'c> {
         schema::check_writer(self.min_writer)
     }
 
-    /// Writes the buffered changes. The wakeups are to be sent after the commit.
-    pub(crate) fn finish(self) -> StoreResult<Vec<QueueWakeup>> {
+    /// Writes the buffered changes.
+    pub(crate) fn finish(self) -> StoreResult<Changes> {
         if self.buffered.counters_changed {
             let Buffered { seq, token, granted, .. } = self.buffered;
             self.prepare(&self.statements.save_counters)?.execute([seq, token, granted])?;
@@ -135,23 +147,36 @@ impl<'c> WriteTx<'c> {
                 .execute(params![queue_id, created, done, skipped, cancelled, replaced, removed])?;
         }
         self.buffered.ended.trim(self.conn, self.statements, self.now)?;
-        self.wakeups()
+        self.changes()
     }
 
-    /// Queues whose first waiting job may be new: it is not due before the earliest job that this
-    /// transaction added. (If it is due later, that job was removed again by the same transaction.)
-    fn wakeups(self) -> StoreResult<Vec<QueueWakeup>> {
-        let mut wakeups = Vec::new();
-        for (queue_id, added) in &self.buffered.earliest_added {
-            if let Some(due) = self.earliest_due(*queue_id)?
+    /// A listener is woken if the first waiting job may be new: if it is not due before the earliest job
+    /// that this transaction added. (If it is due later, that job was removed again by the same
+    /// transaction.)
+    fn changes(self) -> StoreResult<Changes> {
+        let mut changes = Changes::default();
+        for queue_id in &self.buffered.changed {
+            let first = self
+                .prepare(&self.statements.first_waiting)?
+                .query_row([queue_id], |row| row.get(0))
+                .optional()?
+                .map(Timestamp::from_millis);
+            changes.first_due.push((*queue_id, first));
+            let added = self.buffered.earliest_added.get(queue_id);
+            if let (Some(due), Some(added)) = (first, added)
                 && due >= *added
                 && let Some(name) =
                     queue_name(self.conn, self.statements, self.queue_ids, *queue_id)?
             {
-                wakeups.push((name, due));
+                changes.wakeups.push((name, due));
             }
         }
-        Ok(wakeups)
+        Ok(changes)
+    }
+
+    /// Records that the first waiting job of a queue may be another one, or the queue paused or not.
+    pub(crate) fn mark_changed(&mut self, queue_id: i64) {
+        self.buffered.changed.insert(queue_id);
     }
 
     pub(crate) fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
@@ -238,13 +263,15 @@ impl<'c> WriteTx<'c> {
     /// Inserts a job into the `due` table.
     pub(crate) fn add_due(&mut self, queue_id: i64, at: Timestamp, seq: i64) -> StoreResult<()> {
         self.prepare(&self.statements.add_due)?.execute([queue_id, at.as_millis(), seq])?;
+        self.mark_changed(queue_id);
         let earliest = self.buffered.earliest_added.entry(queue_id).or_insert(at);
         *earliest = at.min(*earliest);
         Ok(())
     }
 
     /// Removes a job from the `due` table; `false` if it is leased instead.
-    pub(crate) fn remove_due(&self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
+    pub(crate) fn remove_due(&mut self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
+        self.mark_changed(queue_id);
         Ok(self.prepare(&self.statements.remove_due)?.execute([queue_id, at, seq])? == 1)
     }
 

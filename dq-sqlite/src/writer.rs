@@ -21,7 +21,7 @@ use crate::shared::StoreShared;
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
 use crate::task::{Access, SendReply, TaskQueue, Weight, WriterMessage};
-use crate::write_tx::{QueueIds, QueueWakeup, WriteTx};
+use crate::write_tx::{Changes, QueueIds, WriteTx};
 
 /// A transaction with this many items takes no further tasks. Less than the chunks of a long batch
 /// (`CHUNK_ITEMS` in `backend.rs`), each of which therefore runs alone.
@@ -202,7 +202,7 @@ impl Writer {
         self.last_write = Instant::now();
         self.needs_maintenance = true;
         match result {
-            Ok(wakeups) => {
+            Ok(Changes { wakeups, .. }) => {
                 for (queue, due) in wakeups {
                     self.shared.listeners.wake(&queue, due);
                 }
@@ -220,10 +220,10 @@ impl Writer {
     /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that has
     /// run, which on an error are the tasks that fail. If the transaction could not begin, all
     /// pending tasks are rejected.
-    fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
+    fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {
-            Ok(wakeups) => self.commit().map(|()| wakeups),
+            Ok(changes) => self.commit(&changes).map(|()| changes),
             Err(error) => {
                 self.roll_back();
                 if replies.is_empty() {
@@ -236,7 +236,7 @@ impl Writer {
         }
     }
 
-    fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
+    fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         let now = self.shared.clock.now();
         let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids, now)?;
@@ -245,14 +245,20 @@ impl Writer {
 
     /// Commits. Fails if the path leads to another file by now, so that no write is acknowledged in a
     /// file that is gone.
-    fn commit(&mut self) -> StoreResult<()> {
+    fn commit(&mut self, changes: &Changes) -> StoreResult<()> {
+        let shared = Arc::clone(&self.shared);
+        // During the commit, so that no claim reads the new version of the file before the changes.
+        let mut due_index = shared.due_index();
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
-        execute(conn, "COMMIT").map_err(|error| {
+        if let Err(error) = execute(conn, "COMMIT") {
+            due_index.invalidate();
             // After a failed sync the page cache may differ from the disk, so this connection must
             // not be used again.
             self.session = None;
-            StoreError::from(error).into_commit_error()
-        })?;
+            return Err(StoreError::from(error).into_commit_error());
+        }
+        due_index.committed(&changes.first_due, || self.others_have_committed());
+        drop(due_index);
         self.shared.verify_file().map_err(StoreError::after_commit)
     }
 
@@ -315,20 +321,30 @@ impl Writer {
             self.session = Some(Session::reopen(&self.shared)?);
             // A new connection does not report commits from before it was opened.
             self.listeners_outdated = true;
+            self.shared.due_index().invalidate();
         }
         Ok(())
     }
 
     /// Records whether another connection has committed since the last call.
     fn detect_other_writers(&mut self) {
+        if self.others_have_committed() {
+            self.shared.due_index().invalidate();
+        }
+    }
+
+    /// Whether another connection has committed since the last call, or may have.
+    fn others_have_committed(&mut self) -> bool {
         let Some(session) = &mut self.session else {
-            return;
+            return true;
         };
         // After an error the next poll detects the commit.
-        if session.other_writers.have_committed(&session.conn).unwrap_or(false) {
+        let committed = session.other_writers.have_committed(&session.conn);
+        if let Ok(true) = committed {
             self.others_last_seen = Some(Instant::now());
             self.listeners_outdated = true;
         }
+        committed.unwrap_or(true)
     }
 
     /// Notifies listeners if another connection has committed since they were last notified.
@@ -400,7 +416,7 @@ fn run_until_failure(
     mut tx: WriteTx<'_>,
     pending: &mut TaskQueue,
     replies: &mut Vec<SendReply>,
-) -> StoreResult<Vec<QueueWakeup>> {
+) -> StoreResult<Changes> {
     let mut sum = Weight::default();
     while !fills_a_transaction(sum)
         && let Some(task) = pending.pop()

@@ -1,0 +1,268 @@
+//! When the first job of each queue is due, kept in memory for processes that serve many queues: a claim
+//! then looks at the queues with due jobs, and not at each queue with jobs.
+//!
+//! The index is exact or not used. The writer applies its own commits to it. A commit of another
+//! connection changes the data version of the file; a claim that finds another version than that of
+//! the index reads the queues from the file, and fills the index again.
+
+use std::collections::{BTreeSet, HashMap};
+
+use dq_core::Timestamp;
+use rusqlite::Connection;
+
+use crate::connection::data_version;
+use crate::error::StoreResult;
+use crate::queue_directory::QueueSet;
+
+/// Claims from fewer queues read them from the file.
+pub(crate) const MIN_QUEUES: usize = 64;
+
+/// A queue that a transaction has changed, and when its first job is due now; `None` if no job waits, or
+/// the queue is paused.
+pub(crate) type FirstDue = (i64, Option<Timestamp>);
+
+/// The queues of the last claim that filled it, in the order in which their first jobs are due.
+#[derive(Debug, Default)]
+pub(crate) struct DueIndex {
+    /// Is asked for its data version only, which changes with each commit of other connections, and so
+    /// with each commit to the file.
+    watcher: Option<Connection>,
+    /// The data version for which the index is exact; `None` if it is not.
+    version: Option<i64>,
+    /// Counts the commits of the writer, and the times at which it noticed those of others.
+    generation: u64,
+    /// All queues of the index, with waiting jobs or without.
+    covered: QueueSet,
+    by_queue: HashMap<i64, Timestamp>,
+    by_due: BTreeSet<(Timestamp, i64)>,
+}
+
+/// A state of the file, in which a claim reads queues to [fill](DueIndex::fill) the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileState {
+    version: i64,
+    generation: u64,
+}
+
+impl DueIndex {
+    /// The present state of the file. `open` opens a connection to it, if there is none yet.
+    pub(crate) fn file_state(
+        &mut self,
+        open: impl FnOnce() -> StoreResult<Connection>,
+    ) -> StoreResult<FileState> {
+        let watcher = match &mut self.watcher {
+            Some(watcher) => watcher,
+            empty => empty.insert(open()?),
+        };
+        Ok(FileState { version: data_version(watcher)?, generation: self.generation })
+    }
+
+    /// Visits these queues in the order of their first jobs, up to the first one that is due after
+    /// `now`. Returns `false` without a visit if the index is not exact, or lacks one of the queues.
+    pub(crate) fn visit(
+        &self,
+        queues: &QueueSet,
+        now: Timestamp,
+        mut visit: impl FnMut(i64, Timestamp),
+    ) -> bool {
+        if self.version.is_none()
+            || self.read_version() != self.version
+            || !self.covered.contains_all(queues)
+        {
+            return false;
+        }
+        for (due, queue_id) in &self.by_due {
+            if queues.contains(*queue_id) {
+                visit(*queue_id, *due);
+                if *due > now {
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    /// Fills the index with the waiting queues among `covered`, as they were read in a transaction that
+    /// began after `state` was taken. Does nothing if the file has changed since.
+    pub(crate) fn fill(
+        &mut self,
+        state: FileState,
+        covered: &QueueSet,
+        waiting: impl Iterator<Item = (i64, Timestamp)>,
+    ) {
+        if self.generation == state.generation && self.read_version() == Some(state.version) {
+            self.covered = covered.clone();
+            self.by_queue = waiting.collect();
+            self.by_due = self.by_queue.iter().map(|(queue_id, due)| (*due, *queue_id)).collect();
+            self.version = Some(state.version);
+        }
+    }
+
+    /// Applies a commit of the writer, which has locked the index meanwhile. `others_committed` says
+    /// whether, at the time of its call, others have committed since the transaction began.
+    pub(crate) fn committed(
+        &mut self,
+        changes: &[FirstDue],
+        others_committed: impl FnOnce() -> bool,
+    ) {
+        self.generation += 1;
+        if self.version.take().is_none() {
+            return;
+        }
+        for (queue_id, due) in changes {
+            self.set(*queue_id, *due);
+        }
+        // In this order: others that committed before the version was read are noticed.
+        let version = self.read_version();
+        if !others_committed() {
+            self.version = version;
+        }
+    }
+
+    /// Records that the index may not be exact any more.
+    pub(crate) fn invalidate(&mut self) {
+        self.generation += 1;
+        self.version = None;
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(&mut self) {
+        self.invalidate();
+        self.watcher = None;
+    }
+
+    fn set(&mut self, queue_id: i64, due: Option<Timestamp>) {
+        if let Some(before) = self.by_queue.remove(&queue_id) {
+            self.by_due.remove(&(before, queue_id));
+        }
+        if let Some(due) = due.filter(|_| self.covered.contains(queue_id)) {
+            self.by_queue.insert(queue_id, due);
+            self.by_due.insert((due, queue_id));
+        }
+    }
+
+    /// `None` if it cannot be read.
+    fn read_version(&self) -> Option<i64> {
+        data_version(self.watcher.as_ref()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use dq_core::config::Environment;
+    use dq_core::{
+        Backend, ClaimParams, Claimed, Entropy, JobRef, NewJob, Operation, QueueName, Settlement,
+        Verdict, VirtualClock, Want,
+    };
+    use rusqlite::StatementStatus;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{SqliteBackend, SqliteConfig};
+
+    const QUEUES: usize = 2 * MIN_QUEUES;
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Two backends on one file with a job in each of many queues, due in an hour.
+    struct Fixture {
+        one: SqliteBackend,
+        other: SqliteBackend,
+        environment: Environment,
+        _dir: TempDir,
+    }
+
+    fn name(number: usize) -> QueueName {
+        QueueName::new(format!("queue-{number}")).unwrap()
+    }
+
+    impl Fixture {
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let clock = Arc::new(VirtualClock::default());
+            let environment = Environment::new(clock, Arc::new(Entropy::seeded(7)));
+            let config = SqliteConfig::new(dir.path().join("jobs.db"));
+            let [one, other] = [
+                SqliteBackend::open(&config, &environment).await.unwrap(),
+                SqliteBackend::open(&config, &environment).await.unwrap(),
+            ];
+            let fixture = Self { one, other, environment, _dir: dir };
+            let jobs = (0..QUEUES).map(|number| fixture.job(number, HOUR)).collect();
+            let _ = fixture.one.schedule(jobs).await.unwrap();
+            fixture
+        }
+
+        fn job(&self, number: usize, due: Duration) -> NewJob {
+            let id = self.environment.entropy.job_id(self.environment.clock.now());
+            NewJob::new(id, name(number), due, vec![1].into())
+        }
+
+        /// Claims a job of each of these queues.
+        async fn claim(&self, queues: impl Iterator<Item = usize>) -> Claimed {
+            let wants: Vec<Want> = queues.map(|number| Want::new(name(number), 1, HOUR)).collect();
+            self.one.claim(ClaimParams::new(&wants, QUEUES, "test")).await.unwrap()
+        }
+
+        /// The queues from which jobs were claimed, and in how many seconds the next is due.
+        async fn claim_all(&self) -> (Vec<QueueName>, Option<u64>) {
+            let Claimed { jobs, next_due, now, .. } = self.claim(0..QUEUES).await;
+            let queues = jobs.into_iter().map(|leased| leased.job.queue).collect();
+            (queues, next_due.map(|due| due.since(now).as_secs()))
+        }
+
+        /// How often claims have looked for the next queue with jobs.
+        async fn looks(&self) -> i32 {
+            let looks = |tx: crate::reader::ReadTx<'_>| {
+                let statement = tx.conn.prepare_cached(&tx.statements.next_waiting)?;
+                Ok(statement.get_status(StatementStatus::Run))
+            };
+            self.one.planners.read("test", looks).await.unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_first_claim_looks_at_each_queue_also_after_own_commits() {
+        let fixture = Fixture::new().await;
+        assert_eq!(fixture.claim_all().await, (vec![], Some(3_600)));
+        let looks = fixture.looks().await;
+        assert!(looks >= QUEUES as i32, "{looks}");
+
+        let (due, soon) = (fixture.job(5, Duration::ZERO), fixture.job(6, Duration::from_secs(9)));
+        let soon_ref = JobRef::new(name(6), soon.id);
+        let _ = fixture.one.schedule(vec![due, soon]).await.unwrap();
+        let claimed = fixture.claim(0..QUEUES).await;
+        assert_eq!(claimed.jobs[0].job.queue, name(5));
+        assert_eq!(claimed.next_due, Some(claimed.now + Duration::from_secs(9)));
+        let snooze = Verdict::Snooze(Duration::from_secs(3).into());
+        let settlement = Settlement::new(claimed.jobs[0].lease(), snooze);
+        let _ = fixture.one.settle(&[settlement]).await.unwrap();
+        assert_eq!(fixture.claim_all().await, (vec![], Some(3)));
+        let _ = fixture.one.operate(Operation::Pause { queue: &name(5) }).await.unwrap();
+        assert_eq!(fixture.claim_all().await, (vec![], Some(9)));
+        let _ = fixture.one.cancel(&[soon_ref]).await.unwrap();
+        assert_eq!(fixture.claim_all().await, (vec![], Some(3_600)));
+        let _ = fixture.one.operate(Operation::Resume { queue: &name(5) }).await.unwrap();
+        assert_eq!(fixture.claim_all().await, (vec![], Some(3)));
+        let subset = fixture.claim(QUEUES - MIN_QUEUES..QUEUES).await;
+        assert_eq!(subset.next_due, Some(subset.now + HOUR), "queue 5 is not wanted");
+        assert_eq!(fixture.looks().await, looks);
+    }
+
+    #[tokio::test]
+    async fn a_claim_sees_the_commits_of_others_at_once() {
+        let fixture = Fixture::new().await;
+        for round in 0..3 {
+            assert_eq!(fixture.claim_all().await.0, []);
+            let due = fixture.job(7, Duration::ZERO);
+            let _ = fixture.other.schedule(vec![due]).await.unwrap();
+            assert_eq!(fixture.claim_all().await.0, [name(7)], "in round {round}");
+            // An own commit after one of others does not hide it.
+            let due = fixture.job(8, Duration::ZERO);
+            let _ = fixture.other.schedule(vec![due]).await.unwrap();
+            let _ = fixture.one.schedule(vec![fixture.job(9, HOUR)]).await.unwrap();
+            assert_eq!(fixture.claim_all().await.0, [name(8)], "in round {round}");
+        }
+    }
+}
