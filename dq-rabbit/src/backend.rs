@@ -16,12 +16,13 @@ use dq_core::{
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::{BrokerCheck, check_failed};
+use crate::check::BrokerCheck;
 use crate::config::{RabbitConfig, ReplicaMode};
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::entries::part;
 use crate::error::{closed, may_pass};
+use crate::findings::check_failed;
 use crate::log::{CLAIM_AHEAD, LevelSettings, Log};
 use crate::management::ManagementApi;
 use crate::member::{Member, MemberContext};
@@ -382,6 +383,9 @@ impl Backend for RabbitBackend {
             member.engine.read_ahead.serve(&want.queue);
             member.consumer.consume(&want.queue);
         }
+        if let Some(loss) = member.engine.log.take_loss() {
+            return Err(loss);
+        }
         match member.engine.claim(&params).await {
             // `Incompatible` ends the runner for good.
             Err(error) if member.engine.log.failure("claim").is_none() => Err(may_pass(error)),
@@ -511,6 +515,8 @@ impl Backend for RabbitBackend {
             skipped: log.map(Log::skipped).unwrap_or_default(),
             lost_payloads: log.map(Log::lost_payloads).unwrap_or_default(),
             skew: log.and_then(Log::clock_skew),
+            change_failure: log.and_then(Log::change_failure),
+            processes: log.map(Log::processes),
         };
         let mut findings = check.findings().await;
         findings.extend(member.and_then(|member| member.server.finding()));

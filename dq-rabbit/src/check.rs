@@ -5,24 +5,24 @@
 //! and to get the message would change its position. Instead, a test message, the *canary*, waits
 //! in a queue of the lowest level, and claims of jobs whose message has not arrived are counted.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity, Timestamp};
+use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
 use futures_util::StreamExt;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Consumer};
-use serde_json::Value;
 
 use crate::config::{LadderKind, QueueKind, TopologyMode};
 use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{LostReply, from_lapin};
-use crate::generation::Generation;
+use crate::findings::{
+    check_failed, clock_skew, direction, finding, ladder_stalled, ladder_untested, losses,
+    lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
+};
 use crate::ladder::TICK_MS;
 use crate::log::{LostPayloads, SkippedMessages, Usage};
 use crate::management::ManagementApi;
-use crate::names::ObjectNames;
 use crate::policy;
 use crate::topology::Topology;
 
@@ -34,17 +34,6 @@ const WITHOUT_RATIO: u64 = 100;
 
 /// What is asked of each queue. Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
-
-/// Number of replicas that a queue should have if there are as many nodes.
-const REPLICAS: usize = 3;
-
-/// So many queues should have leaders on more than one node.
-const MIN_LEADERS: usize = 50;
-
-/// Clock skew that is not reported.
-const MAX_SKEW: Duration = Duration::from_secs(5);
-/// Maximum age of the date of a response: it is in whole seconds, and renewed each second.
-const MAX_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// From this part of its capacity on, a log is reported: a single large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
@@ -76,6 +65,10 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) lost_payloads: LostPayloads,
     /// The largest skew of another process that writes to the log, in milliseconds.
     pub(crate) skew: Option<i64>,
+    /// Why the log cannot go on in its next stream.
+    pub(crate) change_failure: Option<Error>,
+    /// Number of processes with a replica; `None` if the log is not open.
+    pub(crate) processes: Option<usize>,
 }
 
 /// Why the canary cannot return.
@@ -124,6 +117,19 @@ impl BrokerCheck<'_> {
                 "run jobs, remove dead ones, or set a larger `log_size_mib`",
             ));
         }
+        findings.extend(self.change_failure.as_ref().map(|error| {
+            finding(
+                Severity::Error,
+                "rabbitmq.log-stuck",
+                format!(
+                    "the log cannot go on in its next stream, and `schedule` fails once this one has \
+                     grown by a quarter of `log_size_mib`: {}",
+                    error.message()
+                ),
+                error.remedy_text().unwrap_or("check that the broker runs"),
+            )
+        }));
+        findings.extend(self.stats.as_deref().and_then(losses));
         findings.extend(skipped_messages(&self.skipped));
         findings.extend(lost_payloads(&self.lost_payloads));
         findings.extend(self.skew.and_then(process_skew));
@@ -147,6 +153,22 @@ impl BrokerCheck<'_> {
                 format!("{orphans} messages in {} matched no queue", names.orphan()),
                 "a ready queue or a binding was deleted: start a runner of that queue, which declares \
                  it again. The jobs run from the log, so job messages in this queue can be purged",
+            ));
+        }
+        if let (Some(processes), Ok(consumers)) =
+            (self.processes, self.count_consumers(names.requests()).await)
+            && consumers as usize > processes
+        {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.foreign-consumer",
+                format!(
+                    "{} has {consumers} consumers, but only {processes} processes serve: another program \
+                     may take requests, whose callers then wait for `response_timeout`",
+                    names.requests()
+                ),
+                "find it with `rabbitmqctl list_consumers` and stop it. A process that has just lost its \
+                 connection counts twice until the broker notices",
             ));
         }
         let dead = self.message_count(names.dead()).await?;
@@ -262,6 +284,13 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
+    async fn count_consumers(&self, queue: ShortString) -> Result<u32> {
+        let channel = self.connection.channel("check").await?;
+        let count = channel.count_consumers(queue).await.map_err(|error| self.error(&error));
+        channel.close().await;
+        count
+    }
+
     /// How long the canary may take to be delivered.
     fn canary_timeout(&self) -> Duration {
         Duration::from_millis(self.ladder.first_delay_ms().unsigned_abs()) + CANARY_MARGIN
@@ -372,240 +401,5 @@ impl BrokerCheck<'_> {
 
     fn error(&self, error: &lapin::Error) -> Error {
         from_lapin("check", LostReply::Unavailable, self.connection.broker_info(), error)
-    }
-}
-
-/// Reports skew between this clock and the broker's, as far as a response with this date, between
-/// these times of the request and the response, proves it.
-fn clock_skew(requested: Timestamp, date: Timestamp, responded: Timestamp) -> Option<Finding> {
-    let ahead = requested.since(date + MAX_DATE_AGE);
-    let behind = date.since(responded);
-    let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
-    (skew > MAX_SKEW).then(|| {
-        finding(
-            Severity::Warning,
-            "rabbitmq.clock-skew",
-            format!("the clock of this process is {} s {direction} the broker's", skew.as_secs()),
-            "synchronize the clocks of all hosts by NTP: jobs run by the clock of the process that \
-             claims them, early if it is ahead and late if it is behind",
-        )
-    })
-}
-
-/// Reports queues with too few replicas, and leaders that are all on one node.
-fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
-    let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
-    let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
-    let all = queues.as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_replicated = |queue: &&Value| {
-        names.contains(queue["name"].as_str().unwrap_or_default()) && count(queue, "members") > 0
-    };
-    let replicated: Vec<_> = all.iter().filter(is_replicated).collect();
-    let wanted = nodes.min(REPLICAS);
-    let mut findings = Vec::new();
-    let few: Vec<_> = replicated.iter().filter(|it| count(it, "members") < wanted).collect();
-    if let Some(first) = few.first() {
-        findings.push(finding(
-            Severity::Warning,
-            "rabbitmq.few-replicas",
-            format!(
-                "{} of {} queues have fewer than {wanted} replicas, among them {}",
-                few.len(),
-                replicated.len(),
-                name_of(first)
-            ),
-            "they were declared while nodes were missing: run `rabbitmq-queues grow NODE all`, and \
-             `rabbitmq-streams add_replica` for the log",
-        ));
-    }
-    let is_degraded = |queue: &&&Value| count(queue, "online") < count(queue, "members");
-    let degraded: Vec<_> = replicated.iter().filter(is_degraded).collect();
-    if let Some(first) = degraded.first() {
-        findings.push(finding(
-            Severity::Warning,
-            "rabbitmq.replicas-down",
-            format!(
-                "replicas of {} queues do not run, among them {}",
-                degraded.len(),
-                name_of(first)
-            ),
-            "start all nodes of the cluster",
-        ));
-    }
-    let leaders: HashSet<_> = replicated.iter().filter_map(|it| it["leader"].as_str()).collect();
-    if nodes > 1 && replicated.len() >= MIN_LEADERS && leaders.len() == 1 {
-        findings.push(finding(
-            Severity::Info,
-            "rabbitmq.leaders",
-            format!("all {} queues have their leaders on one node", replicated.len()),
-            "run `rabbitmq-queues rebalance all`",
-        ));
-    }
-    findings
-}
-
-fn node_findings(node: &Value) -> Vec<Finding> {
-    let name = node["name"].as_str().unwrap_or("a node");
-    let mut findings = Vec::new();
-    let mut push = |severity, code, what: &str, remedy| {
-        findings.push(finding(severity, code, format!("{name} {what}"), remedy));
-    };
-    if node["running"].as_bool() == Some(false) {
-        let remedy = "start it, or remove it from the cluster";
-        push(Severity::Warning, "rabbitmq.node-down", "does not run", remedy);
-    }
-    for (alarm, what) in [
-        ("mem_alarm", "has a memory alarm: it accepts no messages"),
-        ("disk_free_alarm", "has a disk space alarm: it accepts no messages"),
-    ] {
-        if node[alarm].as_bool() == Some(true) {
-            let remedy = "free memory or disk space, or change the limits";
-            push(Severity::Error, "rabbitmq.alarm", what, remedy);
-        }
-    }
-    if node["partitions"].as_array().is_some_and(|partitions| !partitions.is_empty()) {
-        let remedy = "see `rabbitmqctl cluster_status`, and restart the nodes of the minority";
-        push(Severity::Error, "rabbitmq.partition", "cannot reach all other nodes", remedy);
-    }
-    findings
-}
-
-/// Reports jobs whose payload the log does not have any more.
-fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
-    let first = lost.jobs.first()?;
-    Some(finding(
-        Severity::Error,
-        "rabbitmq.payload-lost",
-        format!(
-            "the log does not have the payloads of {} jobs any more, the first is {first}",
-            lost.jobs.len()
-        ),
-        "a policy of the broker has deleted messages of the log, or disks have failed: such a job is \
-         dead when it is claimed; schedule it again with its payload, and remove the dead one",
-    ))
-}
-
-fn direction(skew: i64) -> &'static str {
-    if skew > 0 { "ahead of" } else { "behind" }
-}
-
-/// Reports the skew between the clocks of two processes.
-fn process_skew(skew: i64) -> Option<Finding> {
-    (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
-        finding(
-            Severity::Warning,
-            "rabbitmq.process-clock-skew",
-            format!(
-                "the clock of a process that uses this prefix is {} s {} that of this one",
-                (skew.unsigned_abs() + 500) / 1_000,
-                direction(skew)
-            ),
-            "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
-             schedules, and jobs are due by the clock of the one that claims them. Leases are not \
-             affected",
-        )
-    })
-}
-
-/// Reports messages of the log that are not entries.
-fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
-    let SkippedMessages { foreign, damaged, last_offset } = skipped;
-    (foreign + damaged > 0).then(|| {
-        finding(
-            Severity::Warning,
-            "rabbitmq.log-skipped",
-            format!(
-                "{foreign} foreign and {damaged} damaged messages in the log are skipped, the last \
-                 at offset {} in generation {}",
-                Generation::offset_in_stream(*last_offset),
-                Generation::of(*last_offset).number(),
-            ),
-            "find the program that writes to the log of this prefix: run one version of this \
-             library, and let nothing else publish to it; if messages are damaged, check the disks",
-        )
-    })
-}
-
-fn ladder_stalled(waited: Duration) -> Finding {
-    finding(
-        Severity::Error,
-        "rabbitmq.ladder",
-        format!("a test message through the ladder was not delivered within {waited:?}"),
-        "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
-         `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else check that \
-         the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",
-    )
-}
-
-fn ladder_untested(error: &Error, prefix: &str) -> Finding {
-    let prefix = prefix.replace('.', r"\.");
-    finding(
-        Severity::Info,
-        "rabbitmq.ladder-untested",
-        format!("the delay ladder was not tested: {}", error.message()),
-        &format!(
-            "give this user the configure pattern `^{prefix}\\.v1\\.canary\\.` with `rabbitmqctl \
-             set_permissions`, or check as a user with the permission to configure"
-        ),
-    )
-}
-
-pub(crate) fn check_failed(error: &Error) -> Finding {
-    let severity =
-        if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
-    let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
-    Finding { severity, code: "rabbitmq.unreachable", cause: error.message().to_owned(), remedy }
-}
-
-fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -> Finding {
-    Finding { severity, code, cause: what, remedy: remedy.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn replicas_of_the_own_queues_are_counted() {
-        let queue = |name: &str, members: usize, online: usize| {
-            json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online],
-                   "leader": "n"})
-        };
-        let codes = |queues: Vec<Value>, nodes| {
-            let found = replica_findings(&Value::Array(queues), &ObjectNames::new("dq"), nodes);
-            found.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
-        };
-        let none: [&str; 0] = [];
-        assert_eq!(codes(vec![queue("dq.v1.log", 1, 1)], 1), none);
-        assert_eq!(codes(vec![queue("other", 1, 0), queue("dq.v1.log", 3, 3)], 5), none);
-        assert_eq!(codes(vec![queue("dq.v1.log", 2, 2)], 3), ["rabbitmq.few-replicas"]);
-        assert_eq!(codes(vec![queue("dq.v1.log", 3, 2)], 3), ["rabbitmq.replicas-down"]);
-        assert_eq!(codes(vec![queue("dq.v1.l0.1", 3, 3); 50], 3), ["rabbitmq.leaders"]);
-        // A classic queue has no members.
-        assert_eq!(codes(vec![json!({"name": "dq.v1.dead"})], 3), none);
-    }
-
-    #[test]
-    fn clock_skew_is_reported_only_if_latency_does_not_explain_it() {
-        let skew = |requested, date, responded| {
-            let [requested, date, responded] =
-                [requested, date, responded].map(Timestamp::from_millis);
-            clock_skew(requested, date, responded).map(|finding| finding.cause)
-        };
-        for (requested, date, responded) in [
-            (0, 0, 0),
-            (7_000, 0, 7_010),
-            (0, 5_000, 0),
-            (0, 4_000, 60_000),
-            (60_000, 60_000, 60_001),
-        ] {
-            assert_eq!(skew(requested, date, responded), None, "{requested} {date} {responded}");
-        }
-        let ahead = skew(7_001, 0, 9_000).unwrap();
-        assert_eq!(ahead, "the clock of this process is 5 s ahead of the broker's");
-        let behind = skew(0, 65_001, 5_000).unwrap();
-        assert_eq!(behind, "the clock of this process is 60 s behind the broker's");
     }
 }

@@ -131,6 +131,7 @@ mod deliveries;
 mod engine;
 mod entries;
 mod error;
+mod findings;
 mod generation;
 #[cfg(test)]
 mod generation_tests;

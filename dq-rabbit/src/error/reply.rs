@@ -143,8 +143,10 @@ const IN_USE_BY_ANOTHER: &str =
     "another connection uses this queue exclusively: choose another `prefix`";
 const NOT_FOUND: &str = "it was deleted or is not declared yet: connect again, or declare it if \
      `topology` is \"passive\"";
-const LIMIT: &str = "raise the limit of this user or virtual host: `rabbitmqctl set_vhost_limits`, \
-     `set_user_limits`";
+const LIMIT: &str = "raise the limit with `rabbitmqctl set_vhost_limits` or `set_user_limits`, or that of rabbitmq.conf";
+const QUEUE_LIMIT: &str = "raise the limit with `rabbitmqctl set_vhost_limits`, or that of rabbitmq.conf; a \
+     prefix has about 300 queues, and 5 with `ladder = \"none\"`";
+const MAX_MESSAGE_SIZE: &str = "raise `max_message_size` in rabbitmq.conf";
 const PLUGIN: &str = "enable the plugin with `rabbitmq-plugins enable \
      rabbitmq_delayed_message_exchange`, or set `topology` to \"declare\"";
 const UPGRADE: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quorum_queue` and \
@@ -161,9 +163,13 @@ pub(super) const fn closes_connection(code: u16) -> bool {
 
 /// Diagnoses an error by its reply code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
-    use ErrorKind::{Config, Incompatible, Internal, Unavailable};
+    use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
+    let is_limit = has("reached") && (has("limit") || has("maximum"));
     match code {
+        // Without a connection there is nothing that could be full.
+        320 | 530 if is_limit => Diagnosis::new(Unavailable, text, LIMIT),
+        _ if is_limit => Diagnosis::new(Full, text, QUEUE_LIMIT),
         403 if has("Login was refused") || has("can only connect via localhost") => {
             Diagnosis::new(Config, text, LOGIN)
         }
@@ -183,7 +189,6 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         }
         406 => precondition_failed(call, text),
         _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
-        320 | 530 | 506 if has("limit") => Diagnosis::new(Unavailable, text, LIMIT),
         530 if has("not found") => Diagnosis::new(Config, text, VHOST),
         530 if has("access to vhost") => {
             permission_missing(&CallContext { required: None, ..*call }, text)
@@ -253,7 +258,14 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
             REDECLARED,
         );
     }
-    Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE)
+    if text.contains("message size") {
+        return Diagnosis::new(ErrorKind::Config, text, MAX_MESSAGE_SIZE);
+    }
+    if ["invalid arg", "invalid property", "feature flag"].iter().any(|words| text.contains(words))
+    {
+        return Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE);
+    }
+    Diagnosis::new(ErrorKind::Config, text, SEE_LOG)
 }
 
 /// The parts of a text such as `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value
@@ -352,6 +364,58 @@ mod tests {
             (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
         ] {
             assert_eq!(diagnosis_of(code, text).remedy, PLUGIN);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_full_or_keeps_connections_out_until_it_is_raised() {
+        use ErrorKind::{Full, Unavailable};
+        let queues = "cannot declare queue 'q': queue limit in";
+        for (code, text, kind) in [
+            (406, format!("PRECONDITION_FAILED - {queues} vhost '/' (3) is reached"), Full),
+            (406, format!("PRECONDITION_FAILED - {queues} cluster (3) is reached"), Full),
+            (506, format!("RESOURCE_ERROR - {queues} vhost '/' (3) is reached"), Full),
+            (
+                406,
+                "PRECONDITION_FAILED - cannot declare exchange 'e': exchange limit of 3 is reached".into(),
+                Full,
+            ),
+            (
+                530,
+                "NOT_ALLOWED - connection refused for user 'u': user connection limit (1) is reached".into(),
+                Unavailable,
+            ),
+            (
+                530,
+                "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed \
+                 user limit of (1)"
+                    .into(),
+                Unavailable,
+            ),
+            (530, "NOT_ALLOWED - reached maximum (1) of consumers per channel".into(), Unavailable),
+        ] {
+            let diagnosis = diagnosis_of(code, &text);
+            let remedy = if kind == Full { QUEUE_LIMIT } else { LIMIT };
+            assert_eq!((diagnosis.kind, &*diagnosis.remedy), (kind, remedy), "{text}");
+        }
+    }
+
+    /// A newer broker helps only if this one does not know an argument.
+    #[test]
+    fn a_failed_precondition_is_not_always_that_of_an_old_broker() {
+        use ErrorKind::{Config, Incompatible};
+        for (text, kind, remedy) in [
+            (
+                "invalid arg 'x-dead-letter-strategy' for queue 'q' in vhost '/'",
+                Incompatible,
+                UPGRADE,
+            ),
+            ("feature flag is disabled", Incompatible, UPGRADE),
+            ("message size 20 is larger than configured max size 10", Config, MAX_MESSAGE_SIZE),
+            ("of an unknown kind", Config, SEE_LOG),
+        ] {
+            let diagnosis = diagnosis_of(406, &format!("PRECONDITION_FAILED - {text}"));
+            assert_eq!((diagnosis.kind, &*diagnosis.remedy), (kind, remedy), "{text}");
         }
     }
 

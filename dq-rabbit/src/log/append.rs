@@ -22,7 +22,7 @@ use lapin::{BasicProperties, Confirmation};
 
 use super::command::CommandReply;
 use super::pending::{AppliedAt, SentCall};
-use super::shared::{LogShared, LogState, random_id};
+use super::shared::{LogShared, LogState, is_lasting, random_id};
 use super::wire::{Command, Entry, encode};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
@@ -354,6 +354,11 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
                 call.waiter.deliver(&mut state.replica, CommandReply::Full, at);
                 continue;
             }
+            Admission::Drop => {
+                state.pending_bytes -= call.size;
+                shared.compaction_due.notify_one();
+                continue;
+            }
             Admission::Hold(why) => {
                 backlog = why;
                 held_back.push_back(call);
@@ -383,6 +388,8 @@ enum Admission {
     Hold(Backlog),
     /// Its jobs would exceed the capacity of the log.
     Refuse,
+    /// There is no next generation for it, until an operator mends that. Its caller finds out why.
+    Drop,
 }
 
 /// Decides whether a call may be sent. All but new jobs always may: they may be what frees the log,
@@ -393,7 +400,10 @@ fn admission(shared: &LogShared, state: &mut LogState, command: &Command) -> Adm
     }
     // The generations that are kept should not take more of the disk.
     if state.blocks_growth() {
-        return Admission::Hold(Backlog::AwaitsGeneration);
+        return match &state.change_failure {
+            Some(error) if is_lasting(error) => Admission::Drop,
+            _ => Admission::Hold(Backlog::AwaitsGeneration),
+        };
     }
     // The log decides, but payloads that it would refuse are better not written. A replay does not
     // know the present state.

@@ -70,7 +70,10 @@ impl LogShared {
             let before = self.messages_read.load(Ordering::Relaxed);
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
-                Ok(Err(_)) => return Err(self.dropped_error(operation, lost_reply())),
+                Ok(Err(_)) => {
+                    let was_sent = was_sent.load(Ordering::Relaxed);
+                    return Err(self.dropped_error(operation, was_sent, lost_reply()));
+                }
                 // Reading a long log takes time, so each message is progress. Once this process is at
                 // its end, messages of other producers are no progress of this call.
                 Err(_)
@@ -142,7 +145,12 @@ impl LogShared {
     }
 
     /// The error of a call whose waiter was dropped without a reply.
-    fn dropped_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
+    fn dropped_error(
+        &self,
+        operation: &'static str,
+        was_sent: bool,
+        lost_reply: LostReply,
+    ) -> Error {
         if self.closed.load(Ordering::Acquire) {
             return closed(operation);
         }
@@ -150,6 +158,7 @@ impl LogShared {
             // This process reads no further, and the others apply what it has sent.
             Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
             Some(error) => error,
+            None if !was_sent => self.unsent_error(operation),
             // Its entry took effect before the snapshot from which the replica was restored.
             None => Error::new(
                 ErrorKind::OutcomeUnknown,
@@ -174,9 +183,13 @@ impl LogShared {
         // A connection that is down is the cause.
         match self.publish.failure().or_else(|| self.consume.failure()) {
             Some(error) => from_lapin(operation, lost_reply, broker, &error),
-            None => self
-                .permanent_error(operation)
-                .unwrap_or_else(|| timed_out(operation, lost_reply, broker)),
+            None => match self.lasting_error(operation) {
+                Some(error) if error.is_retryable() && lost_reply == LostReply::OutcomeUnknown => {
+                    outcome_unknown(&error)
+                }
+                Some(error) => error,
+                None => timed_out(operation, lost_reply, broker),
+            },
         }
     }
 }

@@ -49,9 +49,10 @@ const OPERATION: &str = "compact the log";
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
-        if let Err(error) = compact(&shared).await {
+        let failure = compact(&shared).await.err();
+        shared.state().change_failure.clone_from(&failure);
+        if let Some(error) = failure {
             tracing::warn!(%error, "the log could not be compacted; it will be tried again");
-            shared.record_error(error);
             shared.clock.sleep(PAUSE).await;
         }
         // Signals until here are dropped. If work is left, the next own entry that is read signals

@@ -80,6 +80,7 @@
 //!   has deleted it, and the log begins again in an empty generation with a greater number; runners store
 //!   the jobs again whose messages wait in the ladder.
 //! - The same record is written if the generation exists and its snapshot is not in it.
+//! - What was read and is gone with the generation is told: see [`loss`](super::loss).
 //!
 //! A stream that is declared here is used at once, not some seconds later as in step 2: processes
 //! that run write into it as soon as it is there. If its node is killed within these seconds, the
@@ -346,13 +347,10 @@ pub(super) async fn fall_back(shared: &LogShared, lost: Generation) -> Result<bo
     let candidates = lost.before().rev().filter(|before| !view.may_be_deleted(*before));
     for before in candidates {
         if shared.topology.has_generation(before).await? {
-            tracing::error!(
-                generation = lost.number(),
-                "the broker has lost a stream of the log or its beginning; the log goes on where it \
-                 was before, without what was written since"
-            );
             let kind = RecordKind::Lost { named_at: view.newest_offset, before: before.number() };
-            return append(shared, Record::new(shared, kind)).await.map(|()| true);
+            append(shared, Record::new(shared, kind)).await?;
+            shared.state().read_before.lose(lost);
+            return Ok(true);
         }
     }
     Ok(false)
@@ -364,11 +362,9 @@ async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     if locate(shared).await? != lost {
         return Ok(());
     }
-    tracing::error!(
-        generation = lost.number(),
-        "the stream of the log was deleted, and all jobs in it are lost; an empty log begins"
-    );
-    announce(shared, lost.replacement()).await
+    announce(shared, lost.replacement()).await?;
+    shared.state().read_before.lose(lost);
+    Ok(())
 }
 
 /// Appends a record, and waits until the broker has it. Declares the directory if it is missing.

@@ -33,12 +33,12 @@
 //! - `wire`: entries as bytes; `command`: commands with the types of their replies;
 //! - `position`, `producers`, `capacity`, `leases`, `levels`, `snapshot`, `replica`: the state that
 //!   results from the entries;
-//! - `retention`, `cache`, `skipped`, `lost`, `skew`, `pending`, `shared`, `call`: what the tasks of an
+//! - `retention`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `pending`, `shared`, `call`: what the tasks of an
 //!   open log share;
 //! - `hello`: announces which levels this process understands; `history`: the limits of the history;
 //!   `stream`: consumers; `kept`, `fetch`: payloads; `directory`: the protocol of generations, and where
 //!   to start reading;
-//! - `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
+//! - `loss`: tells what the log has lost; `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
 //!   apply them, and change the generation.
 
 mod append;
@@ -58,10 +58,12 @@ mod kept;
 mod lease_tests;
 mod leases;
 mod levels;
+mod loss;
 mod lost;
 mod pending;
 mod position;
 mod producers;
+mod read_before;
 mod replica;
 mod retention;
 mod shared;
@@ -96,6 +98,7 @@ use crate::generation::Generation;
 
 pub(crate) use self::capacity::Usage;
 pub(crate) use self::levels::LevelSettings;
+pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
 pub(crate) use self::position::{LogPosition, PayloadRef, headers_of};
@@ -233,6 +236,21 @@ impl Log {
     /// milliseconds; positive if that one is ahead.
     pub(crate) fn clock_skew(&self) -> Option<i64> {
         self.shared.state().skews.largest(self.shared.clock.elapsed())
+    }
+
+    /// Number of live processes that have opened this log.
+    pub(crate) fn processes(&self) -> usize {
+        self.shared.state().replica.levels().live().len()
+    }
+
+    /// Why the log cannot go on in its next generation.
+    pub(crate) fn change_failure(&self) -> Option<Error> {
+        self.shared.state().change_failure.clone()
+    }
+
+    /// The loss of acknowledged entries that was found last, once.
+    pub(crate) fn take_loss(&self) -> Option<Error> {
+        lock(&self.shared.untold_loss).take()
     }
 
     /// Records that the log does not have the payload of a job.

@@ -71,6 +71,24 @@ impl Producers {
         self.last_entries.values().filter(is_active).count() as u64
     }
 
+    /// Adds what was read of another copy of the log.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.entries = self.entries.max(other.entries);
+        for (id, last) in other.last_entries {
+            if last.sequence > self.last_sequence(id) {
+                self.last_entries.insert(id, last);
+            }
+        }
+    }
+
+    /// How many of the entries are missing here that `read` has.
+    pub(crate) fn missing(&self, read: &Self) -> u64 {
+        let is_kept = |last: &&LastEntry| last.number + EXPIRY_ENTRIES > self.entries;
+        let missing =
+            |(id, last): (&u64, &LastEntry)| last.sequence.saturating_sub(self.last_sequence(*id));
+        read.last_entries.iter().filter(|(_, last)| is_kept(last)).map(missing).sum()
+    }
+
     /// Forgets producers that have written nothing for long. Depends on entries only, so that all
     /// replicas forget the same producers at the same entry.
     fn expire(&mut self) {

@@ -422,9 +422,14 @@ impl Replica {
         self.leases.to_wire()
     }
 
-    #[cfg(test)]
+    /// The last entry of each producer.
     pub(crate) fn producers(&self) -> &Producers {
         &self.producers
+    }
+
+    /// As [`producers`](Self::producers), of a replica that is replaced.
+    pub(crate) fn into_producers(self) -> Producers {
+        self.producers
     }
 
     /// The level in force and the live processes.

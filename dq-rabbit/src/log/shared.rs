@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Clock, Entropy, Error, HistoryLimits, Listeners, Result, Timestamp};
+use dq_core::{Clock, Entropy, Error, ErrorKind, HistoryLimits, Listeners, Result, Timestamp};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -16,12 +16,14 @@ use super::kept::KeptPayloads;
 use super::levels::LevelSettings;
 use super::lost::LostPayloads;
 use super::pending::{NoCaller, PendingCall, SentCall};
+use super::read_before::ReadBefore;
 use super::replica::Replica;
 use super::retention::Retention;
 use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::wire;
 use crate::connect::AmqpConnection;
+use crate::error::LostReply;
 use crate::generation::{DirectoryView, Generation};
 use crate::topology::Topology;
 
@@ -85,6 +87,8 @@ pub(super) struct LogShared {
     /// Why this process can use the log no more: it holds an entry that cannot be decoded, or this
     /// version is refused, or too old for the level in force. All calls fail with this error.
     fatal: Mutex<Option<Error>>,
+    /// A loss of acknowledged entries, which the next claim returns, so that the runner tells its observers.
+    pub(super) untold_loss: Mutex<Option<Error>>,
     pub(super) closed: AtomicBool,
     pub(super) stop: CancellationToken,
     pub(super) listeners: Arc<Listeners>,
@@ -116,6 +120,7 @@ impl LogSettings {
 /// The replica, and the calls that wait for their entries to be applied to it.
 pub(super) struct LogState {
     pub(super) replica: Replica,
+    pub(super) read_before: ReadBefore,
     /// Calls whose entries have not been sent to the broker, oldest first.
     pub(super) unsent_calls: VecDeque<PendingCall>,
     /// Calls whose entries were sent to the broker and have not been read back, in order of their
@@ -153,6 +158,8 @@ pub(super) struct LogState {
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
+    /// Why the last attempt to change the generation failed.
+    pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
     pub(super) skews: ClockSkews,
@@ -228,6 +235,7 @@ impl LogShared {
         let process_id = random_id(&entropy);
         let state = LogState {
             replica: Replica::unread(),
+            read_before: ReadBefore::default(),
             unsent_calls: VecDeque::new(),
             sent_calls: VecDeque::new(),
             pending_bytes: 0,
@@ -245,6 +253,7 @@ impl LogShared {
             next_offset: None,
             cache: MessageCache::default(),
             retention: Retention::new(settings.size, false, clock.elapsed()),
+            change_failure: None,
             skipped: SkippedMessages::default(),
             suspects: SuspectMessages::default(),
             skews: ClockSkews::default(),
@@ -264,6 +273,7 @@ impl LogShared {
             may_be_behind: AtomicBool::new(false),
             last_error: Mutex::default(),
             fatal: Mutex::default(),
+            untold_loss: Mutex::default(),
             closed: AtomicBool::new(false),
             stop: CancellationToken::new(),
             listeners,
@@ -299,12 +309,21 @@ impl LogShared {
         lock(&self.last_error).take();
     }
 
-    /// The last error, as an error of `operation`, if it is not retryable.
-    pub(super) fn permanent_error(&self, operation: &'static str) -> Option<Error> {
+    /// The last error, as an error of `operation`, if an operator has to mend it.
+    pub(super) fn lasting_error(&self, operation: &'static str) -> Option<Error> {
         let last = lock(&self.last_error);
         last.as_ref()
-            .filter(|error| !error.is_retryable())
+            .filter(|error| is_lasting(error))
             .map(|error| with_operation(error, operation))
+    }
+
+    /// The error of a call that was not sent: there is no generation that it could be written into.
+    pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
+        let failure = self.state().change_failure.clone();
+        match failure {
+            Some(error) => with_operation(&error, operation),
+            None => self.timeout_error(operation, LostReply::Unavailable),
+        }
     }
 
     /// Fails all calls, present and future.
@@ -359,6 +378,11 @@ impl LogShared {
             self.consume.reconnect();
         }
     }
+}
+
+/// Whether an operator has to mend this.
+pub(super) fn is_lasting(error: &Error) -> bool {
+    !error.is_retryable() || error.kind() == ErrorKind::Full
 }
 
 /// A copy of an error that names another operation. [`Error::operation`] would keep the first name.

@@ -18,6 +18,7 @@ use super::directory::{self, Arrival};
 use super::history::sync_limits;
 use super::kept::KeptPayloads;
 use super::levels;
+use super::loss;
 use super::pending::AppliedAt;
 use super::replica::{Applied, Replica};
 use super::retention::SnapshotStep;
@@ -294,9 +295,10 @@ async fn read_again(
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
-        state.generation = None;
+        let generation = state.generation.take();
         state.next_offset = None;
-        state.replica = Replica::unread();
+        let replica = std::mem::replace(&mut state.replica, Replica::unread());
+        state.read_before.begin_replay(replica.into_producers(), generation);
         state.cache = MessageCache::default();
         state.skipped = SkippedMessages::default();
         state.suspects = SuspectMessages::default();
@@ -313,9 +315,12 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
                 shared.clock.sleep(PAUSE).await;
             }
         };
-        if shared.stop.run_until_cancelled(caught_up).await.is_some() {
+        let report = async {
+            caught_up.await;
             shared.listeners.wake_all(shared.clock.now());
-        }
+            loss::report(&shared).await;
+        };
+        shared.stop.run_until_cancelled(report).await;
     });
 }
 

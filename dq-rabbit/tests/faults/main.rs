@@ -19,6 +19,7 @@ mod deleted;
 mod fixture;
 mod foreign;
 mod history;
+mod limits;
 mod payloads;
 mod read_ahead;
 mod republish;

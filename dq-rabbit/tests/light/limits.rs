@@ -14,7 +14,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueuePurgeOption
 use lapin::{BasicProperties, Confirmation};
 
 use crate::fixture::{
-    REQUESTS, amqp_channel, assert_unknown, config, framed, full, light, servers,
+    REQUESTS, SilentServer, amqp_channel, assert_unknown, config, framed, full, light, servers,
     with_silent_server,
 };
 use crate::kills::ServingProcess;
@@ -139,4 +139,19 @@ async fn a_session_that_does_not_open_leaves_no_queue() {
     })
     .await;
     assert!(caller.is_light());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_takes_requests_is_found_by_check() {
+    let config = config("light-foreign");
+    let server = full(&config).await;
+    let is_found = async || {
+        server.check().await.iter().any(|finding| finding.code == "rabbitmq.foreign-consumer")
+    };
+    wait_until("it serves", async || servers(&config).await == 1).await;
+    assert!(!is_found().await);
+    let foreign = SilentServer::start(&config).await;
+    wait_until("the other consumer is found", is_found).await;
+    foreign.die().await;
+    wait_until("nothing is found", async || !is_found().await).await;
 }

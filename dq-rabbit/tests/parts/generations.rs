@@ -9,9 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::sync::lock;
-use dq_core::{Backend, BrowseParams, Cancelled, ErrorKind, JobId, JobState, NewJob, Scheduled};
+use dq_core::{
+    Backend, BrowseParams, Cancelled, ErrorKind, Finding, JobId, JobRef, JobState, NewJob,
+    Operation, Scheduled, Severity,
+};
 use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
-use dq_testkit::fixture::{blocking, by_id, in_an_hour, job, retry, stats, wait_until};
+use dq_testkit::fixture::{
+    blocking, by_id, claim_for, dead_ids, in_an_hour, job, poll, retry, stats, wait_until,
+};
 use lapin::BasicProperties;
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
@@ -387,6 +392,8 @@ async fn falls_back_after(loss: Loss) {
         for (id, payload) in &kept {
             assert!(found.get(id) == Some(payload), "{loss:?}: {id} is lost");
         }
+        // Although no process is left that had read what is lost.
+        wait_until("the loss is told", async || self::loss(backend).await.is_some()).await;
     }
     // The log goes on.
     let books = Mutex::new(Books { kept, ..Books::default() });
@@ -408,6 +415,57 @@ async fn falls_back_after(loss: Loss) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_falls_back_to_the_generation_before_one_that_is_lost() {
     tokio::join!(falls_back_after(Loss::Declaration), falls_back_after(Loss::Messages));
+}
+
+/// The finding about entries that the log has lost.
+async fn loss(backend: &RabbitBackend) -> Option<Finding> {
+    backend.check().await.into_iter().find(|finding| finding.code == "rabbitmq.log-lost")
+}
+
+/// As by `rabbitmqctl delete_queue` of the newest stream: cancels that were confirmed are undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_calls_are_told_by_every_process_until_an_operator_has_seen_it() {
+    let config = small("told");
+    let books = Mutex::new(Books::default());
+    let processes = [open(&config).await, open(&config).await];
+    let is_announced = || processes[0].log().announced() == Some(Generation::new(1));
+    let writing = async {
+        while !is_announced() {
+            write(&processes[0], &books).await;
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    assert_eq!(loss(&processes[0]).await, None);
+    let cancelled: Vec<_> = {
+        let kept = &lock(&books).kept;
+        kept.keys().map(|id| JobRef::new(queue("q"), *id)).collect()
+    };
+    let results = processes[1].cancel(&cancelled).await.unwrap();
+    assert!(results.iter().all(|result| *result == Cancelled::Cancelled), "{results:?}");
+
+    let connection = connect(&config);
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    channel.queue_delete("dq.v1.log.1".into(), QueueDeleteOptions::default()).await.unwrap();
+    let fresh = open(&config).await;
+    for backend in processes.iter().chain([&fresh]) {
+        wait_until("check finds the loss", async || loss(backend).await.is_some()).await;
+    }
+    assert_eq!(loss(&fresh).await.unwrap().severity, Severity::Error);
+    // A runner reports it with its next claim.
+    for backend in &processes {
+        let lease = Duration::from_secs(30);
+        let told = async || claim_for(&**backend, &["other"], 1, lease).await.err();
+        let error = poll("the loss is reported", told).await;
+        assert_error(&error, ErrorKind::Internal, &["dq.v1.log.1", "acknowledged", "cancelled"]);
+        claim_for(&**backend, &["other"], 1, lease).await.expect("it is reported once");
+    }
+    let losses = queue("log-losses");
+    let notes = dead_ids(&*fresh, &losses).await;
+    assert_eq!(notes.len(), 1, "all processes tell of the same loss");
+    fresh.operate(Operation::Remove { queue: &losses, jobs: &notes }).await.unwrap();
+    for backend in processes.iter().chain([&fresh]) {
+        assert_eq!(loss(backend).await, None);
+    }
 }
 
 /// Its call took effect in the generation that it comes to late.

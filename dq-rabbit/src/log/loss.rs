@@ -1,0 +1,82 @@
+//! Entries of the log that were acknowledged and are gone.
+//!
+//! An entry takes effect when it is read, and its caller gets the reply. If the broker loses it after
+//! that, because a stream was deleted or a single node has lost power, the log goes on without it: a
+//! cancelled job is there again, and a scheduled one may be missing. A replica cannot be written back,
+//! since the payloads were in the stream. So the loss is told: each replay compares what it has found with
+//! what was read before, and adds a dead job to the log, where every process finds it until an operator
+//! has removed it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::sync::lock;
+use dq_core::{Due, Error, ErrorKind, JobId, NewJob, QueueName, Result};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::command::{Barrier, Park};
+use super::read_before::Loss;
+use super::shared::{LogShared, LogState};
+use crate::error::LostReply;
+
+/// The queue of the dead jobs that tell of losses.
+pub(crate) const LOSSES: &str = "log-losses";
+
+/// What an operator should do about them.
+pub(crate) const REMEDY: &str = "compare the jobs with the records of your applications, and remove the \
+     dead jobs of the queue `log-losses` once you have seen them. Find out who deletes streams, or why \
+     the broker loses them: a single node may lose its last moments with its power";
+
+const OPERATION: &str = "read the log";
+
+/// Pauses between attempts to report a loss. The log may be full.
+const MIN_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Reports what the log has lost, if anything, after a replay has begun.
+pub(super) async fn report(shared: &Arc<LogShared>) {
+    let mut pause = MIN_PAUSE;
+    let mut is_told = false;
+    while let Err(error) = try_report(shared, &mut is_told).await {
+        if shared.fatal_error(OPERATION).is_some() {
+            return;
+        }
+        tracing::debug!(%error, "a loss of the log is not reported yet");
+        shared.clock.sleep(pause).await;
+        pause = (pause * 2).min(MAX_PAUSE);
+    }
+}
+
+async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
+    let replay = shared.state().read_before.replays();
+    // Everything that is left of the log has been read then.
+    shared.call(OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
+    let found = {
+        let mut state = shared.state();
+        let LogState { read_before, replica, .. } = &mut *state;
+        read_before.compare(replay, replica.producers())
+    };
+    let Some(Loss { generation, entries }) = found else { return Ok(()) };
+    let stream = shared.topology.names().generation(generation);
+    let what = match entries {
+        0 => format!("the broker has lost the stream {stream}, and all that was written into it"),
+        _ => format!("the broker has lost {entries} acknowledged entries of the stream {stream}"),
+    };
+    let what = format!(
+        "{what}: jobs that were scheduled, moved, cancelled or done may be missing or run again"
+    );
+    if !std::mem::replace(is_told, true) {
+        tracing::error!(%stream, entries, "{what}");
+        let error = Error::new(ErrorKind::Internal, what.clone()).remedy(REMEDY).operation("claim");
+        *lock(&shared.untold_loss) = Some(error);
+    }
+    // All processes give it the same id, so the log keeps one of them.
+    let id = JobId::from_bytes(xxh3_128(stream.as_str().as_bytes()).to_be_bytes());
+    let queue = QueueName::new(LOSSES).expect("a valid name");
+    let note = NewJob::new(id, queue, Due::NOW, Bytes::new());
+    let park = Park(vec![(note.into(), what)]);
+    shared.call(OPERATION, LostReply::Unavailable, park, |_, (), _| ()).await?;
+    shared.state().read_before.forget(replay);
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Limits of a virtual host that are reached, and lifted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{Backend, Clock, Error, ErrorKind, NewJob, SystemClock};
+use dq_rabbit::{LadderKind, RabbitConfig, ReplicaMode};
+use dq_servers::shared_rabbitmq;
+use lapin::options::QueueDeleteOptions;
+
+use crate::fixture::{
+    after, amqp_client, assert_error, assert_helpful, blocking, by_id, claim, close_connections,
+    config, connect, in_an_hour, job, open, poll, retry, start_runner, wait_until,
+};
+
+const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];
+
+/// Sets `max-queues` or `max-connections`, as by `rabbitmqctl set_vhost_limits`.
+async fn limit(vhost: &'static str, name: &str, limit: u32) {
+    let set = format!(
+        r#"rabbit_vhost_limit:parse_set(<<"{vhost}">>, <<"{{\"{name}\": {limit}}}">>, <<"dq">>)"#
+    );
+    blocking(move || shared_rabbitmq().eval(&set)).await;
+}
+
+async fn lift(vhost: &'static str) {
+    let clear = format!(r#"rabbit_vhost_limit:clear(<<"{vhost}">>, <<"dq">>)"#);
+    blocking(move || shared_rabbitmq().eval(&clear)).await;
+}
+
+/// Settings with few queues and a log whose streams are closed after 2 MiB.
+fn small(vhost: &str) -> RabbitConfig {
+    let mut config = config(vhost);
+    config.ladder = LadderKind::None;
+    config.log_size_mib = 16;
+    config
+}
+
+/// Stores and cancels a job of 200 KB.
+async fn write(backend: &Arc<dyn Backend>) -> Result<(), Error> {
+    let large = in_an_hour(job("large")).payload(vec![7; 200_000]);
+    backend.schedule(vec![large.clone()]).await?;
+    backend.cancel(&[by_id(&large)]).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_opened_once_the_queue_limit_is_lifted() {
+    const VHOST: &str = "limit-open";
+    let config = small(VHOST);
+    limit(VHOST, "max-queues", 1).await;
+    let error = assert_error(connect(&config).await, ErrorKind::Full, &WORDS);
+    assert!(error.is_retryable(), "{error}");
+    lift(VHOST).await;
+    open(&config).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
+    const VHOST: &str = "limit-next";
+    let config = small(VHOST);
+    let backend = open(&config).await;
+    let mut runner = start_runner(&backend, "q").await;
+    // The queue of the runner is declared by then.
+    let first = after(1_500, job("q"));
+    retry(|| backend.schedule(vec![first.clone()])).await;
+    runner.expect_each_once(&[first]).await;
+    limit(VHOST, "max-queues", 1).await;
+    let mut full = None;
+    wait_until("the log needs its next stream", async || {
+        full = write(&backend).await.err();
+        full.is_some()
+    })
+    .await;
+    let error = full.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    assert_helpful(&error, &WORDS);
+    let stuck = backend.check().await.into_iter().find(|it| it.code == "rabbitmq.log-stuck");
+    assert!(stuck.unwrap().remedy.contains("set_vhost_limits"));
+    lift(VHOST).await;
+    let late = after(0, job("q"));
+    retry(|| backend.schedule(vec![late.clone()])).await;
+    runner.expect_each_once(&[late]).await;
+    wait_until("check finds nothing", async || {
+        backend.check().await.iter().all(|it| it.code != "rabbitmq.log-stuck")
+    })
+    .await;
+}
+
+/// A process that serves it leaves, so that it has to open the log, while a queue cannot be declared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_outlives_a_queue_limit() {
+    const VHOST: &str = "limit-runner";
+    let config = small(VHOST);
+    let serving = open(&config).await;
+    let jobs: Vec<_> = (0..5).map(|n| after(500 * n, job("q"))).collect();
+    retry(|| serving.schedule(jobs.clone())).await;
+    let mut light = config.clone();
+    light.replica = ReplicaMode::Lazy;
+    let light = open(&light).await;
+    limit(VHOST, "max-queues", 1).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    channel.queue_delete("dq.v1.orphan".into(), QueueDeleteOptions::default()).await.unwrap();
+    let mut runner = start_runner(&light, "q").await;
+    let refused = poll("the log cannot be opened", async || claim(&*light, "q", 1).await.err());
+    let error = refused.await;
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    assert_helpful(&error, &WORDS);
+    lift(VHOST).await;
+    runner.expect_each_once(&jobs).await;
+}
+
+/// Closes all connections of two processes, of which one has a runner, while the broker accepts only so
+/// many new ones.
+async fn runs_once_lifted(vhost: &'static str, connections: u32, replica: ReplicaMode) {
+    let mut config = config(vhost);
+    config.response_timeout = Duration::from_secs(5);
+    let backend = open(&config).await;
+    let mut runner = start_runner(&backend, "q").await;
+    config.replica = replica;
+    let scheduling = open(&config).await;
+    let before = after(1_500, job("q"));
+    retry(|| scheduling.schedule(vec![before.clone()])).await;
+    runner.expect_each_once(&[before]).await;
+    // Open connections go on.
+    limit(vhost, "max-connections", connections).await;
+    let jobs: Vec<NewJob> = (0..20).map(|n| after(4_000 + 50 * n, job("q"))).collect();
+    let due = SystemClock.now() + Duration::from_secs(6);
+    retry(|| scheduling.schedule(jobs.clone())).await;
+    blocking(move || close_connections(vhost)).await;
+    let refused = async || {
+        let (one, other) = tokio::join!(backend.stats(&[]), scheduling.stats(&[]));
+        one.and(other).err()
+    };
+    let error = poll("a connection is refused", refused).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_helpful(&error, &WORDS);
+    wait_until("the jobs are due", async || SystemClock.now() > due).await;
+    lift(vhost).await;
+    runner.expect_each_once(&jobs).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_run_once_a_connection_limit_is_lifted() {
+    for (vhost, connections, replica) in [
+        ("connections-1", 1, ReplicaMode::Eager),
+        ("connections-2", 2, ReplicaMode::Lazy),
+        ("connections-3", 3, ReplicaMode::Eager),
+    ] {
+        runs_once_lifted(vhost, connections, replica).await;
+    }
+}
+
+/// A process whose first connection is the last that the broker accepts cannot open the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_starts_at_a_connection_limit_runs_jobs_once_it_is_lifted() {
+    const VHOST: &str = "connections-start";
+    let mut config = config(VHOST);
+    config.response_timeout = Duration::from_secs(5);
+    let scheduling = open(&config).await;
+    let jobs: Vec<NewJob> = (0..20).map(|n| after(1_000 + 50 * n, job("q"))).collect();
+    retry(|| scheduling.schedule(jobs.clone())).await;
+    limit(VHOST, "max-connections", 3).await;
+    config.replica = ReplicaMode::Lazy;
+    let light = open(&config).await;
+    let mut runner = start_runner(&light, "q").await;
+    let refused = poll("a connection is refused", async || claim(&*light, "q", 1).await.err());
+    assert_helpful(&refused.await, &WORDS);
+    lift(VHOST).await;
+    runner.expect_each_once(&jobs).await;
+}
