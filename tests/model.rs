@@ -5,46 +5,59 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq::backend::{Backend, backend_from_url};
 use dq::config::Environment;
-use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, VirtualClock};
+use dq::{Clock, Entropy, HistoryLimit, HistoryLimits, MemoryBackend, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
-use dq_testkit::fixture::memory;
 use dq_testkit::model::{self, Step};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-/// A backend for this URL that remembers ended jobs.
-async fn open(url: &str, clock: Arc<dyn Clock>) -> dq::Result<Arc<dyn Backend>> {
-    let history = HistoryLimits::all(HistoryLimit::default());
+/// A backend for this URL with this history.
+async fn open(
+    url: &str,
+    clock: Arc<dyn Clock>,
+    history: HistoryLimit,
+) -> dq::Result<Arc<dyn Backend>> {
+    let history = HistoryLimits::all(history);
     let environment = Environment::new(clock, Arc::new(Entropy::seeded(1))).history(history);
     backend_from_url(url)?.connect(&environment).await
 }
 
-async fn compare_sqlite(steps: Vec<Step>) -> TrialResult {
+fn memory(clock: Arc<dyn Clock>, history: HistoryLimit) -> Arc<dyn Backend> {
+    Arc::new(MemoryBackend::with_history(clock, HistoryLimits::all(history)))
+}
+
+async fn compare_sqlite(steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let directory = tempfile::tempdir().expect("a temporary directory");
     // Relaxed durability is faster; the test compares answers only.
     let url = format!("sqlite://{}?durability=relaxed", directory.path().join("jobs.db").display());
-    let sqlite = open(&url, clock.clone()).await?;
-    model::check(Arc::new(memory(clock.clone())), sqlite, clock, &steps).await
+    let sqlite = open(&url, clock.clone(), history).await?;
+    model::check(memory(clock.clone(), history), sqlite, clock, &steps).await
 }
 
 /// Compares the store at this URL, which must be empty.
-async fn compare_server(url: String, steps: Vec<Step>) -> TrialResult {
+async fn compare_server(url: String, steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
-    let (reference, subject) =
-        (Arc::new(memory(clock.clone())), open(&url, Arc::new(dq::SystemClock)).await?);
+    let reference = memory(clock.clone(), history);
+    let subject = open(&url, Arc::new(dq::SystemClock), history).await?;
     let compared = model::check_real_time(reference, Arc::clone(&subject), clock, &steps).await;
     let closed = subject.close().await;
     compared?;
     Ok(closed?)
 }
 
-/// Checks this many random sequences of steps.
-fn run_cases<F: Future<Output = TrialResult>>(cases: u32, check: impl Fn(Vec<Step>) -> F) {
+/// Checks this many random sequences of steps, about half of them with a history.
+fn run_cases<F: Future<Output = TrialResult>>(
+    cases: u32,
+    check: impl Fn(Vec<Step>, HistoryLimit) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&model::steps(60), |steps| {
-        let checked = runtime.block_on(check(steps));
+    // Without a history, pins alone make ids stay taken.
+    let strategy = (model::steps(60), proptest::bool::ANY);
+    let outcome = TestRunner::new(config).run(&strategy, |(steps, with_history)| {
+        let history = if with_history { HistoryLimit::default() } else { HistoryLimit::OFF };
+        let checked = runtime.block_on(check(steps, history));
         checked.map_err(|difference| TestCaseError::fail(difference.to_string()))
     });
     if let Err(difference) = outcome {
@@ -72,31 +85,33 @@ fn sqlite_answers_like_memory() {
 #[test]
 fn redis_answers_like_memory() {
     let server = dq_servers::shared_redis();
-    run_cases(48, |steps| compare_server(redis_url(server, "redis://"), steps));
+    run_cases(48, |steps, history| compare_server(redis_url(server, "redis://"), steps, history));
 }
 
 #[test]
 fn redis_expiry_answers_like_memory() {
     let server = dq_servers::Redis::options().set("notify-keyspace-events", "Ex").start();
-    run_cases(24, |steps| compare_server(redis_url(&server, "redis-expiry://"), steps));
+    run_cases(24, |steps, history| {
+        compare_server(redis_url(&server, "redis-expiry://"), steps, history)
+    });
 }
 
 #[test]
 fn redisson_answers_like_memory() {
     let server = dq_servers::Redis::start();
-    run_cases(48, |steps| {
+    run_cases(48, |steps, history| {
         // Queues of Java have no prefix.
         server.command(&["FLUSHALL"]);
-        compare_server(redis_url(&server, "redisson://"), steps)
+        compare_server(redis_url(&server, "redisson://"), steps, history)
     });
 }
 
 #[test]
 fn rabbitmq_answers_like_memory() {
     let server = dq_servers::shared_rabbitmq().url();
-    run_cases(16, |steps| {
+    run_cases(16, |steps, history| {
         // Without the ladder, which has no part in answers, a prefix has few queues.
         let options = "queues=classic&ladder=none&replica=eager&response_timeout=60s";
-        compare_server(format!("{server}?prefix={}&{options}", prefix()), steps)
+        compare_server(format!("{server}?prefix={}&{options}", prefix()), steps, history)
     });
 }

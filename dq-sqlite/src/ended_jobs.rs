@@ -124,7 +124,7 @@ fn trim_queue(
 }
 
 /// A position such that the rows of a queue from there on are those within the limit. There may be
-/// none. `None` if the limit allows none.
+/// none. `None` if the limit allows none. Rows that a transaction has just added do not count yet.
 pub(crate) fn first_within(
     conn: &Connection,
     statements: &Statements,

@@ -8,7 +8,7 @@ use dq_core::{
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-use crate::ended_jobs::first_within;
+use crate::ended_jobs::{EndedPosition, first_within};
 use crate::error::{StoreError, StoreResult};
 use crate::listings::Listing;
 use crate::reader::ReadTx;
@@ -284,8 +284,6 @@ impl ReadTx<'_> {
         queue_id: i64,
         queue: &QueueName,
     ) -> StoreResult<Option<JobView>> {
-        let limit = self.history.of(queue);
-        let first = first_within(self.conn, self.statements, queue_id, limit, self.now)?;
         let ended = self
             .conn
             .prepare_cached(&self.statements.view_ended)?
@@ -294,8 +292,20 @@ impl ReadTx<'_> {
                 Ok(((at, seq), row::ended(row, queue)?))
             })
             .optional()?;
-        let is_shown = |position| first.is_some_and(|first| position >= first);
-        Ok(ended.filter(|(position, _)| is_shown(*position)).map(|(_, view)| view))
+        let Some((position, view)) = ended else { return Ok(None) };
+        Ok(self.is_in_history(queue, queue_id, position)?.then_some(view))
+    }
+
+    /// Whether a row of ended jobs is within the limit of its queue.
+    pub(crate) fn is_in_history(
+        self,
+        queue: &QueueName,
+        queue_id: i64,
+        position: EndedPosition,
+    ) -> StoreResult<bool> {
+        let limit = self.history.of(queue);
+        let first = first_within(self.conn, self.statements, queue_id, limit, self.now)?;
+        Ok(first.is_some_and(|first| position >= first))
     }
 
     fn find_queue(self, name: &QueueName) -> StoreResult<Option<i64>> {

@@ -71,7 +71,7 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
     if let Some((due, job_queue)) = dead_job(tx, job.id)? {
         return Ok(same_id(Receipt { id: job.id, due }, job_queue == queue_id));
     }
-    if let Some(due) = pinned(tx, job.id)? {
+    if let Some(due) = remembered(tx, job, queue_id)? {
         // An older version of the library may have stored the job nevertheless.
         return Ok(match by_id(tx, job.id)? {
             Some(existing) => same_id(existing.receipt(), existing.queue_id == queue_id),
@@ -205,11 +205,24 @@ fn dead_job(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<(Timestamp, i64)>
         .optional()?)
 }
 
-/// The due time of the ended job with this id, if the id is pinned.
-fn pinned(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<Timestamp>> {
-    Ok(tx
-        .prepare(&tx.statements.pinned)?
-        .query_row(params![id.to_bytes(), tx.now.as_millis()], |row| row.get(0))
-        .optional()?
-        .map(Timestamp::from_millis))
+/// The due time of the job with this id that has ended, if the id is pinned, or the history of the
+/// queue still has the job.
+fn remembered(tx: &WriteTx<'_>, job: &NewJob, queue_id: i64) -> StoreResult<Option<Timestamp>> {
+    type Found = (i64, Option<i64>, Option<i64>);
+    let found: Vec<Found> = tx
+        .prepare(&tx.statements.remembered)?
+        .query_map(params![job.id.to_bytes(), tx.now.as_millis(), queue_id], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    for (due, at, seq) in found {
+        let is_remembered = match at.zip(seq) {
+            None => true,
+            Some(position) => tx.reading().is_in_history(&job.queue, queue_id, position)?,
+        };
+        if is_remembered {
+            return Ok(Some(Timestamp::from_millis(due)));
+        }
+    }
+    Ok(None)
 }

@@ -133,8 +133,8 @@ impl SqliteBackend {
 /// functions, which are built in from 3.38 on; up to 3.40 it refuses them to connections with
 /// `PRAGMA trusted_schema = OFF`.
 ///
-/// If the id exists or is pinned, or the key is live, the statement changes nothing; to see the
-/// existing job, select `id` from the view by `queue` and `key`. Listeners are notified within 25
+/// If the id exists, is pinned or is in the history of the queue, or the key is live, the statement
+/// changes nothing; to see the existing job, select `id` from the view by `queue` and `key`. Listeners are notified within 25
 /// ms of the commit.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
     (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

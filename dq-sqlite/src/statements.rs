@@ -229,7 +229,10 @@ statements! {
         ON CONFLICT (id) DO UPDATE SET due = excluded.due, until = excluded.until";
     pin_dead = "INSERT INTO {p}pin (id, due, until) SELECT id, due, ?2 FROM {p}dead WHERE seq = ?1 \
         ON CONFLICT (id) DO UPDATE SET due = excluded.due, until = excluded.until";
-    pinned = "SELECT due FROM {p}pin WHERE id = ?1 AND until > ?2";
+    /// The due time of the ended job whose id is pinned at `?2`, then the one in the history of queue
+    /// `?3`, with its position. One statement, since it runs once per job.
+    remembered = "SELECT due, NULL, NULL FROM {p}pin WHERE id = ?1 AND until > ?2 \
+        UNION ALL SELECT due, at, seq FROM {p}ended WHERE id = ?1 AND q = ?3";
     remove_pins = "DELETE FROM {p}pin WHERE id IN \
         (SELECT id FROM {p}pin WHERE until <= ?1 ORDER BY until LIMIT ?2)";
 

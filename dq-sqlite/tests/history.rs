@@ -139,10 +139,20 @@ async fn pins_that_have_ended_are_deleted_by_later_ones() {
 
 #[tokio::test]
 async fn scheduling_in_a_transaction_and_in_sql_respects_pins() {
-    let fixture = Fixture::new();
-    let backend = open(&fixture, 10).await;
     // The SQL statement compares with the machine's clock.
-    let job = fixture.job(Due::NOW).remember(MINUTE * 60 * 24 * 365 * 100);
+    schedule_ended_in_a_transaction(0, MINUTE * 60 * 24 * 365 * 100).await;
+}
+
+#[tokio::test]
+async fn scheduling_in_a_transaction_and_in_sql_respects_the_history() {
+    schedule_ended_in_a_transaction(10, Duration::ZERO).await;
+}
+
+/// Schedules a job that has ended again, where the history has this maximum.
+async fn schedule_ended_in_a_transaction(max: u32, remember: Duration) {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, max).await;
+    let job = fixture.job(Due::NOW).remember(remember);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     settle(&backend, &leased, Verdict::Done).await;

@@ -31,7 +31,9 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// With [`Capabilities::history`], a store remembers jobs that have ended, without payload and
 /// headers: per queue the latest ones within the [`HistoryLimit`](crate::HistoryLimit) that
 /// [`Environment`](crate::config::Environment) gives for it. [`get`](Self::get) and
-/// [`browse`](Self::browse) return them in the state `Ended`. No other method sees them.
+/// [`browse`](Self::browse) return them in the state `Ended`, and [`schedule`](Self::schedule) stores
+/// none of them again; it may take some more for remembered that are just beyond the maximum number.
+/// No other method sees them.
 ///
 /// The id of a job with [`NewJob::remember`] is *pinned* for that time after its end, whatever the
 /// limits.
@@ -90,16 +92,18 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// - a job whose id is already in its queue, live or dead, changes nothing: the result is
     ///   `Created` with the receipt of that job, as for the call that stored it. Ids are globally
     ///   unique, so a backend may also refuse an id that is in another queue, with `Kept`;
-    /// - a job whose id is pinned is not stored: the result is `Ended`, with the receipt of the job
-    ///   that has ended;
+    /// - a job that has ended, in whatever way, is not stored again while its id is pinned, or while
+    ///   the history of its queue has it, so that [`get`](Self::get) returns it: the result is
+    ///   `Ended`, with the receipt of the job that has ended. No other job changes, whatever the key
+    ///   and the policies of the new one;
     /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides
     ///   which of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the
     ///   new job is not stored. With [`OnRunning::Detach`](crate::OnRunning::Detach), the leased job
     ///   loses its key and the new job is stored with it;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
-    ///   the same ids. A job that has ended in between is then stored again, unless its id is
-    ///   pinned;
+    ///   the same ids. A job that has ended in between is then stored again only if the store
+    ///   remembers nothing of it;
     /// - listeners are woken if the new job is due before all others of its queue.
     ///
     /// Requires [`Capabilities::keys`] for jobs with a key, [`Capabilities::detach`] for

@@ -24,8 +24,10 @@ pub enum Scheduled {
     Kept(Receipt),
     /// The job was not stored. The receipt is that of the running job that has its key.
     AlreadyRunning(Receipt),
-    /// The job was not stored. Its id is pinned: a job with this id has ended. The receipt is that
-    /// of the ended job.
+    /// The job was not stored: a job with this id has ended, and the store remembers it, in the
+    /// history of its queue or by [`NewJob::remember`](crate::model::NewJob::remember). It may be the
+    /// job of this very call, if the answer to an earlier attempt was lost. The receipt is that of the
+    /// ended job.
     Ended(Receipt),
 }
 

@@ -36,7 +36,7 @@ impl Filter {
         self
     }
 
-    /// Takes only the job with this id; only the live one if it was scheduled again after it had ended.
+    /// Takes only the job with this id.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = Some(id);
         self

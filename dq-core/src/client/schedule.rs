@@ -20,9 +20,10 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName
 /// `.await`; nothing is stored then.
 ///
 /// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
-/// with the same id, which stores nothing while the job is in the store. A job that has run before
-/// the repeat is found in the history of its queue. Without a history, which is the default except on
-/// RabbitMQ, it is stored and runs again, unless [`remember`](Self::remember) is set.
+/// with the same id, which stores nothing while the job is in the store. A job that has ended before
+/// the repeat is not stored again if the history of its queue has it, or [`remember`](Self::remember)
+/// is set: the result is [`Scheduled::Ended`]. Without a history, which is the default except on
+/// RabbitMQ, it is stored and runs again.
 ///
 /// **Cancellation safety:** if the future is dropped, the job may or may not have been stored. To
 /// repeat the call safely, set an [`id`](Self::id) or a [`key`](Self::key).
@@ -86,7 +87,8 @@ impl Schedule {
     }
 
     /// Sets the id instead of a generated one. Scheduling the same id again changes nothing while
-    /// the job is in the store. [`Dq::new_id`](crate::Dq::new_id) generates ids.
+    /// the job is in the store, or in the history of its queue. [`Dq::new_id`](crate::Dq::new_id)
+    /// generates ids.
     pub fn id(self, id: JobId) -> Self {
         self.with(|job| job.id = id)
     }

@@ -13,8 +13,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt};
-
 use crate::backend::{
     Backend, Cancelled, Checked, Operation, QueueStats, Receipt, Reschedule, Rescheduled,
     Scheduled, Totals,
@@ -24,9 +22,6 @@ use crate::model::{JobRef, JobState, JobView, NewJob, OnRunning, QueueName, Time
 
 /// Maximum number of attempts of a schedule call whose outcome is unknown.
 const SCHEDULE_ATTEMPTS: usize = 3;
-
-/// Number of lookups at once, of jobs of a call whose outcome is unknown.
-const LOOKUPS: usize = 64;
 
 /// Maximum number of jobs in one call that changes them.
 const JOBS_PER_CALL: usize = 1_000;
@@ -151,43 +146,22 @@ impl Stores {
     }
 
     /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice,
-    /// except a job that has left the store before the repeat and is neither in its history nor
-    /// pinned.
-    async fn schedule_in_main(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+    /// except a job that has ended before the repetition and of which the store remembers nothing.
+    async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         // A store that is not durable is in this process: none of its results is lost, and the jobs
         // need not be cloned.
-        let capabilities = self.main.capabilities();
-        if !capabilities.durable {
+        if !self.main.capabilities().durable {
             return self.main.schedule(jobs).await;
         }
-        // By the position in the call.
-        let mut ended = BTreeMap::new();
         for _ in 1..SCHEDULE_ATTEMPTS {
-            let unknown = match self.main.schedule(jobs.clone()).await {
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => error,
-                result => return Ok(merge(result?, ended)),
-            };
-            tracing::warn!(error = %unknown, "scheduling again with the same ids");
-            if capabilities.history {
-                // If this cannot be found out, the outcome stays unknown.
-                let found = self.find_ended(&jobs).await.map_err(|_| unknown)?;
-                jobs = take_out(jobs, found, &mut ended);
+            match self.main.schedule(jobs.clone()).await {
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                    tracing::warn!(%error, "scheduling again with the same ids");
+                }
+                result => return result,
             }
         }
-        Ok(merge(self.main.schedule(jobs).await?, ended))
-    }
-
-    /// The receipts of these jobs that have ended; `None` for the others.
-    async fn find_ended(&self, jobs: &[NewJob]) -> Result<Vec<Option<Receipt>>> {
-        let jobs: Vec<_> = jobs.iter().map(|job| JobRef::new(job.queue.clone(), job.id)).collect();
-        let lookups = jobs.into_iter().map(|job| {
-            let store = Arc::clone(&self.main);
-            async move {
-                let ended = store.get(&job).await?.filter(|view| view.state == JobState::Ended);
-                Ok(ended.map(|JobView { job, .. }| Receipt { id: job.id, due: job.due }))
-            }
-        });
-        futures_util::stream::iter(lookups).buffered(LOOKUPS).try_collect().await
+        self.main.schedule(jobs).await
     }
 
     /// The receipt of a job that the main store has, live or dead; `None` also if it cannot tell.
@@ -406,37 +380,6 @@ enum KeyConflict<'a> {
     Replaces { old: Vec<OldJob<'a>>, is_repeated: bool },
     /// An old job stays, and nothing is to be changed. This is the result.
     Decided(Scheduled),
-}
-
-/// Moves the jobs that have ended to `ended`, under their positions in the call; returns the others.
-fn take_out(
-    jobs: Vec<NewJob>,
-    found: Vec<Option<Receipt>>,
-    ended: &mut BTreeMap<usize, Scheduled>,
-) -> Vec<NewJob> {
-    let total = jobs.len() + ended.len();
-    let positions: Vec<usize> = (0..total).filter(|at| !ended.contains_key(at)).collect();
-    let mut remaining = Vec::with_capacity(jobs.len());
-    for ((job, found), position) in jobs.into_iter().zip(found).zip(positions) {
-        match found {
-            Some(receipt) => {
-                ended.insert(position, Scheduled::Created(receipt));
-            }
-            None => remaining.push(job),
-        }
-    }
-    remaining
-}
-
-/// The results of a call in its order, from those of the last attempt and those of the jobs that
-/// had ended before.
-fn merge(results: Vec<Scheduled>, ended: BTreeMap<usize, Scheduled>) -> Vec<Scheduled> {
-    let mut results = results;
-    for (position, result) in ended {
-        // Ascending positions: all earlier results are in their places.
-        results.insert(position.min(results.len()), result);
-    }
-    results
 }
 
 /// The error of a sequence of calls of which one has failed on `store`, after an earlier one has

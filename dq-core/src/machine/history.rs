@@ -35,8 +35,8 @@ struct QueueHistory {
 }
 
 impl QueueHistory {
-    /// Inserts an ended job. An id that is scheduled again after its end may end again; then its
-    /// earlier end is forgotten.
+    /// Inserts an ended job. An id that was scheduled again when its end was too long ago may end
+    /// again; then its earlier end is forgotten.
     fn insert(&mut self, position: Position, view: JobView, meter: &mut Meter) {
         meter.add(|sizes| (sizes.ended)(position.1, &view));
         if let Some(earlier) = self.ids.insert(view.job.id, position)

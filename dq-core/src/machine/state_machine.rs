@@ -74,7 +74,7 @@ impl Machine {
                 Scheduled::Kept(receipt)
             };
         }
-        if let Some(ended) = self.history.pinned(new.id, now) {
+        if let Some(ended) = self.find_ended(&new, now) {
             return Scheduled::Ended(ended);
         }
         let due = new.due.resolve(now);
@@ -101,6 +101,17 @@ impl Machine {
         self.end(same_key, Ending::Replaced, None, now);
         self.table.create(new, due, JobPlacement::Waiting, now);
         Scheduled::Replaced(receipt)
+    }
+
+    /// The receipt of the job with the id of a new one that has ended and is remembered: by a pin, or
+    /// in the history of the queue.
+    fn find_ended(&mut self, new: &NewJob, now: Timestamp) -> Option<Receipt> {
+        if let Some(receipt) = self.history.pinned(new.id, now) {
+            return Some(receipt);
+        }
+        let limit = self.history_limits.of(&new.queue);
+        let ended = &self.history.get(&new.queue, new.id, limit, now)?.job;
+        Some(Receipt { id: ended.id, due: ended.due })
     }
 
     /// Removes a job from the table, counts it, adds it to the history and pins its id.

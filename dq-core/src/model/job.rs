@@ -18,9 +18,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// a schedule, a message or an idempotency key, of version 5, in no order; a late job that is moved
 /// gets one of version 8, and a job of a Java client has bytes of its own.
 ///
-/// Scheduling a job whose id is already in the store changes nothing, so a call whose result was
-/// lost can be repeated. A job that has ended in between is stored and runs again, unless its id is
-/// [pinned](NewJob::remember) or the store remembers it.
+/// An id names one job for ever. Scheduling a job whose id is already in the store changes nothing,
+/// so a call whose result was lost can be repeated. A job that has ended in between is stored and runs
+/// again, unless its id is [pinned](NewJob::remember) or in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);

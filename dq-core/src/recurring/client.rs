@@ -342,8 +342,8 @@ impl<P> Recurring<P> {
     /// an earlier call has stored them.
     ///
     /// Those that are not due yet are left to the schedule, which runs them at their times.
-    /// One that has run is left out while its id is pinned: for at least 15 minutes, and for as long
-    /// as the schedule could catch up on it. An older one runs again.
+    /// One that has run is left out while its id is pinned (for at least 15 minutes, and for as long
+    /// as the schedule could catch up on it), or its job is in the history. An older one runs again.
     ///
     /// # Errors
     /// `InvalidInput` if there are more occurrences or no such schedule; `Unavailable` if the store

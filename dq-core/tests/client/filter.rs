@@ -1,14 +1,10 @@
 //! Listings with options and filters, and forecasts.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use dq_core::{
-    Cancelled, Clock, DurationExt, ErrorKind, Filter, HistoryLimit, HistoryLimits, JobState,
-    MemoryBackend, Order, VirtualClock,
-};
+use dq_core::{Clock, DurationExt, ErrorKind, Filter, JobState, Order};
 
-use crate::{memory, open, schedule};
+use crate::{memory, schedule};
 
 #[tokio::test]
 async fn a_filtered_listing_has_each_matching_job_once_whatever_the_limit() {
@@ -86,23 +82,6 @@ async fn jobs_are_found_by_due_time_id_and_error() {
     assert_eq!(keys(Filter::new().id(receipts[4].id)).await, "5");
     assert_eq!(keys(Filter::new().id(receipts[4].id).key_prefix("6")).await, "");
     assert_eq!(keys(Filter::new().error("refused")).await, "");
-}
-
-#[tokio::test]
-async fn an_ended_job_is_listed_although_its_id_was_scheduled_again() {
-    let clock = Arc::new(VirtualClock::default());
-    let limits = HistoryLimits::all(HistoryLimit::new(10, 1.hours()));
-    let backend = MemoryBackend::with_history(clock.clone(), limits);
-    let queue = open(Arc::new(backend), &clock).await;
-    let id = schedule(&queue, "a", 1).await.id;
-    assert_eq!(queue.cancel(id).await.unwrap(), Cancelled::Cancelled);
-    clock.advance(1.seconds());
-    let again = queue.schedule("payload", "text/plain").id(id).after(1.minutes()).key("a");
-    assert_eq!(again.await.unwrap().id(), id);
-    for filter in [Filter::new(), Filter::new().key_prefix("a")] {
-        let page = queue.browse(JobState::Ended).filter(filter).await.unwrap();
-        assert_eq!(page.jobs.iter().map(|view| view.job.id).collect::<Vec<_>>(), [id]);
-    }
 }
 
 #[tokio::test]

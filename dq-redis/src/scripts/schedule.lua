@@ -15,11 +15,12 @@
 --          i`: job number i has the handle of a job with another id, and nothing was stored; else
 --          {now; 1 if the partition has received its first jobs by this call, as far as its totals
 --          tell, else 0; then for each job that was not simply created: its number from 1; 'C' it
---          was created before, 'E' it has ended and its id is pinned, 'K' the other job was kept,
+--          was created before, 'E' it has ended and is remembered, 'K' the other job was kept,
 --          'R' it was replaced, 'A' it is already running; handle and tail, and due time, of the job
 --          that is stored or has ended}
 -- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
---          more if any has a key, and three if an id is to be pinned; each conflict takes commands of its own
+--          more if any has a key, three if an id is to be pinned, and one with a history; each conflict
+--          takes commands of its own
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local stop, early_reply = requeue_expired(partition, 'write')
@@ -79,8 +80,11 @@ for i = 1, jobs do
     records_here[handle] = record
   end
 end
-local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs)
-may_conflict = may_conflict or pinned
+local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs) or {}
+local past = find_past(partition, args, HANDLES + 1, HANDLES + jobs) or {}
+for i = 1, math.max(#pinned, #past) do
+  may_conflict = may_conflict or pinned[i] or past[i]
+end
 if jobs_with_key > 0 then
   local holders = redis.call(
     'HMGET', partition.key, unpack(args, KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key))
@@ -108,7 +112,7 @@ end
 local n, flushed, replaced = 0, 0, 0
 -- The handles of this call; only if there are duplicates.
 local stored = {}
--- By the handle of each job that this call has replaced: its pin, or '' without one.
+-- By the handle of each job that this call has replaced: its due time if it is remembered, else false.
 local replaced_here = {}
 local answers = { now, 0 }
 
@@ -161,16 +165,15 @@ end
 -- answer, unless job i is simply created.
 local function resolve_conflict(i)
   local handle, score, key = args[HANDLES + i], args[DUES + i], key_of[i]
-  local pin_here = replaced_here[handle]
-  local same_id = not pin_here and (present[i] or stored[handle])
+  local tail, ended_due = id_tail(args[RECORDS + i]), replaced_here[handle]
+  local same_id = ended_due == nil and (present[i] or stored[handle])
   local other = same_id and handle or key and holder_of[key]
-  local pin = pin_here or pinned and pinned[i]
-  if not same_id and pin then
-    local due = pinned_due(pin, id_tail(args[RECORDS + i]))
-    if due then
-      answer(i, 'E', handle, id_tail(args[RECORDS + i]), due)
-      return false
-    end
+  if not same_id and ended_due == nil then
+    ended_due = due_of_ended(partition, pinned[i], past[i], handle, tail)
+  end
+  if ended_due then
+    answer(i, 'E', handle, tail, ended_due)
+    return false
   end
   if not other then
     return true
@@ -203,11 +206,11 @@ local function resolve_conflict(i)
     return false
   end
   redis.call('ZREM', partition.due, other)
-  local pins_before = #pins
+  local remembered = #pins + #past_jobs
   end_unleased(partition, other, 'R', other_due, '')
-  replaced_here[other] = #pins > pins_before and pins[#pins] or ''
+  replaced_here[other] = #pins + #past_jobs > remembered and other_due
   replaced = replaced + 1
-  answer(i, 'R', handle, id_tail(args[RECORDS + i]), score)
+  answer(i, 'R', handle, tail, score)
   return true
 end
 

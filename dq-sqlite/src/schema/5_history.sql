@@ -60,7 +60,9 @@ CREATE TABLE {p}runner (
     until INTEGER NOT NULL
 );
 
--- The trigger of version 2, which now stores nothing under a pinned id either.
+-- The trigger of version 2, which now stores nothing under the id of a job that has ended, either, while
+-- it is pinned or in the history. It does not know the limits, so a job beyond them counts until its row
+-- is deleted.
 DROP TRIGGER {p}schedule_v1_insert;
 CREATE TRIGGER {p}schedule_v1_insert INSTEAD OF INSERT ON {p}schedule_v1
 BEGIN
@@ -129,6 +131,7 @@ BEGIN
           AND NOT EXISTS (SELECT 1 FROM {p}pin
                           WHERE id = NEW.id
                             AND until > CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+          AND NOT EXISTS (SELECT 1 FROM {p}ended WHERE id = NEW.id AND q = queue.q)
           AND NOT EXISTS (SELECT 1 FROM {p}job AS other
                           WHERE other.q = queue.q AND other.key = NEW.key);
     -- From here on a job with the number after the counter's is the one just stored, if it was.

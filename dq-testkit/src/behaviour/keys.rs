@@ -6,7 +6,7 @@ use dq_core::{Cancelled, DeadKind, DeadReason, Due, NewJob, OnConflict, Schedule
 
 use super::client::{Counts, SHORT_LEASE};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
-use super::store::{LATER, SOON, TrialStore, key};
+use super::store::{LATER, Limit, SOON, TrialStore, key};
 use super::trial::topic;
 
 topic! { "keys":
@@ -287,7 +287,8 @@ async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
 }
 
 async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    // With a history, the jobs that were replaced have ended: see `ids`.
+    let queue = store.queue_with(Limit::Off);
     let jobs = [0, 1].map(|_| store.keyed(&queue, LATER, "k", OnConflict::Replace));
     let ids = [jobs[0].id, jobs[1].id];
     for _call in 0..2 {
@@ -303,7 +304,7 @@ async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
 }
 
 async fn repeated_call_of_remembered_jobs_with_one_key(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = store.queue_with(Limit::Off);
     let keyed = || store.keyed(&queue, LATER, "k", OnConflict::Replace);
     let jobs = vec![keyed(), keyed().remember(LATER)];
     let ids = [jobs[0].id, jobs[1].id];

@@ -35,6 +35,7 @@ mod due;
 mod failure;
 mod forecast;
 mod history;
+mod ids;
 mod input;
 mod isolation;
 mod keys;
@@ -85,6 +86,7 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         detach::TRIALS,
         reasons::TRIALS,
         history::TRIALS,
+        ids::TRIALS,
         pins::TRIALS,
         recurring::TRIALS,
         registry::TRIALS,

@@ -36,6 +36,11 @@ topic! { "pins":
     thousands_of_ids_are_pinned [History],
 }
 
+/// A queue without a history, which would take the ids by itself.
+fn queue(store: &TrialStore) -> QueueName {
+    store.queue_with(Limit::Off)
+}
+
 /// A job that is due now and is remembered for an hour.
 fn remembered(store: &TrialStore, queue: &QueueName) -> NewJob {
     store.job(queue, Due::NOW).remember(LATER)
@@ -67,27 +72,27 @@ async fn run_job(store: &TrialStore, job: &NewJob, verdict: Verdict) -> TrialRes
 }
 
 async fn done_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, Verdict::Done).await?;
     expect_pinned(&store, &job, receipt).await?;
     store.expect_empty_claim(&job.queue, "the id is pinned").await
 }
 
 async fn skipped_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, Verdict::skip("a reason")).await?;
     expect_pinned(&store, &job, receipt).await
 }
 
 async fn cancelled_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue()).due(LATER);
+    let job = remembered(&store, &queue(&store)).due(LATER);
     let receipt = store.create(job.clone()).await?;
     ensure_eq!(store.cancel(&job.queue, job.id).await?, Cancelled::Cancelled, "a waiting job");
     expect_pinned(&store, &job, receipt).await
 }
 
 async fn replaced_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = queue(&store);
     let job = store.keyed(&queue, LATER, "k", OnConflict::Replace).remember(LATER);
     let receipt = store.create(job.clone()).await?;
     let new = store.keyed(&queue, LATER, "k", OnConflict::Replace);
@@ -98,7 +103,7 @@ async fn replaced_job_pins_its_id(store: TrialStore) -> TrialResult {
 }
 
 async fn removed_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, dead("no")).await?;
     let jobs = [job.id];
     let removed = store.operate(Operation::Remove { queue: &job.queue, jobs: &jobs }).await?;
@@ -107,14 +112,14 @@ async fn removed_job_pins_its_id(store: TrialStore) -> TrialResult {
 }
 
 async fn purged_job_pins_its_id(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = store.create(job.clone()).await?;
     ensure_eq!(store.operate(Operation::Purge { queue: &job.queue }).await?, 1, "a waiting job");
     expect_pinned(&store, &job, receipt).await
 }
 
 async fn live_and_dead_jobs_are_not_pinned(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = store.create(job.clone()).await?;
     let created = Scheduled::Created(receipt);
     ensure_eq!(store.schedule(job.clone()).await?, created, "a waiting job has not ended");
@@ -126,7 +131,7 @@ async fn live_and_dead_jobs_are_not_pinned(store: TrialStore) -> TrialResult {
 }
 
 async fn job_that_is_not_remembered_pins_nothing(store: TrialStore) -> TrialResult {
-    let job = store.job(&store.queue(), Due::NOW);
+    let job = store.job(&queue(&store), Due::NOW);
     run_job(&store, &job, Verdict::Done).await?;
     run_job(&store, &job, Verdict::Done).await?;
     store.create(job.remember(LATER)).await?;
@@ -134,7 +139,7 @@ async fn job_that_is_not_remembered_pins_nothing(store: TrialStore) -> TrialResu
 }
 
 async fn pin_ends_after_its_time(store: TrialStore) -> TrialResult {
-    let job = store.job(&store.queue(), Due::NOW).remember(SOON);
+    let job = store.job(&queue(&store), Due::NOW).remember(SOON);
     run_job(&store, &job, Verdict::Done).await?;
     store.wait_for(SOON).await?;
     store.create(job.clone()).await?;
@@ -143,7 +148,7 @@ async fn pin_ends_after_its_time(store: TrialStore) -> TrialResult {
 }
 
 async fn pin_lasts_from_the_end_of_the_job(store: TrialStore) -> TrialResult {
-    let job = store.job(&store.queue(), LATER).remember(LATER);
+    let job = store.job(&queue(&store), LATER).remember(LATER);
     let receipt = store.create(job.clone()).await?;
     store.wait_until(receipt.due).await?;
     let leased = store.lease_one(&job.queue).await?;
@@ -158,7 +163,7 @@ async fn pin_lasts_from_the_end_of_the_job(store: TrialStore) -> TrialResult {
 }
 
 async fn pin_does_not_depend_on_the_history_limits(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue_with(Limit::Off));
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, Verdict::Done).await?;
     expect_pinned(&store, &job, receipt).await?;
     ensure_eq!(store.get(&job.queue, job.id).await?, None, "a pin is not a history");
@@ -182,7 +187,7 @@ async fn pin_outlasts_the_history(store: TrialStore) -> TrialResult {
 }
 
 async fn pin_is_kept_through_a_retry(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, Verdict::Release { started: true }).await?;
     let retries = [Verdict::retry(Due::At(receipt.due), "no"), Verdict::Snooze(receipt.due.into())];
     for verdict in retries {
@@ -195,7 +200,7 @@ async fn pin_is_kept_through_a_retry(store: TrialStore) -> TrialResult {
 }
 
 async fn pin_is_kept_through_steps(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let due = store.now().await?;
     let payload = "next".into();
     let first = run_job(&store, &job, Verdict::Again { due: due.into(), payload }).await?;
@@ -206,7 +211,7 @@ async fn pin_is_kept_through_steps(store: TrialStore) -> TrialResult {
 }
 
 async fn pin_is_kept_through_a_replay(store: TrialStore) -> TrialResult {
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let first = run_job(&store, &job, dead("no")).await?;
     let (due, jobs) = (store.now().await?, [job.id]);
     let replay = Operation::Replay { queue: &job.queue, jobs: &jobs, due: due.into() };
@@ -217,7 +222,7 @@ async fn pin_is_kept_through_a_replay(store: TrialStore) -> TrialResult {
 }
 
 async fn pinned_id_does_not_change_a_job_with_its_key(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = queue(&store);
     let job = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace).remember(LATER);
     let receipt = run_job(&store, &job, Verdict::Done).await?;
     let other = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
@@ -228,7 +233,7 @@ async fn pinned_id_does_not_change_a_job_with_its_key(store: TrialStore) -> Tria
 }
 
 async fn pinned_ids_among_others_in_one_call(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = queue(&store);
     let (first, second) = (remembered(&store, &queue), remembered(&store, &queue));
     let first_receipt = run_job(&store, &first, Verdict::Done).await?;
     let second_receipt = run_job(&store, &second, Verdict::Done).await?;
@@ -252,20 +257,17 @@ async fn pinned_ids_among_others_in_one_call(store: TrialStore) -> TrialResult {
 }
 
 async fn id_can_be_pinned_again(store: TrialStore) -> TrialResult {
-    let job = store.job(&store.queue(), Due::NOW);
+    let job = store.job(&queue(&store), Due::NOW);
     run_job(&store, &job.clone().remember(SOON), Verdict::Done).await?;
     store.wait_for(SOON).await?;
     let job = job.remember(LATER);
     let receipt = run_job(&store, &job, Verdict::skip("a reason")).await?;
     store.wait_for(SOON).await?;
-    expect_pinned(&store, &job, receipt).await?;
-    let (_, ended) = store.get_ended(&job.queue, job.id).await?;
-    ensure_eq!(ended.reason.as_deref(), Some("a reason"), "the last end is remembered");
-    Ok(())
+    expect_pinned(&store, &job, receipt).await
 }
 
 async fn pins_survive_a_crash(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = queue(&store);
     let (done, waiting) = (remembered(&store, &queue), remembered(&store, &queue));
     let done_receipt = run_job(&store, &done, Verdict::Done).await?;
     let waiting_receipt = store.create(waiting.clone()).await?;
@@ -279,10 +281,10 @@ async fn pins_survive_a_crash(store: TrialStore) -> TrialResult {
 
 async fn pins_bind_every_process(store: TrialStore) -> TrialResult {
     let other = store.second_client().await?;
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = run_job(&store, &job, Verdict::Done).await?;
     ensure_eq!(other.schedule(job).await?, Scheduled::Ended(receipt), "the id is pinned");
-    let job = remembered(&store, &store.queue());
+    let job = remembered(&store, &queue(&store));
     let receipt = other.create(job.clone()).await?;
     let leased = store.lease_one(&job.queue).await?;
     other.settle_accepted(&leased, Verdict::Done).await?;
@@ -290,7 +292,7 @@ async fn pins_bind_every_process(store: TrialStore) -> TrialResult {
 }
 
 async fn thousands_of_ids_are_pinned(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    let queue = queue(&store);
     let jobs: Vec<NewJob> = (0..2_000).map(|_| remembered(&store, &queue)).collect();
     store.schedule_all(jobs.clone()).await?;
     store.settle_all_done(&store.lease(&queue, 2_000).await?).await?;

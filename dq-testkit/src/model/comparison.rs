@@ -59,7 +59,7 @@ pub(super) struct Comparison {
     /// The leases granted so far, by their numbers, as each backend returned them.
     leases: Vec<[Lease; 2]>,
     /// Ids that were scheduled in another queue, too. Ids are globally unique, so it is the
-    /// backend's choice which queue remembers such a job.
+    /// backend's choice which queue remembers such a job. They are not scheduled again.
     ambiguous_ids: BTreeSet<JobId>,
     /// Whether the clock was set back before. A pin that had ended may stand again then: whether it was
     /// deleted in between is up to the store.
@@ -120,7 +120,8 @@ impl Comparison {
             }
             Step::Repeat(number, wrong_queue) => {
                 let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
-                if self.was_set_back && !job.remember.is_zero() {
+                let may_be_free = self.was_set_back && !job.remember.is_zero();
+                if may_be_free || self.ambiguous_ids.contains(&job.id) {
                     return Ok(());
                 }
                 if let Some(wrong) = wrong_queue

@@ -22,7 +22,8 @@ pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 use self::comparison::{Clocks, Comparison};
 use crate::behaviour::TrialResult;
 
-/// Takes the steps on both backends, which must be empty and use this clock.
+/// Takes the steps on both backends, which must be empty and use this clock. The reference keeps a
+/// history if the subject does.
 ///
 /// # Errors
 /// The first answer, count or listing that differs, with its step.

@@ -193,6 +193,17 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         violates: None,
     },
     BrokenBackend {
+        name: "stores jobs again that are in the history",
+        add_defect: |opened| Arc::new(StoresEndedAgain(opened.process)),
+        failing_trials: &[
+            "ids/done_job_is_not_stored_again",
+            "ids/cancelled_job_is_not_stored_again",
+            "ids/replaced_job_does_not_replace_its_successor",
+            "ids/ended_ids_among_others_in_one_call",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
         name: "pins ids too long",
         add_defect: |opened| Arc::new(PinsTooLong(opened.process)),
         failing_trials: &["pins/pin_ends_after_its_time"],

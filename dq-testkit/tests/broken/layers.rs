@@ -413,6 +413,29 @@ layer!(PinsTooLong, 0, {
     }
 });
 
+/// Stores a job whose id the history has, under another id.
+#[derive(Debug)]
+pub(crate) struct StoresEndedAgain(pub(crate) Arc<dyn Backend>);
+
+layer!(StoresEndedAgain, 0, {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let mut answers = self.0.schedule(jobs.clone()).await?;
+        for (mut job, answer) in jobs.into_iter().zip(&mut answers) {
+            let in_queue = JobRef::new(job.queue.clone(), job.id);
+            if let Scheduled::Ended(receipt) = *answer
+                && self.0.get(&in_queue).await?.is_some()
+            {
+                let mut id = job.id.to_bytes();
+                id[15] ^= 1;
+                job.id = JobId::from_bytes(id);
+                let _stored = self.0.schedule(vec![job]).await?;
+                *answer = Scheduled::Created(receipt);
+            }
+        }
+        Ok(answers)
+    }
+});
+
 /// Starts a next step with the payload and the counts of the last one.
 #[derive(Debug)]
 pub(crate) struct RepeatsTheStep(pub(crate) Arc<dyn Backend>);

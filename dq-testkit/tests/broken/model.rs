@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use dq_core::{Backend, Clock, OnConflict, VirtualClock};
+use dq_core::{Clock, HistoryLimit, HistoryLimits, MemoryBackend, OnConflict, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
-use dq_testkit::fixture::memory;
 use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 
 use super::backends::BROKEN_BACKENDS;
@@ -77,17 +76,25 @@ fn steps_of_long_jobs() -> Vec<Step> {
     ]
 }
 
-/// Compares a backend with the reference on both sequences.
+/// Compares a backend with the reference on both sequences, with and without a history.
 async fn compare(add_defect: AddDefect) -> TrialResult {
-    for steps in [steps(), steps_of_long_jobs()] {
-        let clock = Arc::new(VirtualClock::default());
-        let shared_clock: Arc<dyn Clock> = clock.clone();
-        let memory = || Arc::new(memory(shared_clock.clone()));
-        let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
-        let reference: Arc<dyn Backend> = memory();
-        model::check(reference, add_defect(opened), clock, &steps).await?;
+    for limit in [HistoryLimit::default(), HistoryLimit::OFF] {
+        for steps in [steps(), steps_of_long_jobs()] {
+            compare_steps(add_defect, limit, &steps).await?;
+        }
     }
     Ok(())
+}
+
+async fn compare_steps(add_defect: AddDefect, limit: HistoryLimit, steps: &[Step]) -> TrialResult {
+    let clock = Arc::new(VirtualClock::default());
+    let shared_clock: Arc<dyn Clock> = clock.clone();
+    let memory = || {
+        let history = HistoryLimits::all(limit);
+        Arc::new(MemoryBackend::with_history(shared_clock.clone(), history))
+    };
+    let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
+    model::check(memory(), add_defect(opened), clock, steps).await
 }
 
 #[tokio::test]
@@ -112,7 +119,6 @@ async fn broken_backends_give_other_answers() {
         "purges queues with the same prefix",
         "loses every hint",
         "reports running jobs as moved",
-        "remembers ended jobs without the limits of the queue",
         "keeps announcements too long",
         "ignores withdrawals of announcements",
         "reports an unfinished purge as complete",

@@ -21,7 +21,10 @@ pub(crate) const DELAY: i64 = 1;
 /// What a store does differently from the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
+    /// It pins ids, and keeps no history.
     Correct,
+    /// It pins no ids, but keeps a history.
+    CorrectByHistory,
     /// A claim reads a due job, then leases it without looking again.
     ClaimsInTwoSteps,
     /// A claim is made with a clock that is a millisecond ahead: it takes jobs that are due in the
@@ -56,8 +59,8 @@ pub(crate) enum Variant {
     ReplacesInTwoSteps,
     /// A repeated `schedule` of a running job makes it wait.
     RepeatsAnew,
-    /// The ids of ended jobs are not remembered.
-    ForgetsPins,
+    /// The ids of ended jobs are neither pinned nor in a history.
+    ForgetsEnds,
 }
 
 /// A call. Jobs are numbered from zero.
@@ -120,7 +123,8 @@ fn millis(millis: i64) -> Duration {
     Duration::from_millis(millis.unsigned_abs())
 }
 
-/// Job 1 replaces job 0, since both have one key. Ids stay pinned for longer than the world exists.
+/// Job 1 replaces job 0, since both have one key. Ids stay pinned, or in the history, for
+/// longer than the world exists.
 fn new_job(job: usize) -> NewJob {
     let new = NewJob::new(id(job), queue(), Due::After(millis(DELAY)), Bytes::new());
     let policy = if job == 0 { OnConflict::Keep } else { OnConflict::Replace };
@@ -154,6 +158,9 @@ pub(crate) fn step(
 
 /// What a variant does to the state before each call.
 fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
+    if variant != Variant::CorrectByHistory {
+        store.ended.clear();
+    }
     let lapsed = |placement: &JobPlacement| matches!(placement, JobPlacement::Leased { until, .. } if until.as_millis() <= now);
     match variant {
         Variant::CountsLapses => {
@@ -162,7 +169,7 @@ fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
             }
         }
         Variant::DropsLapsed => store.jobs.retain(|job| !lapsed(&job.placement)),
-        Variant::ForgetsPins => store.pins.clear(),
+        Variant::CorrectByHistory | Variant::ForgetsEnds => store.pins.clear(),
         _ => {}
     }
 }

@@ -333,9 +333,11 @@ impl World {
             let has_key = job.job.key.is_some();
             (number(job.job.id), job.job.due.as_millis(), job.job.attempts, has_key, lease)
         });
-        let mut pins: Vec<usize> =
-            self.store.pins.iter().map(|(receipt, _)| number(receipt.id)).collect();
-        pins.sort_unstable();
+        let pins = self.store.pins.iter().map(|(receipt, _)| number(receipt.id));
+        let ended = self.store.ended.iter().map(|(_, view)| number(view.job.id));
+        let mut remembered: Vec<usize> = pins.chain(ended).collect();
+        remembered.sort_unstable();
+        remembered.dedup();
         let mut clients = self.clients.clone();
         for client in &mut clients {
             if let Some((_, token)) = &mut client.lease {
@@ -357,7 +359,7 @@ impl World {
         }
         Fingerprint {
             jobs: jobs.collect(),
-            pins,
+            remembered,
             now: self.now,
             clients,
             monitor,
@@ -374,7 +376,8 @@ type JobState = (usize, i64, u32, bool, Option<(u64, i64)>);
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     jobs: Vec<JobState>,
-    pins: Vec<usize>,
+    /// Ids that are pinned or in the history.
+    remembered: Vec<usize>,
     now: i64,
     clients: [Client; 1 + RUNNERS],
     monitor: Monitor,

@@ -141,3 +141,29 @@ local function pinned_due(pin, tail)
     return struct.unpack('>i8', pin, 11)
   end
 end
+
+-- The tail of a past job; nil if it is too short. The tail is in the note, which follows the packed
+-- state.
+local function tail_of_past(past)
+  local note_at = 10 + (#past >= 5 and struct.unpack('>I4', past, 2) or 0)
+  return #past >= note_at + NOTE_BYTES - 1 and string.sub(past, note_at + 22, note_at + 23) or nil
+end
+
+-- The past jobs of the handles args[from … to], each false if there is none; nil without a history.
+local function find_past(partition, args, from, to)
+  if history_max == 0 then
+    return nil
+  end
+  return redis.call('HMGET', partition.past, unpack(args, from, to))
+end
+
+-- The due time of the job with this handle and tail that has ended, by its pin and its past job (each
+-- false or nil if there is none); nil if neither is valid.
+local function due_of_ended(partition, pin, past, handle, tail)
+  local due = pinned_due(pin, tail)
+  if not due and past and tail_of_past(past) == tail then
+    local at = redis.call('ZSCORE', partition.ended, handle)
+    due = at and tonumber(at) >= now - history_age and struct.unpack('>i8', past, 14) or nil
+  end
+  return due
+end

@@ -16,13 +16,6 @@ local function view(partition, handle)
   return {}
 end
 
--- The tail of a past job; nil if it is too short. The tail is in the note, which follows the packed
--- state.
-local function tail_of_past(past)
-  local note_at = 10 + (#past >= 5 and struct.unpack('>I4', past, 2) or 0)
-  return #past >= note_at + NOTE_BYTES - 1 and string.sub(past, note_at + 22, note_at + 23) or nil
-end
-
 -- The job that `target` names by id, 'i' with handle and tail, if it is in the history and ended at
 -- most `max_age` milliseconds ago; else {}.
 local function view_past(partition, target, max_age)

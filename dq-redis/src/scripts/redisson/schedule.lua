@@ -12,8 +12,8 @@
 --          nothing was stored; ID_COLLISION and a number: that job has the handle or member id of a
 --          job with another id (but see below), and nothing was stored; else {now; 0, since there
 --          is no total that tells whether these are the first jobs of the queue; then for each job
---          that was not simply created: its number from 1; 'C' created before | 'E' ended, and its
---          id is pinned | 'K' kept: the job stored before stays | 'R' replaced: this job took its
+--          that was not simply created: its number from 1; 'C' created before | 'E' ended, and
+--          remembered | 'K' kept: the job stored before stays | 'R' replaced: this job took its
 --          place | 'A' already running: the job stored before stays; handle and tail of the job
 --          that is stored now or has ended; its due time}
 -- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
@@ -78,7 +78,8 @@ end
 -- For each job: the record of a native job with its handle, the index entry for its member id, and
 -- the score of an equal member.
 local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
-local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs)
+local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs) or {}
+local past = find_past(partition, args, HANDLES + 1, HANDLES + jobs) or {}
 local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 -- Handle and tail of a job of this call.
@@ -114,9 +115,9 @@ local flushed = 0
 -- The keys that this call has stored.
 local stored_keys = {}
 -- By handle, the last change of a job by this call: STORED (only if there are duplicates), or for a
--- job that was replaced its pin, '' without one. What was found when the call began is not true any
--- more for a job that has changed.
-local STORED = true
+-- job that was replaced its due time if it is remembered, else FORGOTTEN. What was found when the call
+-- began is not true any more for a job that has changed.
+local STORED, FORGOTTEN = 'stored', 'forgotten'
 local changed_here = {}
 local answers = { now, 0 }
 
@@ -220,14 +221,14 @@ local function store_keyed(i, due)
   elseif not replaces(i, other_due, tonumber(due)) then
     answer(i, 'K', other, other_due)
   else
-    local pins_before = #pins
+    local remembered = #pins + #past_jobs
     if handle then
       redis.call('ZREM', partition.due, handle)
       end_unleased(partition, handle, 'R', other_due, '')
     else
       end_member(partition, entry, 'R')
     end
-    changed_here[handle or entry.handle] = #pins > pins_before and pins[#pins] or ''
+    changed_here[handle or entry.handle] = #pins + #past_jobs > remembered and other_due or FORGOTTEN
     store(i, due)
     answer(i, 'R', id_of(i), due)
   end
@@ -249,16 +250,21 @@ local function store_unless_present(i)
       delete_job(partition, handle, '')
     end
   end
-  local pin = change or pinned and pinned[i]
-  local pinned_at = pin and pin ~= STORED and pinned_due(pin, id_tail(args[RECORD_PREFIXES + i]))
+  local ended_due
+  if not change then
+    local tail = id_tail(args[RECORD_PREFIXES + i])
+    ended_due = due_of_ended(partition, pinned[i], past[i], handle, tail)
+  elseif change ~= STORED and change ~= FORGOTTEN then
+    ended_due = change
+  end
   if other_due then
     answer(i, 'C', other, other_due)
   elseif entry then
     answer(i, 'C', id_of(i), entry.due)
   elseif not change and member_scores[i] then
     answer(i, 'C', id_of(i), score_time(member_scores[i]))
-  elseif pinned_at then
-    answer(i, 'E', id_of(i), pinned_at)
+  elseif ended_due then
+    answer(i, 'E', id_of(i), ended_due)
   elseif key_of[i] then
     if stored_keys[key_of[i]] then
       flush()
@@ -269,9 +275,9 @@ local function store_unless_present(i)
   end
 end
 
-local may_conflict = has_duplicates or jobs_with_key > 0 or pinned
+local may_conflict = has_duplicates or jobs_with_key > 0
 for i = 1, jobs do
-  may_conflict = may_conflict or native[i] or indexed[i] or member_scores[i]
+  may_conflict = may_conflict or native[i] or indexed[i] or member_scores[i] or pinned[i] or past[i]
 end
 for i = 1, jobs do
   if may_conflict then
