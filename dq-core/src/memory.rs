@@ -1,11 +1,13 @@
 //! The memory backend: a [`Machine`] behind a mutex. Jobs do not survive the process.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
 
 use crate::backend::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
@@ -17,12 +19,15 @@ use crate::config::{BackendConfig, ConnectUrl, Environment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::model::{HistoryLimit, HistoryLimits, JobRef, JobView, NewJob, QueueName, Timestamp};
-use crate::sync::lock;
+
+/// Maximum number of jobs that a call changes before it lets others in, which wait for a millisecond
+/// at most.
+const STEP: usize = 500;
 
 /// A backend that keeps jobs in the memory of this process.
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    // A blocking mutex suffices: it is held for microseconds and never across an await.
+    // Fair, so that a caller gets in between two steps of another. It is never held across an await.
     machine: Mutex<Machine>,
     listeners: Listeners,
     closed: AtomicBool,
@@ -50,7 +55,7 @@ impl MemoryBackend {
     }
 
     /// Runs `call` at the current time and sends the resulting wake-up hints.
-    fn call<T>(
+    async fn call<T>(
         &self,
         operation: &'static str,
         call: impl FnOnce(&mut Machine, Timestamp) -> T,
@@ -60,7 +65,7 @@ impl MemoryBackend {
                 .operation(operation));
         }
         let (result, hints) = {
-            let mut machine = lock(&self.machine);
+            let mut machine = self.machine.lock().await;
             // The clock is read under the lock, so that time does not go back from call to call.
             let result = call(&mut machine, self.clock.now());
             (result, machine.take_hints())
@@ -69,6 +74,40 @@ impl MemoryBackend {
             self.listeners.wake(&queue, due);
         }
         Ok(result)
+    }
+
+    /// As [`call`](Self::call), for one that takes long, or is a step of a longer one: then lets the
+    /// other tasks of this thread run, which a caller that repeats it would keep waiting.
+    async fn long_call<T>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce(&mut Machine, Timestamp) -> T,
+    ) -> Result<T> {
+        let result = self.call(operation, call).await;
+        yield_now().await;
+        result
+    }
+
+    /// Runs `call` for each item, in steps.
+    async fn call_for_each<I, T>(
+        &self,
+        operation: &'static str,
+        items: impl ExactSizeIterator<Item = I>,
+        mut call: impl FnMut(&mut Machine, I, Timestamp) -> T,
+    ) -> Result<Vec<T>> {
+        let mut results = Vec::with_capacity(items.len());
+        let mut items = items.fuse();
+        while items.len() > STEP {
+            let step = self.long_call(operation, |machine, now| {
+                results.extend(items.by_ref().take(STEP).map(|item| call(machine, item, now)));
+            });
+            step.await?;
+        }
+        let last = self.call(operation, |machine, now| {
+            results.extend(items.map(|item| call(machine, item, now)));
+        });
+        last.await?;
+        Ok(results)
     }
 }
 
@@ -89,63 +128,54 @@ impl Backend for MemoryBackend {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        self.call("now", |_, now| now)
+        self.call("now", |_, now| now).await
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        self.call("schedule", |machine, now| {
-            jobs.into_iter().map(|job| machine.schedule(job, now)).collect()
-        })
+        self.call_for_each("schedule", jobs.into_iter(), Machine::schedule).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.call("cancel", |machine, now| {
-            jobs.iter().map(|job| machine.cancel(job, now)).collect()
-        })
+        self.call_for_each("cancel", jobs.iter(), Machine::cancel).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.call("reschedule", |machine, now| {
-            moves.iter().map(|reschedule| machine.reschedule(reschedule, now)).collect()
-        })
+        self.call_for_each("reschedule", moves.iter(), Machine::reschedule).await
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        self.call("listen", |_, _| self.listeners.listen(queues))
+        self.call("listen", |_, _| self.listeners.listen(queues)).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.call("claim", |machine, now| machine.claim(params, now))
+        self.call("claim", |machine, now| machine.claim(params, now)).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.call("settle", |machine, now| {
-            settlements.iter().map(|settlement| machine.settle(settlement, now)).collect()
-        })
+        self.call_for_each("settle", settlements.iter(), Machine::settle).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.call("renew", |machine, now| {
-            renewals.iter().map(|renewal| machine.renew(renewal, now)).collect()
-        })
+        self.call_for_each("renew", renewals.iter(), Machine::renew).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        self.call("stats", |machine, now| machine.stats(queues, now))
+        self.call("stats", |machine, now| machine.stats(queues, now)).await
     }
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        self.call("browse", |machine, now| machine.browse(params, now))
+        self.long_call("browse", |machine, now| machine.browse(params, now)).await
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.call("get", |machine, now| machine.get(job, now))
+        self.call("get", |machine, now| machine.get(job, now)).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.call("operate", |machine, now| {
+        self.long_call("operate", |machine, now| {
             machine.operate(operation.queue(), &operation.into(), now)
         })
+        .await
     }
 
     async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
@@ -153,14 +183,15 @@ impl Backend for MemoryBackend {
             machine.expire_leases(now);
             machine.forecast(queue, edges)
         })
+        .await
     }
 
     async fn announce(&self, announcement: Announcement) -> Result<()> {
-        self.call("announce", |machine, now| machine.announce(announcement, now))
+        self.call("announce", |machine, now| machine.announce(announcement, now)).await
     }
 
     async fn runners(&self) -> Result<Vec<Announced>> {
-        self.call("runners", |machine, now| machine.runners(now))
+        self.call("runners", |machine, now| machine.runners(now)).await
     }
 
     async fn check(&self) -> Vec<Finding> {

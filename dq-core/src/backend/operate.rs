@@ -45,7 +45,9 @@ pub enum Operation<'a> {
     /// Removes scheduled, ready and dead jobs of the queue. Running jobs finish.
     ///
     /// One call removes a limited number of jobs, so that it holds up other calls for some
-    /// milliseconds at most; repeat it while [`OperateReport::more`] is set.
+    /// milliseconds at most; repeat it while [`OperateReport::more`] is set. Then every job is removed
+    /// that waited or was dead when the first call began, unless it was claimed in between. One that is
+    /// scheduled between two calls may be removed, too.
     Purge {
         /// The queue.
         queue: &'a QueueName,

@@ -7,6 +7,11 @@ use super::meter::{Meter, Sizes};
 use crate::backend::{Cursor, Order, Receipt};
 use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Timestamp};
 
+/// Maximum number of jobs, and of pins, that a call drops because they are too old. It is more than a
+/// call adds, so that they become fewer, and few, so that a million of one age hold up nobody. The same
+/// in all builds that share a log of calls.
+const MAX_DROPPED: usize = 16;
+
 /// The position of an ended job in the history of its queue: when it ended, in Unix milliseconds,
 /// and a sequence number.
 type Position = (i64, u64);
@@ -47,16 +52,23 @@ impl QueueHistory {
         self.jobs.insert(position, view);
     }
 
-    /// Drops the jobs beyond `limit`.
-    fn truncate(&mut self, limit: HistoryLimit, now: Timestamp, meter: &mut Meter) {
+    /// Drops jobs beyond `limit`, at most `max_dropped`. Those that are too old are not shown anyway.
+    fn truncate(
+        &mut self,
+        limit: HistoryLimit,
+        now: Timestamp,
+        max_dropped: usize,
+        meter: &mut Meter,
+    ) {
         let oldest = (now - limit.age).as_millis();
-        while let Some((at, _)) = self.jobs.first_key_value().map(|(position, _)| *position)
-            && (at < oldest || self.jobs.len() > limit.max as usize)
-        {
-            if let Some(((_, seq), view)) = self.jobs.pop_first() {
-                meter.subtract(|sizes| (sizes.ended)(seq, &view));
-                self.ids.remove(&view.job.id);
+        for _ in 0..max_dropped {
+            let Some(((at, _), _)) = self.jobs.first_key_value() else { return };
+            if *at >= oldest && self.jobs.len() <= limit.max as usize {
+                return;
             }
+            let Some(((_, seq), view)) = self.jobs.pop_first() else { return };
+            meter.subtract(|sizes| (sizes.ended)(seq, &view));
+            self.ids.remove(&view.job.id);
         }
     }
 }
@@ -71,7 +83,7 @@ impl History {
         self.last_seq += 1;
         let jobs = self.queues.entry(view.job.queue.clone()).or_default();
         jobs.insert((now.as_millis(), self.last_seq), view, &mut self.meter);
-        jobs.truncate(limit, now, &mut self.meter);
+        jobs.truncate(limit, now, MAX_DROPPED, &mut self.meter);
     }
 
     /// Adds an ended job with the sequence number that it had. Drops no jobs: they come in no
@@ -86,7 +98,7 @@ impl History {
     /// Drops the jobs beyond these limits.
     pub(super) fn truncate(&mut self, limits: &HistoryLimits, now: Timestamp) {
         for (queue, jobs) in &mut self.queues {
-            jobs.truncate(limits.of(queue), now, &mut self.meter);
+            jobs.truncate(limits.of(queue), now, usize::MAX, &mut self.meter);
         }
         self.queues.retain(|_, jobs| !jobs.jobs.is_empty());
     }
@@ -125,16 +137,20 @@ impl History {
         self.pin_ends.insert((until, receipt.id));
     }
 
-    /// The receipt of the ended job with this id, if the id is pinned at `now`. Drops pins that
-    /// have ended.
+    /// The receipt of the ended job with this id, if the id is pinned at `now`. Drops some of the pins
+    /// that have ended.
     pub(super) fn pinned(&mut self, id: JobId, now: Timestamp) -> Option<Receipt> {
-        while let Some((until, id)) = self.pin_ends.first().copied().filter(|pin| pin.0 <= now) {
+        for _ in 0..MAX_DROPPED {
+            let Some((until, id)) = self.pin_ends.first().copied().filter(|pin| pin.0 <= now)
+            else {
+                break;
+            };
             self.pin_ends.remove(&(until, id));
             if let Some((_, receipt)) = self.pins.remove(&id) {
                 self.meter.subtract(|sizes| (sizes.pin)(&receipt, until));
             }
         }
-        self.pins.get(&id).map(|(_, receipt)| *receipt)
+        self.pins.get(&id).filter(|(until, _)| *until > now).map(|(_, receipt)| *receipt)
     }
 
     /// The ended job of a queue with this id, if it has not ended longer ago than `limit` allows.

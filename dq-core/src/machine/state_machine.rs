@@ -382,10 +382,9 @@ impl Machine {
             return vec![0; edges.len().saturating_sub(1)];
         };
         let waiting = &self.table.queues[queue].waiting;
-        let before =
-            |edge: &Timestamp| waiting.count_until(edge.as_millis().saturating_sub(1)) as u64;
-        let counts: Vec<_> = edges.iter().map(before).collect();
-        counts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
+        let before = edges.iter().map(|edge| edge.as_millis().saturating_sub(1));
+        let counts: Vec<_> = waiting.counts_until(before).collect();
+        counts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as u64).collect()
     }
 
     /// See [`Backend::announce`](crate::Backend::announce).

@@ -1,13 +1,19 @@
-//! Tests of claims with affinity. The rest is tested by the behaviour suite on the memory backend.
+//! Tests of claims with affinity, and of how much one call does. The rest is tested by the behaviour
+//! suite on the memory backend.
 //!
 //! All times are Unix milliseconds. Jobs are named by their due times.
 
 use std::time::Duration;
 
 use super::affinity::Affinity;
+use super::operation::OwnedOperation;
 use super::state_machine::Machine;
-use crate::backend::{ClaimParams, Claimed, FencingToken, Lease, Want};
-use crate::model::{Job, JobId, NewJob, QueueName, Timestamp};
+use crate::backend::{
+    BrowseParams, ClaimParams, Claimed, FencingToken, Lease, OperateReport, Want,
+};
+use crate::model::{
+    HistoryLimit, HistoryLimits, Job, JobId, JobState, NewJob, QueueName, Timestamp,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -128,4 +134,82 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     let job = machine.peek(claimed.jobs[0].job.id).unwrap();
     assert_eq!((job.losses, job.deliveries), (1, 1));
     assert_eq!(machine.stats(&queues, later)[0].ready, 1);
+}
+
+/// A machine with this history, and the jobs that wait in it.
+fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>) {
+    let mut machine = Machine::new(HistoryLimits::all(history));
+    let jobs: Vec<_> = (0..jobs)
+        .map(|number| {
+            let id = JobId::from_bytes([number.to_be_bytes(); 8].concat().try_into().unwrap());
+            NewJob::new(id, queue_name(), Timestamp::EPOCH, Default::default())
+        })
+        .collect();
+    for job in &jobs {
+        let job = job.clone().remember(Duration::from_secs(1));
+        assert!(machine.schedule(job, Timestamp::EPOCH).is_stored());
+    }
+    (machine, jobs)
+}
+
+/// Purges the queue at the epoch; returns how many jobs each step has removed.
+fn purge(machine: &mut Machine) -> Vec<u64> {
+    let mut steps = Vec::new();
+    loop {
+        let purge = OwnedOperation::Purge;
+        let OperateReport { affected, more } =
+            machine.operate(&queue_name(), &purge, Timestamp::EPOCH);
+        steps.push(affected);
+        if !more {
+            return steps;
+        }
+    }
+}
+
+#[test]
+fn a_purge_takes_steps_of_a_thousand_jobs() {
+    let (mut machine, _) = machine_with_many(2_500, HistoryLimit::OFF);
+    assert_eq!(purge(&mut machine), [1_000, 1_000, 500]);
+    assert!(machine.is_empty());
+}
+
+#[test]
+fn pins_that_end_at_once_are_dropped_by_many_calls_and_count_no_more() {
+    let (mut machine, jobs) = machine_with_many(1_000, HistoryLimit::OFF);
+    purge(&mut machine);
+    let later = Timestamp::EPOCH + Duration::from_secs(1);
+    let mut before = machine.snapshot().pins.len();
+    assert_eq!(before, 1_000);
+    for job in jobs.into_iter().rev() {
+        assert!(machine.schedule(job, later).is_stored(), "its pin has ended");
+        let left = machine.snapshot().pins.len();
+        assert!(left + 16 >= before, "one call dropped {}", before - left);
+        before = left;
+    }
+    assert_eq!(before, 0);
+}
+
+#[test]
+fn ended_jobs_that_become_too_old_at_once_are_dropped_by_many_calls_and_not_shown() {
+    let limit = HistoryLimit::new(10_000, Duration::from_secs(1));
+    let (mut machine, jobs) = machine_with_many(1_000, limit);
+    purge(&mut machine);
+    let later = Timestamp::EPOCH + Duration::from_millis(1_001);
+    let mut before = machine.snapshot().ended.len();
+    assert_eq!(before, 1_000);
+    let shown = |machine: &mut Machine| {
+        let queue = queue_name();
+        let ended = BrowseParams::new(&queue, JobState::Ended).limit(10_000);
+        machine.browse(ended, later).jobs.len()
+    };
+    assert_eq!(shown(&mut machine), 0);
+    for (ended, job) in (1..).zip(jobs.iter().take(100)) {
+        assert!(machine.schedule(job.clone(), later).is_stored(), "it is not in the history");
+        machine.operate(&queue_name(), &OwnedOperation::Purge, later);
+        assert_eq!(shown(&mut machine), ended);
+        let left = machine.snapshot().ended.len();
+        assert!(left + 16 >= before, "one call dropped {}", before - left);
+        before = left;
+    }
+    assert_eq!(before, 100, "those that have ended now");
 }

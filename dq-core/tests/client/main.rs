@@ -4,6 +4,7 @@ mod bulk;
 mod filter;
 mod repeat;
 mod simulate;
+mod steps;
 
 use std::sync::Arc;
 

@@ -189,19 +189,29 @@ impl DueIndex {
     /// The number of entries with a time that is not after `now`.
     #[must_use]
     pub fn count_until(&self, now: i64) -> usize {
-        let mut count = 0;
-        let mut leaves = self.leaves.iter().peekable();
-        while let Some((_, leaf)) = leaves.next() {
+        self.counts_until([now]).next().unwrap_or_default()
+    }
+
+    /// For each of these times, which ascend, the number of entries with a time that is not after it.
+    /// Visits each leaf once, however many times there are.
+    pub fn counts_until(
+        &self,
+        times: impl IntoIterator<Item = i64>,
+    ) -> impl Iterator<Item = usize> {
+        let mut leaves = self.leaves.iter();
+        let (mut leaf, mut next) = (leaves.next(), leaves.next());
+        let mut before = 0;
+        times.into_iter().map(move |time| {
             // All keys of a leaf are smaller than the smallest key of the next one.
-            match leaves.peek() {
-                Some((from, _)) if from.0 <= now => count += leaf.remaining().len(),
-                _ => {
-                    count += leaf.remaining().iter().filter(|entry| entry.at <= now).count();
-                    break;
-                }
+            while let (Some((_, passed)), Some((from, _))) = (leaf, next)
+                && from.0 <= time
+            {
+                before += passed.remaining().len();
+                (leaf, next) = (next, leaves.next());
             }
-        }
-        count
+            let entries = leaf.iter().flat_map(|(_, leaf)| leaf.remaining());
+            before + entries.filter(|entry| entry.at <= time).count()
+        })
     }
 
     /// The entries after the key `(at, seq)`, in order. Sorts the leaves that it passes.
@@ -282,7 +292,11 @@ mod tests {
                         expected.map(|key| model.remove(&key));
                     }
                     _ => {
-                        assert_eq!(index.count_until(at), model.range(..(at + 1, 0)).count());
+                        let times = [-range - 1, at, at, at + range / 8, range];
+                        let counts: Vec<_> = index.counts_until(times).collect();
+                        let expected = times.map(|time| model.range(..(time + 1, 0)).count());
+                        assert_eq!(counts, expected);
+                        assert_eq!(index.count_until(at), expected[1]);
                         let listed: Vec<_> =
                             index.after(at, seq).take(5).map(|entry| entry.key()).collect();
                         let from = (Bound::Excluded((at, seq)), Bound::Unbounded);
