@@ -183,13 +183,50 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     {
         return Err("this nickname is not known".to_owned());
     }
-    expression.parse().map_err(|error| match error {
-        CronError::EmptyPattern => "it is empty".to_owned(),
-        CronError::InvalidPattern(reason)
-        | CronError::IllegalCharacters(reason)
-        | CronError::ComponentError(reason) => reason.trim_end_matches('.').to_owned(),
-        error => error.to_string().trim_end_matches('.').to_owned(),
+    expression.parse().map_err(|error| {
+        let reason = match error {
+            CronError::EmptyPattern => "it is empty".to_owned(),
+            CronError::InvalidPattern(reason)
+            | CronError::IllegalCharacters(reason)
+            | CronError::ComponentError(reason) => reason,
+            error => error.to_string(),
+        };
+        let reason = reason.trim_end_matches('.');
+        match invalid_field(expression) {
+            Some(field) => format!("{field} ({reason})"),
+            None => reason.to_owned(),
+        }
     })
+}
+
+/// The fields with their ranges, from the optional second to the optional year.
+const FIELDS: [(&str, &str); 7] = [
+    ("second", "0 to 59"),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of month", "1 to 31"),
+    ("month", "1 to 12 or JAN to DEC"),
+    ("day of week", "0 to 7 or SUN to SAT"),
+    ("year", "1 to 9999"),
+];
+
+/// Describes the first field that is also invalid beside fields that are all `*`.
+fn invalid_field(expression: &str) -> Option<String> {
+    let given: Vec<&str> = expression.split(' ').collect();
+    let fields = match given.len() {
+        5 => &FIELDS[1..6],
+        6 => &FIELDS[..6],
+        7 => &FIELDS[..],
+        _ => return None,
+    };
+    let is_invalid = |place: &usize| {
+        let mut alone = vec!["*"; given.len()];
+        alone[*place] = given[*place];
+        alone.join(" ").parse::<croner::Cron>().is_err()
+    };
+    let place = (0..given.len()).find(is_invalid)?;
+    let (name, range) = fields[place];
+    Some(format!("the {name} {:?} is not valid; it is {range}", given[place]))
 }
 
 /// The kind of a valid expression.

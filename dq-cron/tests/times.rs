@@ -174,6 +174,13 @@ fn what_cannot_be_is_refused_and_named() {
     for (expression, zone, kind, named) in [
         ("", "UTC", ErrorKind::Expression, "it is empty"),
         ("61 * * * *", "UTC", ErrorKind::Expression, "\"61 * * * *\""),
+        (
+            "61 * * * *",
+            "UTC",
+            ErrorKind::Expression,
+            "the minute \"61\" is not valid; it is 0 to 59",
+        ),
+        ("0 9-25 * * MON-FRI", "UTC", ErrorKind::Expression, "the hour \"9-25\""),
         ("30 2 * *", "UTC", ErrorKind::Expression, "5"),
         ("30 2 * * MOON", "UTC", ErrorKind::Expression, "MOON"),
         ("@often", "UTC", ErrorKind::Expression, "\"@often\""),

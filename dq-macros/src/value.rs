@@ -14,11 +14,14 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
 /// Maximum length of a queue name in bytes, as in `QueueName::MAX_BYTES`.
 const MAX_NAME_BYTES: usize = 128;
 
+/// The prefix of reserved names, as in `QueueName::RESERVED_PREFIX`.
+const RESERVED_PREFIX: &str = "dq.";
+
 /// The range of a lease.
 pub(crate) const LEASES: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 
-/// Checks a code as `QueueName::new` does.
+/// Checks a code as `QueueName::new` and `QueueName::refuse_reserved` do.
 pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
     let text = code.value();
     let mistake = if text.is_empty() {
@@ -27,6 +30,8 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
         format!("the code has {} bytes; at most {MAX_NAME_BYTES} are allowed", text.len())
     } else if let Some(control) = text.chars().find(|c| c.is_control()) {
         format!("the code holds the control character {control:?}; leave it out")
+    } else if text.starts_with(RESERVED_PREFIX) {
+        format!("the code {text:?} is reserved: it begins with {RESERVED_PREFIX:?}; choose another")
     } else {
         return Ok(());
     };
@@ -179,6 +184,8 @@ mod tests {
         assert!(message(code(&"x".repeat(129))).contains("129 bytes"));
         assert!(message(code("")).contains("empty"));
         assert!(message(code("A\u{85}B")).contains("control character"));
+        assert!(message(code("dq.tickers")).contains("reserved"));
+        assert!(code("dq").is_ok());
     }
 
     #[test]

@@ -99,7 +99,8 @@ async fn a_job_of_a_newer_version_waits_and_the_report_names_it() {
     assert!(!report.is_readable());
     let text = report.to_string();
     for words in [
-        "ELSEWHERE version 1: 1 jobs, no handler".to_owned(),
+        "ELSEWHERE version 1: 1 jobs, no handler (has its code changed? keep the old one in `aliases`)"
+            .to_owned(),
         format!("VERSIONED version 2: 1 jobs, 1 unreadable; job {broken}: "),
         "cannot be upgraded: invalid digit".to_owned(),
         format!("VERSIONED version 4: 1 jobs, 1 unreadable; job {id}: "),

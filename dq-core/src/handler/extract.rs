@@ -26,7 +26,8 @@ use crate::model::{Job, codec};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an extractor",
-    label = "arguments before the last must be `JobContext`, `State<T>` or a type that implements `dq::FromJob`",
+    label = "arguments before the last must be `dq::JobContext`, `dq::State<T>` or a type that implements `dq::FromJob`",
+    note = "for a value that was given to the runner by `.state(value)`, write `dq::State<T>`: the `State` of axum or another framework is not an extractor here",
     note = "the payload is the last argument"
 )]
 pub trait FromJob: Sized + Send {

@@ -68,7 +68,8 @@ async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<Qu
                 due = stats.ready,
                 "jobs are due in a queue that has no handler in this process; if it should have one, \
                  is the handlers' crate linked? a crate that is never named in code registers \
-                 nothing: write `use my_handlers as _;`"
+                 nothing: write `use my_handlers as _;`. If the handler has another code now, keep \
+                 this one: `aliases = [\"OLD_CODE\"]`"
             );
         }
     }

@@ -72,7 +72,9 @@ impl fmt::Display for PendingReport {
             for PendingVersion { version, jobs, unreadable, example } in versions {
                 write!(f, "{queue} version {version}: {jobs} jobs")?;
                 match example {
-                    _ if !has_handler => f.write_str(", no handler")?,
+                    _ if !has_handler => f.write_str(
+                        ", no handler (has its code changed? keep the old one in `aliases`)",
+                    )?,
                     Some((id, why)) => write!(f, ", {unreadable} unreadable; job {id}: {why}")?,
                     None => f.write_str(", readable")?,
                 }

@@ -8,6 +8,15 @@ async fn impossible_date() {}
 #[delay_handler("NO_CRON", cron = "61 * * * *")]
 async fn no_cron() {}
 
+#[delay_handler("NO_HOUR", cron = "0 9-25 * * MON-FRI")]
+async fn no_hour() {}
+
+#[delay_handler("NO_DAY", cron = "0 0 * * MONDAY")]
+async fn no_day() {}
+
+#[delay_handler("TOO_FEW", cron = "0 0 * *")]
+async fn too_few() {}
+
 #[delay_handler("NO_ZONE", cron = "@daily", tz = "Stockholm")]
 async fn no_zone() {}
 
