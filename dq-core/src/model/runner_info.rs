@@ -58,9 +58,16 @@ pub struct RunnerQueue {
     pub lateness: Histogram,
     /// How long the handlers ran, over the last five minutes.
     pub run_time: Histogram,
+    /// Number of runs that have failed since the runner was built.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u64,
     /// The starts of the last hour, by the lateness objective of the queue; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatenessCounts>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl RunnerInfo {
@@ -117,7 +124,7 @@ impl RunnerQueue {
     /// A queue of which no job has run.
     pub(crate) fn new(queue: QueueName, concurrency: u64) -> Self {
         let (lateness, run_time) = (Histogram::default(), Histogram::default());
-        Self { queue, concurrency, running: 0, lateness, run_time, objective: None }
+        Self { queue, concurrency, running: 0, lateness, run_time, failed: 0, objective: None }
     }
 }
 
@@ -153,6 +160,11 @@ mod tests {
     fn the_format_is_stable_and_fields_of_later_versions_are_ignored() {
         assert_eq!(info().encode(1_000).unwrap(), JSON);
         assert_eq!(RunnerInfo::decode(JSON.as_bytes()).unwrap(), info());
+        let mut failed = info();
+        failed.queues[0].failed = 12;
+        let json = JSON.replace(r#""run_time":[]"#, r#""run_time":[],"failed":12"#);
+        assert_eq!(failed.clone().encode(1_000).unwrap(), json);
+        assert_eq!(RunnerInfo::decode(json.as_bytes()).unwrap(), failed);
         let later = JSON.replacen('{', r#"{"later":{},"#, 1);
         assert_eq!(RunnerInfo::decode(later.as_bytes()).unwrap(), info());
         let other = JSON.replacen(":1,", ":2,", 1);

@@ -87,6 +87,7 @@ fn info(context: &StoreContext, host: &str) -> RunnerInfo {
         let mut queue = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
         queue.running = running as u64;
         (queue.lateness, queue.run_time) = recent.histograms(now);
+        queue.failed = recent.failed();
         queue.objective = starts.as_ref().map(|starts| starts.counts(now));
         queue
     });

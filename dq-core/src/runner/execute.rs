@@ -83,6 +83,11 @@ pub(super) async fn execute(
         }
         let (result, error) = panics::display_error(result);
         let verdict = verdict::after_run(context, served, &job, &result, &error, started);
+        if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. })
+            && let Some(recent) = runner.recent_of(job.queue())
+        {
+            recent.record_failure();
+        }
         log(&result, &verdict);
         runner.observers.notify(&Event::Finished {
             job: &job,

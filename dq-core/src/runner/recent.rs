@@ -1,7 +1,8 @@
-//! The lateness and the run time of the jobs of the last minutes.
+//! The lateness and the run time of the jobs of the last minutes, and the number of failed runs.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::model::Histogram;
@@ -15,6 +16,8 @@ const MINUTES: u64 = 5;
 pub(super) struct RecentRuns {
     /// The oldest first; only minutes in which a run has ended.
     minutes: Mutex<VecDeque<Minute>>,
+    /// Number of runs that have failed since the beginning.
+    failed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,6 +43,16 @@ impl RecentRuns {
             minute.lateness.record(lateness);
             minute.run_time.record(ended.saturating_sub(started));
         }
+    }
+
+    /// Counts a run that has failed.
+    pub(super) fn record_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of runs that have failed since the beginning.
+    pub(super) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// The lateness and the run time of all runs of the last minutes.

@@ -82,8 +82,10 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     let mut fixture = Fixture::new().await;
     let started = fixture.clock.now();
     let handle = TestHandler::new(async |job, payload| {
-        if payload == "stays" {
-            job.cancelled().await;
+        match payload.as_str() {
+            "stays" => job.cancelled().await,
+            "fails" => return Err("no luck".into()),
+            _ => {}
         }
         job.sleep(2.seconds()).await;
         Ok(Outcome::Done)
@@ -106,7 +108,12 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     fixture.pass(15.seconds()).await;
     let info = runners(&fixture).await.remove(0).info.unwrap();
     assert_eq!((info.running, info.queues[0].running, info.skew_ms), (1, 1, Some(0)));
-    assert_eq!(info.queues[0].lateness.count(), 1);
+    assert_eq!((info.queues[0].lateness.count(), info.queues[0].failed), (1, 0));
+    fixture.schedule("fails").await;
+    fixture.advance_until(100.millis(), &Observed::Finished("Retry".to_owned())).await;
+    fixture.pass(15.seconds()).await;
+    let failed = runners(&fixture).await.remove(0).info.unwrap().queues[0].failed;
+    assert!(failed >= 1, "{failed}: it may have run again meanwhile");
     let job = fixture.dq.queue(QUEUE).unwrap().schedule("\"x\"", "application/json");
     assert!(job.after(5.minutes()).await.unwrap().is_stored());
     let forecast = fixture.dq.forecast_all(10.minutes()).await.unwrap().remove(0);
