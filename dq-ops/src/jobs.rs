@@ -281,6 +281,16 @@ impl Session {
     /// this listing, or a text is empty or too long; `Unsupported` if the store cannot list jobs or
     /// has no history; `Unavailable` if it cannot be reached.
     pub async fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
+        let (jobs, next) = self.list(queue, query).await?;
+        Ok(JobPage { at: self.now().await?, jobs, next })
+    }
+
+    /// The jobs of a page, and where the next one begins.
+    pub(crate) async fn list(
+        &self,
+        queue: &QueueName,
+        query: &JobQuery,
+    ) -> Result<(Vec<JobSummary>, Option<String>)> {
         let handle = self.ops.dq().queue(queue)?;
         let after = query.after.as_deref().filter(|after| !after.is_empty());
         let after = after.map(|after| cursor::decode(query.state, query.order(), after));
@@ -308,7 +318,7 @@ impl Session {
             true => self.search(&handle, query, after, limit).await?,
         };
         let next = next.map(|next| cursor::encode(query.state, query.order(), next));
-        Ok(JobPage { at: self.now().await?, jobs, next })
+        Ok((jobs, next))
     }
 
     /// Jobs whose payload and error, as they are shown, contain the texts.

@@ -25,6 +25,7 @@
 
 mod act;
 mod actor;
+mod anywhere;
 mod audit;
 mod bulk;
 mod check;
@@ -39,6 +40,7 @@ mod jobs;
 mod objective;
 mod ops;
 mod overview;
+mod past;
 mod plain;
 mod raw_json;
 mod recurring;
@@ -51,6 +53,7 @@ mod timeline;
 
 pub use act::{CancelResult, Moved};
 pub use actor::{Actor, Role};
+pub use anywhere::JobsAnywhere;
 pub use audit::{AuditEntry, AuditOutcome};
 pub use bulk::{BulkAction, BulkCount, BulkReport};
 pub use check::FindingView;
@@ -67,6 +70,7 @@ pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary, Pa
 pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};
+pub use past::{Past, PastSlot, PastWindow};
 pub use raw_json::RawJson;
 pub use recurring::{Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary};
 pub use redact::JobContent;

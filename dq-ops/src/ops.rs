@@ -8,14 +8,16 @@ use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
 use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry, Pending};
 use crate::error::{OpsError, Result};
+use crate::past::Watch;
 use crate::redact::{JobContent, Redaction};
 
-/// Read models and actions over a [`Dq`]. Cheap to clone; all clones share the audit.
+/// Read models and actions over a [`Dq`]. Cheap to clone; all clones share the audit and the past.
 #[derive(Debug, Clone)]
 pub struct Ops {
     dq: Dq,
     redaction: Redaction,
     audit: Audit,
+    watch: Watch,
     /// Held by the simulation that runs.
     simulation: Arc<AtomicBool>,
 }
@@ -30,8 +32,8 @@ impl Ops {
     /// A builder, for redaction and for an audit of your own.
     #[must_use]
     pub fn builder(dq: Dq) -> OpsBuilder {
-        let (redaction, audit, simulation) = Default::default();
-        OpsBuilder { ops: Self { dq, redaction, audit, simulation } }
+        let (redaction, audit, watch, simulation) = Default::default();
+        OpsBuilder { ops: Self { dq, redaction, audit, watch, simulation } }
     }
 
     /// The client.
@@ -44,6 +46,11 @@ impl Ops {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.dq.backend().capabilities()
+    }
+
+    /// What the overviews have seen so far.
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Whether a simulation runs.

@@ -165,7 +165,8 @@ fn served_of<'a>(
 }
 
 impl Session {
-    /// All queues with their counts. A queue without jobs is included if a runner serves it.
+    /// All queues with their counts. A queue without jobs is included if a runner serves it. What
+    /// has happened since the call before becomes a part of [`past`](Self::past).
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached.
@@ -184,10 +185,11 @@ impl Session {
         let none = Served::default();
         let served_of = |queue: &QueueName| served_of(served.as_ref(), queue, &none);
         let objectives = dq.lateness_in(&stats, runners.as_deref(), now).await?;
-        let queues = stats
+        let queues: Vec<QueueSummary> = stats
             .iter()
             .map(|stats| QueueSummary::new(stats, now, served_of(&stats.queue), &objectives))
             .collect();
+        self.ops.watch().record(now, &stats, runners.as_deref().unwrap_or_default(), &queues);
         Ok(Overview {
             at: now,
             store: dq.backend().name().to_owned(),

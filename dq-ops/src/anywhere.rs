@@ -1,0 +1,173 @@
+//! Jobs of all queues, by state, id or key.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use dq_core::{ErrorKind, JobId, JobKey, JobState, Target, Timestamp};
+use futures_util::future::join_all;
+
+use crate::error::{OpsError, Result};
+use crate::jobs::{JobQuery, JobSummary};
+use crate::ops::Session;
+use crate::overview::{Overview, QueueSummary};
+
+/// Maximum number of queues that one listing reads.
+const MAX_QUEUES: usize = 50;
+
+/// Number of calls of the store that are made at once.
+const AT_ONCE: usize = 50;
+
+/// Maximum number of jobs that a listing with a filter compares in all queues together, about.
+const MAX_COMPARED: u64 = 20_000;
+
+/// The same with a search in payloads.
+const MAX_SEARCHED: u64 = 2_000;
+
+/// The states in which a search by key looks, the problems first.
+const STATES: [JobState; 5] =
+    [JobState::Dead, JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Ended];
+
+/// Jobs of several queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobsAnywhere {
+    /// The jobs, in order.
+    pub jobs: Vec<JobSummary>,
+    /// Whether these are all. Otherwise jobs or whole queues are left out, which the listing of one
+    /// queue has.
+    pub complete: bool,
+}
+
+impl Session {
+    /// The jobs of all queues in one state, ordered by time. The queues are those of `overview`
+    /// without the framework's own.
+    ///
+    /// Reads at most 50 queues: for waiting jobs those that are due first, else those with the most
+    /// jobs. There is one page, so [`JobQuery::after`] is not read.
+    ///
+    /// # Errors
+    /// As [`jobs`](Self::jobs).
+    pub async fn jobs_anywhere(
+        &self,
+        overview: &Overview,
+        query: &JobQuery,
+    ) -> Result<JobsAnywhere> {
+        let query = JobQuery { after: None, ..query.clone() };
+        let count = |queue: &QueueSummary| count_of(queue, query.state);
+        let queues = || overview.queues.iter().filter(|queue| !queue.queue.is_reserved());
+        let mut queues: Vec<&QueueSummary> = queues().filter(|queue| count(queue) > 0).collect();
+        match query.state {
+            JobState::Scheduled | JobState::Ready => queues.sort_by_key(|queue| queue.next_due),
+            _ => queues.sort_by_key(|queue| Reverse(count(queue))),
+        }
+        let all = queues.len();
+        let limit = query.limit.clamp(1, JobQuery::MAX_LIMIT);
+        // The earliest ready jobs are in the queues whose earliest job is due first.
+        let suffice = query.state == JobState::Ready && query.filter.is_empty();
+        queues.truncate(if suffice { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
+        let budget = match (query.contains.is_some(), query.filter.is_empty()) {
+            (true, _) => MAX_SEARCHED,
+            (false, true) => u64::MAX,
+            (false, false) => MAX_COMPARED,
+        };
+        let mut compared = 0_u64;
+        queues.retain(|queue| {
+            let fits = compared < budget;
+            compared = compared.saturating_add(count(queue).min(MAX_COMPARED));
+            fits
+        });
+        let mut complete = queues.len() == all;
+        let listings = queues.iter().map(|queue| self.list(&queue.queue, &query));
+        let mut jobs = Vec::new();
+        for listing in join_all(listings).await {
+            let (listed, next) = listing?;
+            jobs.extend(listed);
+            complete &= next.is_none();
+        }
+        match query.descending {
+            true => jobs.sort_by_key(|job| Reverse(time_of(job))),
+            false => jobs.sort_by_key(time_of),
+        }
+        complete &= jobs.len() <= limit;
+        jobs.truncate(limit);
+        Ok(JobsAnywhere { jobs, complete })
+    }
+
+    /// Finds jobs in any queue and state by an id, a key, or the beginning of a key. Dead jobs come
+    /// first, then ready, running, scheduled and ended ones.
+    ///
+    /// An id and a whole key are found in every queue. For the beginning of a key, a limited number
+    /// of jobs is compared.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the text is empty or too long, `Unsupported` if the store cannot read or list
+    /// jobs, `Unavailable` if it cannot be reached.
+    pub async fn find(&self, overview: &Overview, text: &str) -> Result<JobsAnywhere> {
+        let text = text.trim();
+        if let Ok(id) = text.parse::<JobId>() {
+            let jobs = self.find_one(overview, &Target::Id(id)).await?;
+            return Ok(JobsAnywhere { jobs, complete: true });
+        }
+        let mut jobs = match JobKey::new(text) {
+            Ok(key) => self.find_one(overview, &Target::Key(key)).await?,
+            Err(_) => Vec::new(),
+        };
+        let mut complete = true;
+        let mut known: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
+        for state in STATES {
+            let mut query = JobQuery::new(state);
+            query.filter.key_prefix = Some(text.to_owned());
+            query.descending = matches!(state, JobState::Dead | JobState::Ended);
+            match self.jobs_anywhere(overview, &query).await {
+                Ok(found) => {
+                    complete &= found.complete;
+                    jobs.extend(found.jobs.into_iter().filter(|job| known.insert(job.id)));
+                }
+                // A store without a history.
+                Err(error) if state == JobState::Ended && is_unsupported(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        jobs.sort_by_key(|job| STATES.iter().position(|state| *state == job.state));
+        Ok(JobsAnywhere { jobs, complete })
+    }
+
+    /// The jobs by this id or key, of all queues.
+    async fn find_one(&self, overview: &Overview, target: &Target) -> Result<Vec<JobSummary>> {
+        let mut found = Vec::new();
+        for queues in overview.queues.chunks(AT_ONCE) {
+            let views = queues.iter().map(|queue| self.view(&queue.queue, target));
+            for view in join_all(views).await {
+                match view {
+                    Ok(view) => found.push(self.summary(&view)),
+                    Err(OpsError::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_unsupported(error: &OpsError) -> bool {
+    matches!(error, OpsError::Store(error) if error.kind() == ErrorKind::Unsupported)
+}
+
+/// The number of jobs of a queue in a state. How many ended ones the store remembers is not known:
+/// no more than were ever stored.
+fn count_of(queue: &QueueSummary, state: JobState) -> u64 {
+    match state {
+        JobState::Scheduled => queue.scheduled,
+        JobState::Ready => queue.ready,
+        JobState::Running => queue.running,
+        JobState::Dead => queue.dead,
+        _ => queue.created_total.unwrap_or(1),
+    }
+}
+
+/// The time by which a listing is ordered; see [`Order`](dq_core::Order).
+fn time_of(job: &JobSummary) -> Timestamp {
+    let dead = job.dead.as_ref().map(|dead| dead.at);
+    let ended = job.ended.as_ref().map(|ended| ended.at);
+    dead.or(ended).or(job.leased_until).unwrap_or(job.due)
+}
