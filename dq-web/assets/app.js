@@ -46,6 +46,25 @@
     }
   };
 
+  // The navigation leads back to the jobs and queues that this window showed last. On their page it
+  // leads to all of them.
+  for (const link of document.querySelectorAll("a[data-keep]")) {
+    const target = new URL(link.href);
+    const name = "dq " + target.pathname;
+    const stored = sessionStorage.getItem(name);
+    if (target.pathname === location.pathname) {
+      const shown = new URLSearchParams(location.search);
+      for (const passing of ["lang", "done", "after"]) shown.delete(passing);
+      sessionStorage.setItem(name, shown);
+    } else if (stored !== null) {
+      const query = new URLSearchParams(stored);
+      const lang = target.searchParams.get("lang");
+      if (lang) query.set("lang", lang);
+      target.search = query;
+      link.href = target.href;
+    }
+  }
+
   const say = (nodes) => document.getElementById("notice").replaceChildren(...nodes);
 
   // One request at a time, and then a pause of four times as long as it took, up to 30 s: a page that
@@ -191,7 +210,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.matches("input, select, textarea")) return;
-    const find = document.querySelector("input[type=search]");
+    const find = [...document.querySelectorAll("input[type=search]")].find((input) => input.offsetParent);
     if (find) {
       event.preventDefault();
       find.focus();

@@ -1,12 +1,14 @@
 //! What the handlers of a router share.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind};
-use dq_ops::{FindingView, Forecasts, Ops, Overview, Session};
+use dq_ops::{Actor, FindingView, Forecasts, Ops, Overview, QueueSummary, Role, Session};
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::auth::Auth;
@@ -21,9 +23,19 @@ const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a page waits for the forecast.
 const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Maximum number of queues with scheduled jobs for a forecast that pages wait for: each is a call of the
-/// store.
+/// Maximum number of queues in a forecast that pages wait for: each is a call of the store.
 const FORECAST_QUEUES: usize = 50;
+
+/// The window of that forecast.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Time between two readings of the overview while nobody looks, so that charts of the past have no
+/// gaps.
+const WATCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The same for a store that takes long: readings take at most a hundredth of the time, if they are not
+/// further apart than this.
+const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(240);
 
 /// Maximum time that a page waits for a check. On RabbitMQ, a check waits for a message that moves
 /// through the broker.
@@ -39,6 +51,14 @@ const CHECK_AGE: Duration = Duration::from_secs(3);
 /// When a check was complete, and what it has found; `None` while it runs.
 type CheckResult = Option<(Instant, Vec<FindingView>)>;
 
+/// How many jobs are due in each of the next 24 hours.
+#[derive(Debug, Clone)]
+pub(crate) struct DayAhead {
+    pub(crate) counts: Vec<u64>,
+    /// Number of queues that are left out: those in which the least is scheduled.
+    pub(crate) omitted: usize,
+}
+
 /// The state of a router. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
@@ -51,7 +71,7 @@ struct Shared {
     auth: Auth,
     live: Live,
     // A blocking mutex suffices: it is held for microseconds and never across an await.
-    forecast: Mutex<Option<(Instant, Option<Vec<u64>>)>>,
+    day_ahead: Mutex<Option<(Instant, Option<DayAhead>)>>,
     /// The forecasts that were read last, by window. It is held while one is read, so that many
     /// pages cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
@@ -64,9 +84,14 @@ struct Shared {
 impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
         let live = Live::new(ops.clone(), stop);
-        let (forecast, forecasts, check_turn, check) = Default::default();
-        let shared = Shared { ops, auth, live, forecast, forecasts, check_turn, check };
-        Self { shared: Arc::new(shared) }
+        let (day_ahead, forecasts, check_turn, check) = Default::default();
+        let shared = Shared { ops, auth, live, day_ahead, forecasts, check_turn, check };
+        let shared = Arc::new(shared);
+        // A router that is made elsewhere watches only while somebody looks.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(watch(Arc::downgrade(&shared)));
+        }
+        Self { shared }
     }
 
     pub(crate) fn ops(&self) -> &Ops {
@@ -145,34 +170,58 @@ impl App {
         })
     }
 
-    /// How many jobs of all queues are due in each of the next 24 hours; `None` if the store cannot
-    /// tell, or not quickly, or has too many queues. Read every few seconds at most, for all pages.
-    pub(crate) async fn forecast(
+    /// How many jobs are due in each of the next 24 hours, in all queues or in those with the most
+    /// scheduled jobs; `None` if the store cannot tell, or not quickly. Read every few seconds at
+    /// most, for all pages.
+    pub(crate) async fn day_ahead(
         &self,
         session: &Session,
         overview: &Overview,
-    ) -> Option<Vec<u64>> {
-        if let Some((at, counts)) = &*lock(&self.shared.forecast)
+    ) -> Option<DayAhead> {
+        if let Some((at, ahead)) = &*lock(&self.shared.day_ahead)
             && at.elapsed() < FORECAST_AGE
         {
-            return counts.clone();
+            return ahead.clone();
         }
         let read = async {
-            let mut sums = vec![0; 24];
-            let window = Duration::from_secs(86_400);
-            let waiting = || overview.queues.iter().filter(|queue| queue.scheduled > 0);
-            // A part of the queues would make a sum that is too small; the page of forecasts has all.
-            if waiting().count() > FORECAST_QUEUES {
-                return None;
+            let end = overview.at + DAY;
+            let in_window = |queue: &&QueueSummary| {
+                queue.scheduled > 0 && queue.next_due.is_some_and(|due| due < end)
+            };
+            let mut queues: Vec<_> = overview.queues.iter().filter(in_window).collect();
+            queues.sort_by_key(|queue| Reverse(queue.scheduled));
+            let omitted = queues.len().saturating_sub(FORECAST_QUEUES);
+            queues.truncate(FORECAST_QUEUES);
+            let mut counts = vec![0; 24];
+            let forecasts = queues.iter().map(|queue| session.forecast(&queue.queue, DAY, 24));
+            for forecast in join_all(forecasts).await {
+                counts
+                    .iter_mut()
+                    .zip(&forecast.ok()?.counts)
+                    .for_each(|(sum, count)| *sum += count);
             }
-            for queue in waiting() {
-                let forecast = session.forecast(&queue.queue, window, sums.len()).await.ok()?;
-                sums.iter_mut().zip(&forecast.counts).for_each(|(sum, count)| *sum += count);
-            }
-            Some(sums)
+            Some(DayAhead { counts, omitted })
         };
-        let counts = tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten();
-        *lock(&self.shared.forecast) = Some((Instant::now(), counts.clone()));
-        counts
+        let ahead = tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten();
+        *lock(&self.shared.day_ahead) = Some((Instant::now(), ahead.clone()));
+        ahead
+    }
+}
+
+/// Reads the overview now and then while nobody else does, until the router is gone: what has
+/// happened between two readings is the past that pages show.
+async fn watch(shared: Weak<Shared>) {
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(ops) = shared.upgrade().map(|shared| shared.ops.clone()) else { return };
+        pause = WATCH_INTERVAL;
+        if ops.last_overview().is_some_and(|at| at.elapsed() < WATCH_INTERVAL / 2) {
+            continue;
+        }
+        let began = Instant::now();
+        // While the store is away, the past has a gap.
+        let _ = ops.session(Actor::new("watch", Role::Viewer)).overview().await;
+        pause = pause.max(began.elapsed() * 100).min(WATCH_INTERVAL_MAX);
     }
 }

@@ -18,10 +18,12 @@ const QUEUE: &str = "a/../b?c#d";
 const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
 
 /// The pages, with the path and the name of its file.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 17] = [
     ("overview", ""),
     ("queue", "queue?name=WEBHOOK_RETRY"),
-    ("jobs", "jobs?queue=ORDER_TIMEOUT"),
+    ("jobs", "jobs"),
+    ("queue-jobs", "jobs?queue=ORDER_TIMEOUT&state=scheduled"),
+    ("found", "jobs?find=lost-1"),
     ("dead-jobs", "jobs?queue=SEND_REMINDER&state=dead"),
     ("job", "job?queue=WEBHOOK_RETRY&key=order-4711"),
     ("bulk", "bulk?queue=SEND_REMINDER&do=replay&error=refused"),
@@ -62,16 +64,16 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
                 let rows = window.run("return document.querySelectorAll('tbody tr').length").await;
                 assert!(rows.as_u64() > Some(9), "{rows} ended jobs are listed");
             }
+            for width in [1920, 1280, 1024, 800, 600] {
+                window.size(width, 900, false).await;
+                let misfits = window.misfits().await;
+                assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
+            }
             for (width, height) in [(1440, 900), (390, 844)] {
                 for dark in [false, true] {
                     window.size(width, height, dark).await;
-                    let over = window
-                        .run("return document.documentElement.scrollWidth - innerWidth")
-                        .await;
-                    assert!(
-                        over.as_i64() <= Some(0),
-                        "{name} {lang} at {width} is too wide by {over}"
-                    );
+                    let misfits = window.misfits().await;
+                    assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
                     // Colours depend on the scheme, and not on the width or the language.
                     let is_checked = match lang {
                         "en" => width == 1440 || !dark,
@@ -96,6 +98,53 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
     assert!(console.iter().all(is_the_page), "{console:?}");
 }
 
+/// Two hundred queues, and names as long as they may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_queues_and_long_names_fit_the_window() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let (long, job) = sample::crowd(&fixture).await;
+    let window = Window::open().await;
+    let axe = axe::source();
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::create_dir_all(&pictures).unwrap();
+    let name = long.replace(' ', "%20");
+    let pages = [
+        ("many-overview", "./?past=day".to_owned()),
+        ("many-all", "./?all=1&sort=name".to_owned()),
+        ("many-jobs", "jobs".to_owned()),
+        ("many-ready", "jobs?state=ready".to_owned()),
+        ("many-dead", "dead".to_owned()),
+        ("many-forecast", "forecast".to_owned()),
+        ("many-runners", "runners".to_owned()),
+        ("many-schedules", "schedules".to_owned()),
+        ("long-queue", format!("queue?name={name}")),
+        ("long-jobs", format!("jobs?queue={name}")),
+        ("long-job", format!("job?queue={name}&id={job}")),
+        ("long-bulk", format!("bulk?queue={name}&do=replay")),
+        ("long-schedule", format!("schedule?name={name}")),
+        ("long-problem", format!("job?queue={name}&key={name}")),
+        ("long-audit", "audit".to_owned()),
+    ];
+    for (name, page) in pages {
+        for (lang, dark) in [("en", false), ("zh", true)] {
+            let separator = if page.contains('?') { '&' } else { '?' };
+            let page = format!("{page}{separator}lang={lang}");
+            window.go(&address(fixture.address, "/ops/dq", &page)).await;
+            for (width, height) in [(1440, 900), (390, 844)] {
+                window.size(width, height, dark).await;
+                let misfits = window.misfits().await;
+                assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
+                if lang == "en" {
+                    let violations = axe::violations(&window, &axe).await;
+                    assert_eq!(violations, "[]", "{name} at {width}");
+                }
+                let file = pictures.join(format!("{name}-{lang}-{width}.png"));
+                fs::write(file, window.screenshot().await).unwrap();
+            }
+        }
+    }
+}
+
 /// Schedules two jobs and lets a third die, in a queue with a name that proxies like to change. The
 /// id of the dead job.
 async fn three_jobs(fixture: &Fixture) -> JobId {
@@ -112,7 +161,7 @@ async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     window.go(&page("")).await;
     // Without the slash, as people write it.
     window.go(page("").trim_end_matches('/')).await;
-    window.run_once("document.querySelector('table.queues th a').click()").await;
+    window.run_once("document.querySelector('table.queues tbody th a').click()").await;
     window.wait_for("Purge…").await;
     window.run_once("document.querySelector('.tile.scheduled a').click()").await;
     window.wait_for("first").await;
@@ -173,7 +222,7 @@ async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
     window.go(&page("")).await;
     window.go(page("").trim_end_matches('/')).await;
     window.wait_for(QUEUE).await;
-    window.go(&page(&format!("jobs?queue={ENCODED}"))).await;
+    window.go(&page(&format!("jobs?queue={ENCODED}&state=scheduled"))).await;
     window.click("#rows tbody tr:first-child button[value=cancel]").await;
     window.wait_for("The job is cancelled.").await;
     assert!(!window.text().await.contains("first"));
@@ -187,7 +236,7 @@ async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
     window.click("button[value=replay]").await;
     window.wait_for("The job is due now, with all of its attempts.").await;
 
-    window.go(&page(&format!("jobs?queue={ENCODED}"))).await;
+    window.go(&page(&format!("jobs?queue={ENCODED}&state=scheduled"))).await;
     window.enter("input[name=find]", "sec").await;
     window.click("form.filter button").await;
     window.wait_for("Clear").await;
@@ -302,13 +351,37 @@ async fn the_keyboard_suffices() {
     assert_eq!(window.run("return document.activeElement !== document.body").await, true);
 }
 
+/// The navigation leads back to the filter of the list, and on the list to all jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_window_remembers_which_jobs_it_showed() {
+    let fixture = Fixture::start("/ops/dq").await;
+    three_jobs(&fixture).await;
+    let window = Window::open().await;
+    let jobs = format!("jobs?queue={ENCODED}&state=scheduled&find=sec");
+    window.go(&address(fixture.address, "/ops/dq", &jobs)).await;
+    window.wait_for("second").await;
+    window.go(&address(fixture.address, "/ops/dq", "schedules?lang=zh")).await;
+    let link = "document.querySelector('header nav a[href*=jobs]')";
+    window.wait_until(&format!("return {link}.href.includes('find=sec')")).await;
+    window.run_once(&format!("{link}.click()")).await;
+    window.wait_until("return document.querySelector('input[name=find]')?.value === 'sec'").await;
+    // In the language of the page on which the link was.
+    let lang = "return new URLSearchParams(location.search).get('lang') === 'zh'";
+    window.wait_until(lang).await;
+    window.run_once(&format!("{link}.click()")).await;
+    window.wait_for("third").await;
+    assert!(window.text().await.contains("first"), "all jobs are shown again");
+    assert_eq!(window.console().await, Vec::<String>::new());
+}
+
 /// The answer to a form can be an error for programs, such as one of a proxy, instead of a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_without_a_page_is_shown() {
     let fixture = Fixture::start("/ops/dq").await;
     three_jobs(&fixture).await;
     let window = Window::open().await;
-    window.go(&address(fixture.address, "/ops/dq", &format!("jobs?queue={ENCODED}"))).await;
+    let jobs = format!("jobs?queue={ENCODED}&state=scheduled");
+    window.go(&address(fixture.address, "/ops/dq", &jobs)).await;
     window.wait_for("second").await;
     window
         .run("document.querySelector('#rows input[name=back]').value = 'x'.repeat(3000000)")

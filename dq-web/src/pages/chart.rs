@@ -18,24 +18,37 @@ pub(super) const HEIGHT: f64 = 100.0;
 
 /// One bar for each count, with its title.
 pub(super) fn bars(counts: &[u64], title: impl Fn(usize, u64) -> String) -> Vec<Rect> {
-    let max = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
-    let step = WIDTH / counts.len().max(1) as f64;
-    let bar = |(position, count): (usize, &u64)| {
-        // A count that is not zero can be seen.
-        let height = match count {
-            0 => 1.0,
-            count => (*count as f64 / max * HEIGHT).max(4.0),
+    let values: Vec<_> = counts.iter().map(|count| Some(*count as f64)).collect();
+    series(&values, "bar", |position, _| title(position, counts[position]))
+}
+
+/// One bar for each value, with its title; `None` is a time of which nothing is known.
+pub(super) fn series(
+    values: &[Option<f64>],
+    class: &'static str,
+    title: impl Fn(usize, Option<f64>) -> String,
+) -> Vec<Rect> {
+    let max = values.iter().flatten().copied().fold(0.0, f64::max);
+    let step = WIDTH / values.len().max(1) as f64;
+    let bar = |(position, value): (usize, &Option<f64>)| {
+        let (class, height) = match *value {
+            None => ("gap", HEIGHT),
+            Some(value) if value <= 0.0 => ("none", 1.0),
+            // A value that is not zero can be seen.
+            Some(value) => (class, (value / max * HEIGHT).max(4.0)),
         };
+        // Gaps in a row are one area.
+        let width = if class == "gap" { step } else { step * 0.8 };
         Rect {
-            class: if *count == 0 { "none" } else { "bar" },
-            x: round(position as f64 * step + step * 0.1),
+            class,
+            x: round(position as f64 * step + (step - width) / 2.0),
             y: round(HEIGHT - height),
-            width: round(step * 0.8),
+            width: round(width),
             height: round(height),
-            title: title(position, *count),
+            title: title(position, *value),
         }
     };
-    counts.iter().enumerate().map(bar).collect()
+    values.iter().enumerate().map(bar).collect()
 }
 
 /// The parts of a whole as one line of 100 units.
@@ -81,5 +94,9 @@ mod tests {
         assert!(shares(&[("ready", 0)]).is_empty());
         let bars = bars(&[0, 1_000_000, 1], |_, _| String::new());
         assert_eq!((bars[1].height, bars[2].height), (HEIGHT, 4.0));
+        let values = [Some(0.0), None, Some(8.5)];
+        let series = series(&values, "done", |_, _| String::new());
+        let classes: Vec<_> = series.iter().map(|rect| rect.class).collect();
+        assert_eq!(classes, ["none", "gap", "done"]);
     }
 }

@@ -49,6 +49,10 @@ pub(super) struct Chrome {
     pub(super) other_lang: String,
     /// The address of this page, for forms that lead back to it.
     pub(super) here: String,
+    /// Whether the page needs a search for a job beside its navigation: the list of jobs has one.
+    pub(super) needs_search: bool,
+    /// The queue that the page is about: the navigation leads to its jobs.
+    queue: Option<String>,
     /// Whether the address names the language, so that links keep it.
     asked_lang: bool,
 }
@@ -98,6 +102,17 @@ impl PageRequest {
         self.params.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The address of this page with another value of a parameter; `None` leaves it out.
+    pub(super) fn with(&self, c: &Chrome, name: &str, value: Option<&str>) -> String {
+        let kept = |(known, value): (&'_ String, &'_ String)| {
+            known != name && !matches!(known.as_str(), "lang" | "done") && !value.is_empty()
+        };
+        let params = self.params.iter().filter(|(known, value)| kept((known, value)));
+        let params = params.map(|(name, value)| (name.as_str(), value.as_str()));
+        let params: Vec<_> = params.chain(value.map(|value| (name, value))).collect();
+        c.link(&self.page, &params)
+    }
+
     /// What the page needs around its content.
     pub(super) fn chrome(&self, active: &'static str) -> Chrome {
         let lang = Lang::of(self.param("lang"), self.accept.as_deref());
@@ -123,10 +138,21 @@ impl PageRequest {
             notice: self.param("done").and_then(|done| notice(t, done)),
             other_lang,
             here: String::new(),
+            needs_search: self.page != "jobs",
+            queue: self.queue().map(str::to_owned),
             asked_lang: self.param("lang").is_some(),
         };
         chrome.here = chrome.link(&self.page, &here_params);
         chrome
+    }
+
+    /// The queue that the page is about, if its jobs are not listed there.
+    fn queue(&self) -> Option<&str> {
+        match self.page.as_str() {
+            "queue" => self.param("name"),
+            "job" | "bulk" => self.param("queue"),
+            _ => None,
+        }
     }
 
     fn session_store(&self) -> String {
@@ -196,9 +222,13 @@ impl Chrome {
             pages.push(("audit", "audit", t.audit));
         }
         let entry = |(id, page, name)| NavEntry {
-            href: self.page(page),
+            href: match &self.queue {
+                Some(queue) if id == "jobs" => self.link(page, &[("queue", queue)]),
+                _ => self.page(page),
+            },
             name,
             is_current: self.active == id,
+            keeps: matches!(id, "overview" | "jobs"),
         };
         pages.into_iter().map(entry).collect()
     }
@@ -243,6 +273,8 @@ pub(super) struct NavEntry {
     pub(super) href: String,
     pub(super) name: &'static str,
     pub(super) is_current: bool,
+    /// The script leads back to what was last looked at there.
+    pub(super) keeps: bool,
 }
 
 /// A page as a response.

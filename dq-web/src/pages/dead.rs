@@ -1,5 +1,7 @@
 //! Dead jobs, grouped by error.
 
+use std::cmp::Reverse;
+
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -17,6 +19,8 @@ const MAX_QUEUES: usize = 20;
 struct Page {
     c: Chrome,
     queues: Vec<QueueGroups>,
+    /// Number of queues that are left out, which have fewer dead jobs.
+    omitted: usize,
 }
 
 struct QueueGroups {
@@ -50,8 +54,11 @@ pub(super) async fn page(request: PageRequest) -> Response {
         Ok(overview) => overview,
         Err(error) => return problem(c, error.into(), None),
     };
+    let mut with_dead: Vec<_> = overview.queues.iter().filter(|queue| queue.dead > 0).collect();
+    with_dead.sort_by_key(|queue| Reverse(queue.dead));
+    let omitted = with_dead.len().saturating_sub(MAX_QUEUES);
     let mut queues = Vec::new();
-    for summary in overview.queues.iter().filter(|queue| queue.dead > 0).take(MAX_QUEUES) {
+    for summary in with_dead.into_iter().take(MAX_QUEUES) {
         let dead = match request.session.dead(&summary.queue).await {
             Ok(dead) => dead,
             Err(error) => return problem(c, error.into(), None),
@@ -64,7 +71,7 @@ pub(super) async fn page(request: PageRequest) -> Response {
             groups: group_rows(&c, &summary.queue, dead.groups, overview.at),
         });
     }
-    render(StatusCode::OK, &Page { c, queues })
+    render(StatusCode::OK, &Page { c, queues, omitted })
 }
 
 /// The groups of a queue, with links to their jobs and to the changes of all of them.

@@ -1,37 +1,54 @@
-//! The jobs of a queue in one state.
+//! The jobs of all queues or of one: the problems first, or in one state, or by id and key.
 
 use askama::Template;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use dq_core::{JobId, JobState, QueueName, Timestamp};
-use dq_ops::{JobFilter, JobPage, JobQuery, JobSummary};
+use dq_core::{ErrorKind, JobId, JobState, QueueName, Timestamp};
+use dq_ops::{JobFilter, JobQuery, JobSummary, OpsError, Overview, QueueSummary};
 
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, number};
-use super::text::Texts;
+use super::overview::LATE_MS;
 use crate::problem::Problem;
+
+/// Number of jobs of each state on the page of all states.
+const FEW: usize = 10;
+
+/// The states in the order of the page: the problems first.
+const STATES: [(JobState, &str); 5] = [
+    (JobState::Dead, "dead"),
+    (JobState::Ready, "ready"),
+    (JobState::Running, "running"),
+    (JobState::Scheduled, "scheduled"),
+    (JobState::Ended, "ended"),
+];
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct Page {
     c: Chrome,
+    list: List,
+}
+
+/// What the page shows.
+struct List {
+    /// The queue; empty for all.
     queue: String,
     queue_href: String,
     queues: Vec<String>,
     tabs: Vec<Tab>,
+    /// The state; empty for all.
     state: &'static str,
     find: String,
     error: String,
     contains: String,
     is_filtered: bool,
     clear: String,
-    rows: Vec<JobRow>,
-    time_label: &'static str,
-    detail_label: &'static str,
-    first: Option<String>,
-    next: Option<String>,
-    bulk: Vec<(&'static str, String)>,
+    /// The same search in all queues and states, unless this is it.
+    everywhere: Option<String>,
+    sections: Vec<Section>,
+    empty: &'static str,
 }
 
 /// A state with its number of jobs.
@@ -43,31 +60,42 @@ struct Tab {
     is_current: bool,
 }
 
-/// A line of the table.
-pub(super) struct JobRow {
-    pub(super) id: String,
-    short_id: String,
-    key: Option<String>,
-    href: String,
-    when: When,
-    attempts: String,
-    detail: Option<String>,
-    is_error: bool,
-    can_cancel: bool,
-    /// The job is dead, and the person may replay and remove it.
-    can_replay: bool,
+/// The jobs in one state.
+struct Section {
+    class: &'static str,
+    name: &'static str,
+    /// Which of them come first.
+    order: &'static str,
+    /// Where all of them are, unless this is it.
+    all: Option<String>,
+    rows: Vec<JobRow>,
+    /// There may be more than a listing of all queues reads.
+    is_cut: bool,
+    time_label: &'static str,
+    detail_label: &'static str,
+    first: Option<String>,
+    next: Option<String>,
+    bulk: Vec<(&'static str, String)>,
 }
 
-/// Parses the name of a state; `scheduled` if there is none.
-pub(super) fn state_of(name: Option<&str>) -> Option<(JobState, &'static str)> {
-    Some(match name {
-        None | Some("scheduled") => (JobState::Scheduled, "scheduled"),
-        Some("ready") => (JobState::Ready, "ready"),
-        Some("running") => (JobState::Running, "running"),
-        Some("dead") => (JobState::Dead, "dead"),
-        Some("ended") => (JobState::Ended, "ended"),
-        Some(_) => return None,
-    })
+/// A line of the table.
+struct JobRow {
+    id: String,
+    short_id: String,
+    key: Option<String>,
+    queue: String,
+    queue_href: String,
+    href: String,
+    when: When,
+    is_late: bool,
+    attempts: String,
+    /// Why the job is dead, in a word.
+    kind: Option<&'static str>,
+    detail: Option<String>,
+    is_error: bool,
+    can_run: bool,
+    can_cancel: bool,
+    can_replay: bool,
 }
 
 /// The filter in the query of a page.
@@ -82,161 +110,291 @@ pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
 pub(super) async fn page(request: PageRequest) -> Response {
     let mut c = request.chrome("jobs");
     c.title = c.t.jobs.to_owned();
-    match load(&request, c).await {
-        Ok(response) => response,
-        Err(failed) => {
-            let (error, c) = *failed;
-            problem(c, error, None)
+    match load(&request, &c).await {
+        Ok(Loaded::Job(location)) => {
+            (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
         }
+        Ok(Loaded::List(list)) => {
+            if !list.queue.is_empty() {
+                c.title = format!("{} · {}", list.queue, c.t.jobs);
+            }
+            render(StatusCode::OK, &Page { c, list: *list })
+        }
+        Err(error) => problem(c, error, None),
     }
 }
 
-async fn load(request: &PageRequest, mut c: Chrome) -> Result<Response, Box<(Problem, Chrome)>> {
-    macro_rules! attempt {
-        ($result:expr) => {
-            match $result {
-                Ok(value) => value,
-                Err(error) => return Err(Box::new((error.into(), c))),
+/// What a request leads to.
+enum Loaded {
+    /// To the address of the only job that was found.
+    Job(String),
+    List(Box<List>),
+}
+
+/// What a request asks for.
+struct Asked<'a> {
+    queue: Option<QueueName>,
+    state: Option<(JobState, &'static str)>,
+    filter: JobFilter,
+    contains: Option<&'a str>,
+    after: Option<&'a str>,
+    /// The parameters that filter.
+    kept: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(request: &'a PageRequest, c: &Chrome) -> Result<Self, Problem> {
+        let queue = request.param("queue").map(QueueName::new).transpose()?;
+        let state = |name| STATES.into_iter().find(|(_, known)| *known == name);
+        let state = request
+            .param("state")
+            .map(|name| state(name).ok_or_else(|| Problem::bad_request("there is no such state")));
+        let state: Option<(JobState, &'static str)> = state.transpose()?;
+        let after = request.param("after");
+        if after.is_some() && (queue.is_none() || state.is_none()) {
+            return Err(Problem::bad_request(
+                "after is a position in the list of one queue and state",
+            ));
+        }
+        let contains = request.param("contains").filter(|_| c.reads());
+        let kept = ["find", "error", "contains"]
+            .into_iter()
+            .filter(|param| *param != "contains" || contains.is_some())
+            .filter_map(|param| Some((param, request.param(param)?)))
+            .collect();
+        Ok(Self { queue, state, filter: filter_of(request), contains, after, kept })
+    }
+
+    /// The parameters of a listing with the same filter.
+    fn params<'b>(&'b self, state: Option<&'b str>, filtered: bool) -> Vec<(&'b str, &'b str)> {
+        let queue = self.queue.as_ref().map(|queue| ("queue", queue.as_str()));
+        let state = state.map(|state| ("state", state));
+        let kept = self.kept.iter().copied().filter(|_| filtered);
+        queue.into_iter().chain(state).chain(kept).collect()
+    }
+
+    fn query(&self, state: JobState) -> JobQuery {
+        let mut query = JobQuery::new(state);
+        query.filter = self.filter.clone();
+        query.contains = self.contains.map(str::to_owned);
+        query.descending = matches!(state, JobState::Dead | JobState::Ended);
+        query
+    }
+}
+
+async fn load(request: &PageRequest, c: &Chrome) -> Result<Loaded, Problem> {
+    let session = &request.session;
+    let asked = Asked::of(request, c)?;
+    let overview = session.overview().await?;
+    let found = match request.param("find") {
+        // An id selects its job in any state and queue.
+        Some(find) if find.trim().parse::<JobId>().is_ok() => {
+            Some(session.find(&overview, find).await?)
+        }
+        Some(find) if (&asked.queue, asked.state, asked.kept.len()) == (&None, None, 1) => {
+            Some(session.find(&overview, find).await?)
+        }
+        _ => None,
+    };
+    let sections = match found {
+        Some(found) => {
+            if let [job] = &found.jobs[..]
+                && request.param("find").is_some_and(|find| is_exactly(job, find.trim()))
+            {
+                return Ok(Loaded::Job(c.job_link(job.queue.as_str(), &job.id.to_string())));
+            }
+            let of = |(state, class): (JobState, &'static str)| {
+                let jobs: Vec<_> = found.jobs.iter().filter(|job| job.state == state).collect();
+                (!jobs.is_empty()).then(|| Section {
+                    is_cut: !found.complete,
+                    ..section(c, state, class, &jobs, overview.at)
+                })
+            };
+            STATES.into_iter().filter_map(of).collect()
+        }
+        None => sections(request, c, &asked, &overview).await?,
+    };
+    Ok(Loaded::List(Box::new(list(request, c, &asked, &overview, sections))))
+}
+
+/// Whether a text is the whole id or key of a job.
+fn is_exactly(job: &JobSummary, text: &str) -> bool {
+    job.key.as_deref() == Some(text) || text.parse().is_ok_and(|id: JobId| id == job.id)
+}
+
+/// The jobs in the state that is asked for; else a few in each.
+async fn sections(
+    request: &PageRequest,
+    c: &Chrome,
+    asked: &Asked<'_>,
+    overview: &Overview,
+) -> Result<Vec<Section>, Problem> {
+    let session = &request.session;
+    let mut sections = Vec::new();
+    for (state, class) in STATES {
+        let is_asked = asked.state.is_some_and(|(asked, _)| asked == state);
+        // What has ended is no problem, and is listed only if somebody looks for it.
+        let is_shown =
+            asked.state.is_none() && (state != JobState::Ended || !asked.kept.is_empty());
+        if !is_asked && !is_shown {
+            continue;
+        }
+        let mut query = asked.query(state);
+        if is_asked {
+            query.after = asked.after.map(str::to_owned);
+        } else {
+            query.limit = FEW;
+        }
+        let read = match &asked.queue {
+            Some(queue) => {
+                session.jobs(queue, &query).await.map(|page| (page.jobs, page.next, false))
+            }
+            None => {
+                let found = session.jobs_anywhere(overview, &query).await;
+                found.map(|found| (found.jobs, None, !found.complete))
             }
         };
+        let (jobs, next, is_cut) = match read {
+            Ok(read) => read,
+            // A store without a history, or one that keeps no payloads of ended jobs.
+            Err(OpsError::Store(error)) if is_shown && error.kind() == ErrorKind::Unsupported => {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_shown && jobs.is_empty() {
+            continue;
+        }
+        let jobs: Vec<&JobSummary> = jobs.iter().collect();
+        let mut section = section(c, state, class, &jobs, overview.at);
+        let with = |more: &[(&str, &str)]| {
+            c.link("jobs", &[&asked.params(Some(class), true)[..], more].concat())
+        };
+        if is_asked {
+            section.is_cut = is_cut;
+            section.first = query.after.as_ref().map(|_| with(&[]));
+            section.next = next.as_deref().map(|next| with(&[("after", next)]));
+            section.bulk = bulk_links(c, asked, class, jobs.is_empty());
+        } else {
+            section.all = Some(with(&[]));
+        }
+        sections.push(section);
     }
-    let session = &request.session;
-    let overview = attempt!(session.overview().await);
-    let queues: Vec<String> =
-        overview.queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect();
-    let Some(name) = request.param("queue").map(str::to_owned).or_else(|| queues.first().cloned())
-    else {
-        let page = empty(c);
-        return Ok(render(StatusCode::OK, &page));
-    };
-    let queue = attempt!(QueueName::new(&name));
-    let Some((state, state_name)) = state_of(request.param("state")) else {
-        return Err(Box::new((Problem::bad_request("there is no such state"), c)));
-    };
-    // An id selects its job in any state.
-    if let Some(id) = request.param("find").and_then(|find| find.trim().parse::<JobId>().ok()) {
-        let location = c.link("job", &[("queue", &name), ("id", &id.to_string())]);
-        return Ok((StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response());
-    }
-    let mut query = JobQuery::new(state);
-    query.filter = filter_of(request);
-    query.contains = request.param("contains").filter(|_| c.reads()).map(str::to_owned);
-    query.after = request.param("after").map(str::to_owned);
-    query.descending = matches!(state, JobState::Dead | JobState::Ended);
-    let listing = attempt!(session.jobs(&queue, &query).await);
-
-    c.title = format!("{name} · {}", c.t.jobs);
-    let summary = overview.queues.iter().find(|summary| summary.queue == queue);
-    let count = |state: &str| {
-        let summary = summary?;
-        Some(number(match state {
-            "scheduled" => summary.scheduled,
-            "ready" => summary.ready,
-            "running" => summary.running,
-            "dead" => summary.dead,
-            _ => return None,
-        }))
-    };
-    let tab = |class: &'static str, label: &'static str| Tab {
-        class,
-        name: label,
-        count: count(class),
-        href: c.link("jobs", &[("queue", &name), ("state", class)]),
-        is_current: class == state_name,
-    };
-    let t = c.t;
-    let tabs = vec![
-        tab("scheduled", t.scheduled),
-        tab("ready", t.ready),
-        tab("running", t.running),
-        tab("dead", t.dead),
-        tab("ended", t.ended),
-    ];
-    let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
-    let kept: Vec<(&str, &str)> = ["find", "error", "contains"]
-        .into_iter()
-        .filter(|param| *param != "contains" || query.contains.is_some())
-        .filter_map(|param| Some((param, request.param(param)?)))
-        .collect();
-    let base = [("queue", name.as_str()), ("state", state_name)];
-    let with = |more: &[(&str, &str)]| c.link("jobs", &[&base, &kept[..], more].concat());
-    let bulk = bulk_links(&c, &name, state_name, &kept, &listing);
-    let page = Page {
-        queue_href: c.link("queue", &[("name", &name)]),
-        queues,
-        tabs,
-        state: state_name,
-        find: text("find"),
-        error: text("error"),
-        contains: query.contains.clone().unwrap_or_default(),
-        is_filtered: !kept.is_empty(),
-        clear: c.link("jobs", &base),
-        rows: rows(&c, &queue, &listing),
-        time_label: time_label(&c, state),
-        detail_label: detail_label(&c, state),
-        first: query.after.as_ref().map(|_| with(&[])),
-        next: listing.next.as_deref().map(|next| with(&[("after", next)])),
-        bulk,
-        queue: name,
-        c,
-    };
-    Ok(render(StatusCode::OK, &page))
+    Ok(sections)
 }
 
-fn empty(c: Chrome) -> Page {
-    Page {
-        queue: String::new(),
-        queue_href: String::new(),
-        queues: Vec::new(),
-        tabs: Vec::new(),
-        state: "scheduled",
-        find: String::new(),
-        error: String::new(),
-        contains: String::new(),
-        is_filtered: false,
-        clear: String::new(),
-        rows: Vec::new(),
-        time_label: c.t.due,
-        detail_label: c.t.error,
+fn list(
+    request: &PageRequest,
+    c: &Chrome,
+    asked: &Asked<'_>,
+    overview: &Overview,
+    mut sections: Vec<Section>,
+) -> List {
+    let t = c.t;
+    let of_queue = |queue: &QueueSummary| match &asked.queue {
+        Some(asked) => queue.queue == *asked,
+        None => !queue.queue.is_reserved(),
+    };
+    let count = |state: &str| {
+        let counts =
+            overview.queues.iter().filter(|queue| of_queue(queue)).map(|queue| match state {
+                "scheduled" => queue.scheduled,
+                "ready" => queue.ready,
+                "running" => queue.running,
+                _ => queue.dead,
+            });
+        (!matches!(state, "" | "ended")).then(|| number(counts.sum()))
+    };
+    let state = asked.state.map_or("", |(_, state)| state);
+    let tab = |class: &'static str, name: &'static str| Tab {
+        class,
+        name,
+        count: count(class),
+        href: c.link("jobs", &asked.params(Some(class).filter(|class| !class.is_empty()), false)),
+        is_current: class == state,
+    };
+    let tabs = [("", t.all_states)].into_iter();
+    let tabs = tabs.chain(STATES.map(|(state, class)| (class, state_label(c, state))));
+    let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
+    let is_filtered = !asked.kept.is_empty();
+    sections.retain(|section| !section.rows.is_empty() || section.first.is_some());
+    let find = request.param("find");
+    let is_everywhere = asked.queue.is_none() && asked.state.is_none();
+    let name = asked.queue.as_ref().map(|queue| queue.as_str().to_owned()).unwrap_or_default();
+    List {
+        queue_href: c.link("queue", &[("name", &name)]),
+        queues: overview.queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect(),
+        tabs: tabs.map(|(class, name)| tab(class, name)).collect(),
+        state,
+        find: text("find"),
+        error: text("error"),
+        contains: asked.contains.unwrap_or_default().to_owned(),
+        is_filtered,
+        clear: c.link("jobs", &asked.params(asked.state.map(|(_, state)| state), false)),
+        everywhere: find.filter(|_| !is_everywhere).map(|find| c.link("jobs", &[("find", find)])),
+        sections,
+        empty: match (is_filtered, state) {
+            (true, _) if find.is_some() && is_everywhere => t.empty_find,
+            (true, _) => t.empty_filter,
+            (false, "ended") => t.empty_ended,
+            (false, "") => t.empty_all,
+            (false, _) => t.empty_jobs,
+        },
+        queue: name,
+    }
+}
+
+fn section(
+    c: &Chrome,
+    state: JobState,
+    class: &'static str,
+    jobs: &[&JobSummary],
+    now: Timestamp,
+) -> Section {
+    let t = c.t;
+    let (time_label, detail_label, order) = match state {
+        JobState::Dead => (t.ev_dead, t.error, t.newest_first),
+        JobState::Ended => (t.ev_ended, t.outcome, t.newest_first),
+        JobState::Running => (t.ev_claimed, t.worker, ""),
+        JobState::Ready => (t.due, t.error, t.oldest_first),
+        _ => (t.due, t.error, t.soonest_first),
+    };
+    Section {
+        class,
+        name: state_label(c, state),
+        order,
+        all: None,
+        rows: jobs.iter().map(|job| row(c, job, now)).collect(),
+        is_cut: false,
+        time_label,
+        detail_label,
         first: None,
         next: None,
         bulk: Vec::new(),
-        c,
     }
 }
 
-fn time_label(c: &Chrome, state: JobState) -> &'static str {
+fn state_label(c: &Chrome, state: JobState) -> &'static str {
     match state {
-        JobState::Dead => c.t.ev_dead,
-        JobState::Ended => c.t.ev_ended,
-        JobState::Running => c.t.ev_claimed,
-        _ => c.t.due,
-    }
-}
-
-fn detail_label(c: &Chrome, state: JobState) -> &'static str {
-    match state {
-        JobState::Running => c.t.worker,
-        JobState::Ended => c.t.outcome,
-        _ => c.t.error,
+        JobState::Ended => c.t.ended,
+        state => super::job::state_name(c, state),
     }
 }
 
 /// Links to the changes of all jobs that match. A search in payloads is not a filter of a bulk action.
 fn bulk_links(
     c: &Chrome,
-    queue: &str,
+    asked: &Asked<'_>,
     state: &str,
-    kept: &[(&str, &str)],
-    listing: &JobPage,
+    is_empty: bool,
 ) -> Vec<(&'static str, String)> {
-    let searches = kept.iter().any(|(name, _)| *name == "contains");
-    if !c.operates() || searches || listing.jobs.is_empty() {
+    let Some(queue) = &asked.queue else { return Vec::new() };
+    if !c.operates() || asked.contains.is_some() || is_empty {
         return Vec::new();
     }
     let link = |action: &str| {
-        let base = [("queue", queue), ("do", action)];
-        c.link("bulk", &[&base, kept].concat())
+        let base = [("queue", queue.as_str()), ("do", action)];
+        c.link("bulk", &[&base, &asked.kept[..]].concat())
     };
     match state {
         "scheduled" | "ready" => {
@@ -247,46 +405,50 @@ fn bulk_links(
     }
 }
 
-fn rows(c: &Chrome, queue: &QueueName, listing: &JobPage) -> Vec<JobRow> {
-    listing.jobs.iter().map(|job| row(c, queue, job, listing.at)).collect()
-}
-
-fn row(c: &Chrome, queue: &QueueName, job: &JobSummary, now: Timestamp) -> JobRow {
+fn row(c: &Chrome, job: &JobSummary, now: Timestamp) -> JobRow {
     let id = job.id.to_string();
+    let queue = job.queue.as_str();
     let waits = matches!(job.state, JobState::Scheduled | JobState::Ready);
+    let changes = c.operates() && !job.queue.is_reserved();
     let at = match job.state {
         JobState::Dead => job.dead.as_ref().map(|dead| dead.at),
         JobState::Ended => job.ended.as_ref().map(|ended| ended.at),
         JobState::Running => job.claimed_at,
         _ => None,
     };
-    let (detail, is_error) = detail(job, c.t);
+    let (detail, is_error) = detail(c, job);
+    let late = now.since(job.due).as_millis() >= u128::from(LATE_MS);
     JobRow {
         // The last part of an id differs most.
         short_id: format!("…{}", &id[id.len() - 12..]),
-        href: c.link("job", &[("queue", queue.as_str()), ("id", &id)]),
+        href: c.job_link(queue, &id),
         key: job.key.clone(),
+        queue: queue.to_owned(),
+        queue_href: c.link("queue", &[("name", queue)]),
         when: c.when(at.unwrap_or(job.due), now),
+        is_late: job.state == JobState::Ready && late,
         attempts: match job.max_attempts {
             Some(max) => format!("{}/{max}", job.attempts),
             None => job.attempts.to_string(),
         },
+        kind: job.dead.as_ref().map(|dead| c.t.dead_kind(dead.kind.as_str())),
         detail,
         is_error,
-        can_cancel: waits && c.operates(),
-        can_replay: job.state == JobState::Dead && c.operates(),
+        can_run: job.state == JobState::Scheduled && changes,
+        can_cancel: waits && changes,
+        can_replay: job.state == JobState::Dead && changes,
         id,
     }
 }
 
 /// What matters most about a job in a list, and whether it is an error.
-fn detail(job: &JobSummary, t: &Texts) -> (Option<String>, bool) {
+fn detail(c: &Chrome, job: &JobSummary) -> (Option<String>, bool) {
     if let Some(dead) = &job.dead {
         return (Some(dead.message.clone()), true);
     }
     if let Some(ended) = &job.ended {
         let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let ending = t.ending(ended.ending.as_str());
+        let ending = c.t.ending(ended.ending.as_str());
         return (Some(format!("{ending}{reason}")), false);
     }
     if job.state == JobState::Running {

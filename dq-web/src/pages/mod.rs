@@ -13,6 +13,7 @@ mod format;
 mod job;
 mod jobs;
 mod overview;
+mod past;
 mod queue;
 mod schedules;
 mod status;

@@ -1,5 +1,6 @@
-//! All queues at a glance.
+//! All queues at a glance: the problems first.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use askama::Template;
@@ -9,25 +10,58 @@ use axum::response::Response;
 use dq_core::Timestamp;
 use dq_ops::{Overview, QueueSummary};
 
-use super::chart::{HEIGHT, Rect, WIDTH, bars, shares};
+use super::chart::{Rect, bars, shares};
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, duration, number, rate};
-use crate::app::App;
+use super::past::PastCharts;
+use crate::app::{App, DayAhead};
 
 /// Hours of the charts of [`Chart::hours`]. `App::forecast`, and the labels and the title there, have 24
 /// written out.
 const HOURS: usize = 24;
 
-/// A p99 from which a queue is marked as late, whatever its objective, in milliseconds.
-const LATE_MS: u64 = 1_000;
+/// A lateness from which a queue or a job is marked as late, whatever its objective, in milliseconds.
+pub(super) const LATE_MS: u64 = 1_000;
+
+/// How long a job may wait for a runner before its queue counts as one with a problem: all slots of
+/// a queue that is in order are busy now and then.
+const WAITS_MS: u64 = 10_000;
+
+/// Maximum number of queues on the page unless all are asked for.
+const MANY: usize = 50;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Page {
     c: Chrome,
     tiles: Vec<Tile>,
+    past: PastCharts,
+    queues: Queues,
+}
+
+/// The table of queues.
+struct Queues {
+    /// Number of all queues, and of those with a problem.
+    number: String,
+    troubled: usize,
+    find: String,
+    /// The parameters of the page that the filter keeps.
+    kept: Vec<(&'static str, String)>,
+    clear: Option<String>,
+    columns: Vec<Column>,
     rows: Vec<QueueRow>,
-    chart: Option<Chart>,
+    /// Where all queues are if these are not all, with their number.
+    all: Option<(String, String)>,
+    is_empty: bool,
+}
+
+/// The head of a column, which sorts by it.
+struct Column {
+    name: &'static str,
+    href: String,
+    /// For `aria-sort`, if the table is sorted by it.
+    sorted: Option<&'static str>,
+    is_number: bool,
 }
 
 /// A number with its name.
@@ -43,12 +77,12 @@ pub(super) struct Tile {
 /// A chart of bars with the texts below it.
 #[derive(Debug)]
 pub(super) struct Chart {
-    pub(super) width: f64,
-    pub(super) height: f64,
     pub(super) bars: Vec<Rect>,
     pub(super) title: &'static str,
     pub(super) total: String,
     pub(super) labels: Vec<String>,
+    /// What is left out.
+    pub(super) note: String,
 }
 
 impl Chart {
@@ -63,13 +97,21 @@ impl Chart {
             if hour == 0 { c.t.now.to_owned() } else { format!("+{text}") }
         };
         Self {
-            width: WIDTH,
-            height: HEIGHT,
             bars: bars(counts, title),
             title: c.t.due_from_now,
             total: number(counts.iter().sum()),
-            labels: [0, 6, 12, 18, 24].map(label).to_vec(),
+            labels: [0, 12, 24].map(label).to_vec(),
+            note: String::new(),
         }
+    }
+
+    /// The same for all queues, or those in which most is scheduled.
+    fn day_ahead(c: &Chrome, ahead: &DayAhead) -> Self {
+        let note = match ahead.omitted {
+            0 => String::new(),
+            omitted => format!("{} {}", number(omitted as u64), c.t.small_queues_left_out),
+        };
+        Self { note, ..Self::hours(c, &ahead.counts) }
     }
 }
 
@@ -79,6 +121,8 @@ struct QueueRow {
     href: String,
     paused: bool,
     unserved: bool,
+    /// How long the oldest job waits, if that is too long.
+    waits: Option<String>,
     /// The cause, if the lateness objective is missed.
     missed: Option<&'static str>,
     shares: Vec<Rect>,
@@ -108,11 +152,122 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Respon
     };
     // The jobs of reserved queues belong to schedules, which have a page of their own.
     overview.queues.retain(|queue| !queue.queue.is_reserved());
-    let forecast = app.forecast(&request.session, &overview).await;
-    let chart = forecast.map(|counts| Chart::hours(&chrome, &counts));
-    let rows = overview.queues.iter().map(|queue| row(&chrome, &overview, queue)).collect();
-    let tiles = tiles(&chrome, &overview);
-    render(StatusCode::OK, &Page { tiles, rows, chart, c: chrome })
+    let mut past = PastCharts::new(&chrome, &request, None, overview.at);
+    let ahead = app.day_ahead(&request.session, &overview).await;
+    past.charts.extend(ahead.map(|ahead| Chart::day_ahead(&chrome, &ahead)));
+    let page = Page {
+        tiles: tiles(&chrome, &overview),
+        past,
+        queues: queues(&chrome, &request, &overview),
+        c: chrome,
+    };
+    render(StatusCode::OK, &page)
+}
+
+/// What is wrong with a queue; the worst is the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// Jobs are due, and no runner serves them.
+    NoRunner,
+    /// Jobs start late, or wait for long.
+    Late,
+    /// Jobs are dead.
+    Dead,
+    /// Jobs wait that nobody will run: the queue is paused, or no runner serves it yet.
+    Stopped,
+    None,
+}
+
+impl Trouble {
+    fn of(queue: &QueueSummary) -> Self {
+        let missed = queue.objective.as_ref().is_some_and(|objective| objective.missed);
+        if queue.runners == Some(0) && queue.ready > 0 {
+            Self::NoRunner
+        } else if missed || is_late(queue) || (waits_long(queue) && !queue.paused) {
+            Self::Late
+        } else if queue.dead > 0 {
+            Self::Dead
+        } else if queue.scheduled + queue.ready > 0 && (queue.paused || queue.runners == Some(0)) {
+            Self::Stopped
+        } else {
+            Self::None
+        }
+    }
+}
+
+fn is_late(queue: &QueueSummary) -> bool {
+    queue.lateness.is_some_and(|lateness| lateness.p99_ms >= LATE_MS)
+}
+
+fn waits_long(queue: &QueueSummary) -> bool {
+    queue.oldest_ready_ms >= WAITS_MS
+}
+
+/// Sorts queues that are in the order of their names.
+fn sort(queues: &mut [&QueueSummary], by: &str) {
+    match by {
+        "name" => {}
+        "scheduled" => queues.sort_by_key(|queue| Reverse(queue.scheduled)),
+        "ready" => queues.sort_by_key(|queue| Reverse(queue.ready)),
+        "running" => queues.sort_by_key(|queue| Reverse(queue.running)),
+        "dead" => queues.sort_by_key(|queue| Reverse(queue.dead)),
+        "lateness" => queues.sort_by_key(|queue| Reverse(queue.lateness.map(|late| late.p99_ms))),
+        "rate" => queues.sort_by_key(|queue| Reverse(queue.lateness.map(|runs| runs.count))),
+        "due" => queues.sort_by_key(|queue| (queue.next_due.is_none(), queue.next_due)),
+        _ => queues.sort_by_key(|queue| {
+            let trouble = Trouble::of(queue);
+            let waits = if trouble == Trouble::None { 0 } else { queue.oldest_ready_ms / WAITS_MS };
+            (trouble, Reverse(waits), Reverse(queue.dead))
+        }),
+    }
+}
+
+fn queues(c: &Chrome, request: &PageRequest, overview: &Overview) -> Queues {
+    let t = c.t;
+    let find = request.param("find").unwrap_or_default();
+    let wanted = find.trim().to_lowercase();
+    let all = &overview.queues;
+    let matches = |queue: &&QueueSummary| queue.queue.as_str().to_lowercase().contains(&wanted);
+    let mut found: Vec<&QueueSummary> = all.iter().filter(matches).collect();
+    let by = request.param("sort").unwrap_or_default();
+    sort(&mut found, by);
+    let is_cut = found.len() > MANY && request.param("all").is_none();
+    let all_found = is_cut.then(|| (request.with(c, "all", Some("1")), number(found.len() as u64)));
+    if is_cut {
+        found.truncate(MANY);
+    }
+    let column = |id: &str, name, is_number| Column {
+        name,
+        // Again leads back to the problems.
+        href: request.with(c, "sort", Some(id).filter(|id| *id != by)),
+        sorted: (id == by).then_some(match id {
+            "name" | "due" => "ascending",
+            _ => "descending",
+        }),
+        is_number,
+    };
+    let kept = ["sort", "past", "lang"];
+    let kept = kept.into_iter().filter_map(|name| Some((name, request.param(name)?.to_owned())));
+    Queues {
+        number: number(all.len() as u64),
+        troubled: all.iter().filter(|queue| Trouble::of(queue) != Trouble::None).count(),
+        find: find.to_owned(),
+        kept: kept.collect(),
+        clear: (!find.is_empty()).then(|| request.with(c, "find", None)),
+        columns: vec![
+            column("name", t.queue, false),
+            column("scheduled", t.scheduled, true),
+            column("ready", t.ready, true),
+            column("running", t.running, true),
+            column("dead", t.dead, true),
+            column("lateness", t.lateness, true),
+            column("rate", t.per_minute, true),
+            column("due", t.next_due, true),
+        ],
+        rows: found.into_iter().map(|queue| row(c, overview, queue)).collect(),
+        all: all_found,
+        is_empty: all.is_empty(),
+    }
 }
 
 fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
@@ -132,7 +287,11 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
     let next = next_scheduled(&overview.queues);
     let next = next.map(|next| c.when(next, overview.at).relative).unwrap_or_default();
     let slots = overview.free_slots.map(|free| format!("{} {}", number(free), t.of_slots));
-    let tile = |class, name, value, note: String| Tile { class, name, value, note, href: None };
+    let tile = |class, name, value, note: String| {
+        let is_state = matches!(class, "scheduled" | "ready" | "running");
+        let href = is_state.then(|| c.link("jobs", &[("state", class)]));
+        Tile { class, name, value, note, href }
+    };
     vec![
         tile(
             "scheduled",
@@ -189,6 +348,7 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
         href: c.link("queue", &[("name", name)]),
         paused: queue.paused,
         unserved: queue.runners == Some(0) && queue.scheduled + queue.ready > 0,
+        waits: waits_long(queue).then(|| duration(queue.oldest_ready_ms, c.lang)),
         missed: queue
             .objective
             .as_ref()
@@ -197,7 +357,7 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
         shares: shares(&states.map(|(state, _, count)| (state, count))),
         counts: counts.into(),
         lateness: queue.lateness.map(|lateness| duration(lateness.p99_ms, c.lang)),
-        is_late: queue.lateness.is_some_and(|lateness| lateness.p99_ms >= LATE_MS),
+        is_late: is_late(queue),
         per_minute: rate(queue.runs_per_minute()),
         next_due: When::some(queue.next_due, overview.at, c.lang),
     }
@@ -218,6 +378,37 @@ mod tests {
             "paused": false, "next_due": next_due, "oldest_ready_ms": 0,
         });
         serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_the_worst_before_the_rest() {
+        let time = "2026-01-01T00:00:00Z";
+        let named = |name: &str, scheduled, ready| {
+            let mut queue = queue(scheduled, ready, time);
+            queue.queue = dq_core::QueueName::new(name).unwrap();
+            queue.runners = Some(1);
+            queue
+        };
+        let mut dead = named("a-dead", 0, 0);
+        dead.dead = 2;
+        let fine = named("b-fine", 5, 1);
+        let mut late = named("c-late", 0, 3);
+        late.oldest_ready_ms = WAITS_MS;
+        let mut alone = named("d-alone", 0, 1);
+        alone.runners = Some(0);
+        let mut paused = named("e-paused", 1, 0);
+        paused.paused = true;
+        let mut later = named("f-later", 0, 3);
+        later.oldest_ready_ms = 3 * WAITS_MS;
+        let queues = [dead, fine, late, alone, paused, later];
+        let order = |by| {
+            let mut queues: Vec<_> = queues.iter().collect();
+            sort(&mut queues, by);
+            queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(""), ["d-alone", "f-later", "c-late", "a-dead", "e-paused", "b-fine"]);
+        assert_eq!(order("name")[0], "a-dead");
+        assert_eq!(order("scheduled")[..2], ["b-fine", "e-paused"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::chrome::{Chrome, PageRequest, problem, render};
 use super::dead::{GroupRow, group_rows};
 use super::format::{When, duration, number, rate};
 use super::overview::{Chart, Tile, window};
+use super::past::PastCharts;
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -22,7 +23,7 @@ struct Page {
     tiles: Vec<Tile>,
     facts: Vec<(&'static str, String)>,
     next_due: Option<When>,
-    chart: Option<Chart>,
+    past: PastCharts,
     runners: Vec<(String, String)>,
     groups: Vec<GroupRow>,
     links: Vec<(&'static str, String)>,
@@ -45,7 +46,8 @@ pub(super) async fn page(request: PageRequest) -> Response {
     let (hours, steps) = window();
     // What the store cannot do is left out of the page.
     let forecast = session.forecast(&queue, hours, steps).await.ok();
-    let chart = forecast.map(|forecast| Chart::hours(&c, &forecast.counts));
+    let mut past = PastCharts::new(&c, &request, Some(&queue), now);
+    past.charts.extend(forecast.map(|forecast| Chart::hours(&c, &forecast.counts)));
     let runners = session.runners().await.unwrap_or_default();
     let runners = runners.iter().filter_map(|runner| served(&c, runner, &summary)).collect();
     let groups = match summary.dead {
@@ -72,7 +74,7 @@ pub(super) async fn page(request: PageRequest) -> Response {
         tiles: tiles(&c, &summary),
         facts: facts(&c, &summary),
         next_due: When::some(summary.next_due, now, c.lang),
-        chart,
+        past,
         runners,
         groups,
         links,

@@ -57,6 +57,7 @@ macro_rules! texts {
 
 texts! {
     action: "Action", "操作";
+    all_states: "All", "全部";
     actions: "Actions", "操作";
     actor: "Actor", "操作者";
     all_done: "Nothing is dead. All is well.", "没有死信任务，一切正常。";
@@ -78,6 +79,21 @@ texts! {
     count_incomplete: "at least", "至少";
     created: "Created", "创建时间";
     dead: "Dead", "死信";
+    done_jobs: "Done", "完成";
+    failed_runs: "Failed runs", "失败";
+    last_day: "Last 24 hours", "最近 24 小时";
+    last_one: "Last one", "最近一次";
+    last_hour: "Last hour", "最近一小时";
+    more_in_queues: "There may be more: the list of one queue has all.", "可能还有更多：单个队列的列表包含全部。";
+    newest_first: "newest first", "最新的在前";
+    not_watched: "not watched", "未统计";
+    oldest_first: "the longest waiting first", "等待最久的在前";
+    queues_not_announced: "more queues, left out of its announcement", "个队列未包含在其公告中";
+    show_all: "Show all", "显示全部";
+    small_queues_left_out: "queues with fewer jobs are left out", "个任务较少的队列未计入";
+    soonest_first: "the next ones first", "最近到期的在前";
+    troubled: "with problems", "个有问题";
+    watched_since: "this server has watched since", "本服务统计始于";
     dead_jobs: "Dead jobs", "死信任务";
     delay_hint: "15m, 1h 30m, now, or 2027-01-31T10:00:00Z", "15m、1h 30m、now 或 2027-01-31T10:00:00Z";
     deliveries: "Claims", "领取次数";
@@ -94,7 +110,11 @@ texts! {
     due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
     duration: "Run time", "运行时间";
     empty_ended: "No ended job is remembered. How many the store remembers is the setting “history” of the queue.", "没有已结束任务的记录。记录多少由队列的 history 设置决定。";
-    empty_jobs: "No job is here.", "这里没有任务。";
+    empty_all: "Nothing waits, runs or is dead.", "没有等待、运行中或死信任务。";
+    empty_filter: "No job matches.", "没有匹配的任务。";
+    empty_find: "No job has this id or key. One that has ended is found only while the store remembers it.", "没有此标识或键的任务。已结束的任务仅在存储仍有记录时可查到。";
+    empty_jobs: "No job is in this state.", "没有此状态的任务。";
+    empty_queue_filter: "No queue has this in its name.", "没有名称包含此文本的队列。";
     empty_queues: "There is no queue yet. One appears with its first job, or its first runner.", "还没有队列；有了第一个任务或执行器就会出现。";
     empty_runners: "No runner is known here.", "此处没有已知的执行器。";
     ended: "History", "历史";
@@ -114,6 +134,9 @@ texts! {
     ev_scheduled: "Scheduled", "已安排";
     filter: "Filter", "筛选";
     find: "Id or beginning of the key", "标识或键前缀";
+    find_everywhere: "Search all queues and states", "在全部队列和状态中查找";
+    find_job: "Find a job: id or key", "查找任务：标识或键";
+    find_queue: "Find a queue", "查找队列";
     first_page: "First page", "第一页";
     headers: "Headers", "消息头";
     hidden: "Your role does not show payloads and headers.", "您的角色无权查看载荷和消息头。";

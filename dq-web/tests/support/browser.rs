@@ -52,7 +52,6 @@ impl Window {
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
-            "--hide-scrollbars",
             "--no-first-run",
             "--disable-background-networking",
             // Plain HTTP to a name that is not of this machine is no secure context: browsers send no
@@ -276,10 +275,48 @@ impl Window {
         assert_eq!(set, json!({}));
     }
 
-    /// The whole page as a PNG file.
+    /// Scroll bars that a page should not have, that is all but those of the window's height and of a
+    /// payload, and panels that their content leaves. The scroll bars of this browser take space, as
+    /// they do on most desktops.
+    pub(crate) async fn misfits(&self) -> Vec<String> {
+        let script = "
+            const root = document.documentElement;
+            const found = innerHeight > root.clientHeight
+                ? [`the window, ${root.scrollWidth - root.clientWidth} px too narrow`] : [];
+            for (const element of document.body.querySelectorAll('*:not(pre)')) {
+                const style = getComputedStyle(element);
+                const edges = (one, other) => parseFloat(style[one]) + parseFloat(style[other]);
+                const width = edges('borderLeftWidth', 'borderRightWidth');
+                const height = edges('borderTopWidth', 'borderBottomWidth');
+                const scrolls = /auto|scroll/.test(style.overflowX + style.overflowY);
+                if (scrolls && element.offsetWidth - element.clientWidth > width + 1) {
+                    found.push(`vertical: ${element.outerHTML.slice(0, 120)}`);
+                }
+                if (scrolls && element.offsetHeight - element.clientHeight > height + 1) {
+                    found.push(`horizontal: ${element.outerHTML.slice(0, 120)}`);
+                }
+            }
+            for (const panel of document.querySelectorAll('.panel')) {
+                if (panel.scrollWidth > panel.clientWidth + 1) {
+                    found.push(`too narrow: ${panel.outerHTML.slice(0, 200)}`);
+                }
+            }
+            return found;
+        ";
+        let found = self.run(script).await;
+        let found = found.as_array().unwrap_or_else(|| panic!("{found}"));
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    /// The whole page as a PNG file, without scroll bars: they would hide a part of it.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
-        let shot =
-            self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
+        self.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
+        let size = "return [innerWidth, document.documentElement.scrollHeight]";
+        let size = self.run(size).await;
+        let clip = json!({"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1});
+        let options = json!({"captureBeyondViewport": true, "clip": clip});
+        let shot = self.devtools("Page.captureScreenshot", options).await;
+        self.devtools("Emulation.setScrollbarsHidden", json!({"hidden": false})).await;
         let data = shot["data"].as_str().unwrap_or_else(|| panic!("{shot}"));
         base64::engine::general_purpose::STANDARD.decode(data).unwrap()
     }

@@ -13,6 +13,7 @@ use super::Fixture;
 
 /// Fills the store of a fixture. Returns a job of `ORDER_TIMEOUT` that has ended.
 pub(crate) async fn fill(fixture: &Fixture) -> JobId {
+    past(fixture).await;
     waiting(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
     waiting(fixture, "SEND_REMINDER", "reminder", 180, 11.minutes()).await;
     waiting(fixture, "TRIAL_ENDS", "account", 60, 90.minutes()).await;
@@ -43,6 +44,64 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     )
     .await;
     paid
+}
+
+/// Two hundred queues, of which some have problems, and one whose name and that of its jobs, runner
+/// and schedule are as long as they may be. The name, and a dead job of that queue.
+pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
+    let long = "MONTHLY_RECONCILIATION_OF_PAYMENTS_".repeat(4)[..128].to_owned();
+    for number in 0..199_u64 {
+        let queue = format!("TENANT_{number:03}_MAIL");
+        for job in 0..1 + number % 3 {
+            let due = Due::After((1 + (number * 7 + job) % 30).hours());
+            fixture.schedule(&queue, &format!("mail-{job}"), "{}", due).await;
+        }
+    }
+    fixture.dead("TENANT_150_MAIL", "lost", "connect to mail.example.org:25 refused").await;
+    fixture.schedule("TENANT_170_MAIL", "waits", "{}", Due::NOW).await;
+    let error =
+        format!("HTTP 503 from https://{}.example.org/: {}", "a".repeat(60), "no ".repeat(80));
+    let job = fixture.dead(&long, &format!("{}-dead", &long[..120]), &error).await;
+    fixture.schedule(&long, &long, "{}", Due::NOW).await;
+    fixture.clock.advance(90.seconds());
+    fixture.schedule(&long, "later", "{}", Due::After(5.hours())).await;
+    let session = fixture.ops.session(Actor::new(&long, Role::Admin));
+    let definition =
+        json!({"queue": long, "cron": "30 2 * * *", "tz": "America/Argentina/ComodRivadavia"});
+    let definition = serde_json::from_value(definition).unwrap();
+    assert!(session.put_schedule(&long, &definition).await.unwrap());
+    session.pause(&QueueName::new("TENANT_180_MAIL").unwrap()).await.unwrap();
+    let tenants: Vec<_> = (0..199).filter(|number| *number != 170).collect();
+    let tenants: Vec<_> = tenants.iter().map(|number| format!("TENANT_{number:03}_MAIL")).collect();
+    // An announcement has a limited length.
+    for (runner, tenants) in [&long[..100], "worker-2"].into_iter().zip(tenants.chunks(99)) {
+        let served = tenants.iter().map(|queue| (queue.as_str(), 1, 4));
+        let served: Vec<_> = served.chain([(long.as_str(), 2, 4)]).collect();
+        announce(fixture, runner, 4_194_304, &served).await;
+    }
+    (long, job)
+}
+
+/// Half an hour in which jobs ran, except for some minutes in which nobody watched.
+async fn past(fixture: &Fixture) {
+    let session = fixture.ops.session(Actor::new("ada", Role::Viewer));
+    let queue = "ORDER_TIMEOUT";
+    let mut failed = 0;
+    for minute in 0..34_u64 {
+        for number in 0..9 + minute * minute % 13 {
+            fixture.schedule(queue, &format!("paid-{minute}-{number}"), "{}", Due::NOW).await;
+        }
+        for job in fixture.claim(queue, "worker-1").await {
+            fixture.settle(&job, Verdict::Done).await;
+        }
+        failed += u64::from(minute % 9 == 4) * minute;
+        let busy = minute * minute % 11;
+        announce_with(fixture, "worker-1", 812, failed, &[(queue, busy, 8)]).await;
+        fixture.clock.advance(1.minutes());
+        if !(12..20).contains(&minute) {
+            session.overview().await.unwrap();
+        }
+    }
 }
 
 async fn schedules(fixture: &Fixture) {
@@ -141,6 +200,17 @@ async fn retried(fixture: &Fixture) {
 }
 
 async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64, u64)]) {
+    announce_with(fixture, name, pid, 0, queues).await;
+}
+
+/// Announces a runner with its failed runs in each of its queues.
+async fn announce_with(
+    fixture: &Fixture,
+    name: &str,
+    pid: u32,
+    failed: u64,
+    queues: &[(&str, u64, u64)],
+) {
     let histogram = |from: u64, count: u64| {
         let mut histogram = Histogram::default();
         (0..count).for_each(|number| histogram.record((from + number % 9 * from / 3).millis()));
@@ -153,6 +223,7 @@ async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64,
                 "queue": queue, "running": running, "concurrency": concurrency,
                 "lateness": histogram(2 + running * 7, 120 + concurrency * 40),
                 "run_time": histogram(45, 160),
+                "failed": failed,
                 "objective": {
                     "objective": "99% < 150ms", "in_time": 1_840, "late": running * 9,
                     "cause": "slots_full",
@@ -161,9 +232,12 @@ async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64,
         })
         .collect();
     let running: u64 = queues.iter().filter_map(|queue| queue["running"].as_u64()).sum();
+    // The same for all announcements of a day.
+    let now = fixture.store.now().await.unwrap().as_millis();
+    let started = now / 86_400_000 * 86_400_000 - 86_400_000;
     let info = json!({
         "format": 1, "host": format!("{name}.internal"), "pid": pid, "version": "0.1.0",
-        "started": (fixture.store.now().await.unwrap() - 26.hours()), "stopping": false, "concurrency": 16,
+        "started": started, "stopping": false, "concurrency": 16,
         "running": running, "skew_ms": -3, "queues": queues, "omitted_queues": 0,
     });
     let announcement = Announcement::new(name, info.to_string(), 60.seconds());

@@ -1,0 +1,164 @@
+//! What the pages of queues and jobs show, as HTML.
+
+mod support;
+
+use dq_core::{DeadKind, DeadReason, Due, DurationExt, Verdict};
+use support::{ADMIN, Fixture, sample};
+
+async fn page(fixture: &Fixture, path: &str) -> String {
+    let reply = fixture.send(ADMIN, "GET", path, None).await;
+    assert_eq!(reply.status, 200, "{path}: {reply:?}");
+    reply.body
+}
+
+/// The positions of texts, each of which the page has.
+#[track_caller]
+fn positions(page: &str, texts: &[&str]) -> Vec<usize> {
+    let position = |text: &&str| page.find(*text).unwrap_or_else(|| panic!("{text}:\n{page}"));
+    texts.iter().map(position).collect()
+}
+
+#[track_caller]
+fn assert_order(page: &str, texts: &[&str]) {
+    assert!(positions(page, texts).is_sorted(), "{texts:?}:\n{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_opens_on_all_queues_with_the_newest_problems_first() {
+    let fixture = Fixture::start("").await;
+    let empty = page(&fixture, "/jobs").await;
+    assert!(empty.contains("Nothing waits, runs or is dead."), "{empty}");
+    fixture.schedule("AAA", "in-an-hour", "1", Due::After(1.hours())).await;
+    fixture.schedule("AAA", "in-a-minute", "1", Due::After(1.minutes())).await;
+    fixture.dead("MAIL", "died-first", "boom").await;
+    fixture.pass(5.seconds()).await;
+    let job = fixture.schedule("SMS", "foreign", "1", Due::NOW).await;
+    for leased in fixture.claim("SMS", "web-1").await {
+        let reason = DeadReason::new(DeadKind::Quarantined, "not a job");
+        fixture.settle(&leased, Verdict::Dead { reason, failed: true }).await;
+    }
+    fixture.schedule("WORK", "runs", "1", Due::NOW).await;
+    assert_eq!(fixture.claim("WORK", "web-1").await.len(), 1);
+    fixture.schedule("MAIL", "late", "1", Due::NOW).await;
+    fixture.pass(5.seconds()).await;
+    let jobs = page(&fixture, "/jobs").await;
+    let rows = &jobs[jobs.find("id=\"rows\"").unwrap()..];
+    let order = ["foreign", "died-first", "late", "runs", "in-a-minute", "in-an-hour"];
+    assert_order(rows, &order);
+    assert!(rows.contains("quarantined") && rows.contains("queue?name=WORK"), "{rows}");
+    assert!(rows.contains(&job.to_string()), "{rows}");
+    // One state of all queues, and all states of one queue.
+    let dead = page(&fixture, "/jobs?state=dead").await;
+    assert_order(&dead, &["foreign", "died-first"]);
+    assert!(!dead.contains("in-a-minute"), "{dead}");
+    let mail = page(&fixture, "/jobs?queue=MAIL").await;
+    assert_order(&mail[mail.find("id=\"rows\"").unwrap()..], &["died-first", "late"]);
+    assert!(!mail.contains("foreign"), "{mail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_found_by_its_id_or_key_in_any_queue() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "order-17", "1", Due::After(1.hours())).await;
+    fixture.schedule("SMS", "order-170", "1", Due::After(1.hours())).await;
+    let dead = fixture.dead("ZZZ", "order-9", "boom").await;
+    let found = async |text: &str| {
+        let reply = fixture.send(ADMIN, "GET", &format!("/jobs?find={text}"), None).await;
+        (reply.status, reply.header("location").unwrap_or_default().to_owned(), reply.body)
+    };
+    // By an id, of whatever queue the list is.
+    for path in [dead.to_string(), format!("%20{dead}&queue=MAIL&state=scheduled")] {
+        let (status, location, _) = found(&path).await;
+        assert_eq!((status, location), (303, format!("job?queue=ZZZ&id={dead}")), "{path}");
+    }
+    // By the beginning of a key, which may be a whole one.
+    let (status, _, body) = found("order-17").await;
+    assert_eq!(status, 200);
+    assert_order(&body[body.find("id=\"rows\"").unwrap()..], &["order-17<", "order-170<"]);
+    let (_, _, body) = found("order-").await;
+    assert_order(&body[body.find("id=\"rows\"").unwrap()..], &["order-9<", "order-17<"]);
+    // The only one with this key.
+    let (status, location, _) = found("order-9").await;
+    assert_eq!((status, location), (303, format!("job?queue=ZZZ&id={dead}")));
+    let other = "00000000-0000-4000-8000-000000000000";
+    for text in ["nobody", other] {
+        let (status, _, body) = found(text).await;
+        assert_eq!(status, 200, "{body}");
+        assert!(body.contains("No job has this id or key."), "{body}");
+    }
+    // In one queue and state there is a way to all of them.
+    let (_, _, body) = found("order-9&queue=MAIL&state=ready").await;
+    assert!(body.contains("href=\"jobs?find=order-9\""), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_navigation_keeps_the_queue_without_scripts() {
+    let fixture = Fixture::start("").await;
+    let id = fixture.schedule("MAIL", "one", "1", Due::After(1.hours())).await;
+    for path in ["/queue?name=MAIL", &format!("/job?queue=MAIL&id={id}")] {
+        let page = page(&fixture, path).await;
+        assert!(page.contains("<a href=\"jobs?queue=MAIL\""), "{path}: {page}");
+    }
+    // On the list itself, it leads to all queues.
+    let jobs = page(&fixture, "/jobs?queue=MAIL&state=scheduled").await;
+    assert!(jobs.contains("<a href=\"jobs\" aria-current"), "{jobs}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_hundred_queues_the_problems_come_first_and_the_rest_is_found_and_sorted() {
+    let fixture = Fixture::start("").await;
+    let (long, _) = sample::crowd(&fixture).await;
+    let overview = page(&fixture, "/").await;
+    let body = |page: &str| page[page.find("<table class=\"rows queues\">").unwrap()..].to_owned();
+    // No runner, then late, then dead.
+    let table = body(&overview);
+    assert_order(&table, &["TENANT_170_MAIL", &long, "TENANT_150_MAIL", "TENANT_000_MAIL"]);
+    assert!(overview.contains("with problems"), "{overview}");
+    assert!(overview.contains("Due in the next 24 hours"), "a chart of all queues: {overview}");
+    assert_eq!(table.matches("<th scope=\"row\">").count(), 50);
+    assert_eq!(body(&page(&fixture, "/?all=1").await).matches("<th scope=\"row\">").count(), 200);
+    let found = body(&page(&fixture, "/?find=tenant_19").await);
+    assert_eq!(found.matches("<th scope=\"row\">").count(), 9);
+    let none = page(&fixture, "/?find=nothing").await;
+    assert!(none.contains("No queue has this in its name."), "{none}");
+    let sorted = page(&fixture, "/?sort=name&find=tenant_1").await;
+    assert_order(&body(&sorted), &["TENANT_100_MAIL", "TENANT_150_MAIL", "TENANT_170_MAIL"]);
+    assert!(sorted.contains("aria-sort=\"ascending\""), "{sorted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_is_what_this_server_has_watched_and_says_since_when() {
+    let fixture = Fixture::start("").await;
+    let chart = |page: &str, name: &str| {
+        let from = page.find(&format!("aria-label=\"{name}: ")).unwrap_or_else(|| panic!("{page}"));
+        let svg = &page[from..];
+        svg[..svg.find("</svg>").unwrap()].to_owned()
+    };
+    let first = page(&fixture, "/").await;
+    assert!(first.contains("this server has watched since"), "{first}");
+    assert_eq!(chart(&first, "Done").matches("class=\"gap\"").count(), 60);
+    for queue in ["MAIL", "MAIL", "SMS"] {
+        fixture.schedule(queue, "job", "1", Due::NOW).await;
+        for job in fixture.claim(queue, "web-1").await {
+            fixture.settle(&job, Verdict::Done).await;
+        }
+    }
+    fixture.pass(60.seconds()).await;
+    let hour = page(&fixture, "/").await;
+    let done = chart(&hour, "Done");
+    assert!(done.starts_with("aria-label=\"Done: 3\""), "{done}");
+    assert!(done.contains("class=\"done\""), "{done}");
+    // One or two minutes were watched.
+    assert!((58..60).contains(&done.matches("class=\"gap\"").count()), "{done}");
+    let mail = page(&fixture, "/queue?name=MAIL&past=day").await;
+    assert!(chart(&mail, "Done").starts_with("aria-label=\"Done: 2\""), "{mail}");
+    // Six minutes in which nobody reads are a gap.
+    fixture.pass(6.minutes()).await;
+    let later = page(&fixture, "/").await;
+    let gaps = chart(&later, "Done").matches("class=\"gap\"").count();
+    assert!((58..60).contains(&gaps), "{later}");
+    fixture.pass(2.hours()).await;
+    let gone = page(&fixture, "/").await;
+    assert!(!gone.contains("this server has watched since"), "it has for longer than an hour");
+    assert_eq!(chart(&gone, "Done").matches("class=\"gap\"").count(), 60);
+}
