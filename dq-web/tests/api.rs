@@ -498,8 +498,8 @@ async fn an_empty_history_names_the_setting_unless_a_filter_is_the_reason() {
     let fixture = Fixture::start("").await;
     fixture.schedule("MAIL", "ann", "{}", Due::After(1.hours())).await;
     for (lang, of_setting, of_filter) in [
-        ("en", "No ended job is remembered.", "No job is here."),
-        ("zh", "history", "这里没有任务。"),
+        ("en", "No ended job is remembered.", "No job matches."),
+        ("zh", "history", "没有匹配的任务。"),
     ] {
         let page = format!("/jobs?queue=MAIL&state=ended&lang={lang}");
         let all = fixture.send(VIEWER, "GET", &page, None).await.body;
