@@ -50,6 +50,7 @@ mod schedule;
 mod simulate;
 mod text;
 mod timeline;
+mod watch;
 
 pub use act::{CancelResult, Moved};
 pub use actor::{Actor, Role};
@@ -70,7 +71,6 @@ pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary, Pa
 pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};
-pub use past::{Past, PastSlot, PastWindow};
 pub use raw_json::RawJson;
 pub use recurring::{Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary};
 pub use redact::JobContent;
@@ -78,3 +78,4 @@ pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};
 pub use schedule::{ScheduleRequest, ScheduleResult, ScheduledJob};
 pub use simulate::{SimulatedQueue, SimulationRequest, SimulationView};
 pub use timeline::{EventKind, Presence, Timeline, TimelineEvent, WaitReason};
+pub use watch::{Past, PastSlot, PastWindow};

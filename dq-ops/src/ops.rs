@@ -8,8 +8,8 @@ use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
 use crate::actor::{Actor, Role};
 use crate::audit::{Audit, AuditEntry, Pending};
 use crate::error::{OpsError, Result};
-use crate::past::Watch;
 use crate::redact::{JobContent, Redaction};
+use crate::watch::Watch;
 
 /// Read models and actions over a [`Dq`]. Cheap to clone; all clones share the audit and the past.
 #[derive(Debug, Clone)]

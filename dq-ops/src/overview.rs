@@ -189,7 +189,10 @@ impl Session {
             .iter()
             .map(|stats| QueueSummary::new(stats, now, served_of(&stats.queue), &objectives))
             .collect();
-        self.ops.watch().record(now, &stats, runners.as_deref().unwrap_or_default(), &queues);
+        let late = queues
+            .iter()
+            .filter_map(|queue: &QueueSummary| Some((queue.queue.clone(), queue.lateness?.p99_ms)));
+        self.ops.watch().record(now, &stats, runners.as_deref().unwrap_or_default(), late);
         Ok(Overview {
             at: now,
             store: dq.backend().name().to_owned(),

@@ -12,6 +12,17 @@ pub(super) struct Rect {
     pub(super) title: String,
 }
 
+/// A chart of bars with the texts below it.
+#[derive(Debug)]
+pub(super) struct Chart {
+    pub(super) bars: Vec<Rect>,
+    pub(super) title: &'static str,
+    pub(super) total: String,
+    pub(super) labels: Vec<String>,
+    /// What is left out.
+    pub(super) note: String,
+}
+
 /// The size of a chart of bars, in its own units.
 pub(super) const WIDTH: f64 = 960.0;
 pub(super) const HEIGHT: f64 = 100.0;

@@ -104,11 +104,9 @@ impl PageRequest {
 
     /// The address of this page with another value of a parameter; `None` leaves it out.
     pub(super) fn with(&self, c: &Chrome, name: &str, value: Option<&str>) -> String {
-        let kept = |(known, value): (&'_ String, &'_ String)| {
-            known != name && !matches!(known.as_str(), "lang" | "done") && !value.is_empty()
-        };
-        let params = self.params.iter().filter(|(known, value)| kept((known, value)));
-        let params = params.map(|(name, value)| (name.as_str(), value.as_str()));
+        let kept = |known: &str| known != name && !matches!(known, "lang" | "done");
+        let params = self.params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let params = params.filter(|(known, value)| kept(known) && !value.is_empty());
         let params: Vec<_> = params.chain(value.map(|value| (name, value))).collect();
         c.link(&self.page, &params)
     }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use dq_core::Timestamp;
 use dq_ops::{Overview, QueueSummary};
 
-use super::chart::{Rect, bars, shares};
+use super::chart::{Chart, Rect, bars, shares};
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, duration, number, rate};
 use super::past::PastCharts;
@@ -72,17 +72,6 @@ pub(super) struct Tile {
     pub(super) value: String,
     pub(super) note: String,
     pub(super) href: Option<String>,
-}
-
-/// A chart of bars with the texts below it.
-#[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) bars: Vec<Rect>,
-    pub(super) title: &'static str,
-    pub(super) total: String,
-    pub(super) labels: Vec<String>,
-    /// What is left out.
-    pub(super) note: String,
 }
 
 impl Chart {

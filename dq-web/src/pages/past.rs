@@ -3,10 +3,9 @@
 use dq_core::{QueueName, Timestamp};
 use dq_ops::{Past, PastSlot, PastWindow};
 
-use super::chart::{Rect, series};
+use super::chart::{Chart, Rect, series};
 use super::chrome::{Chrome, PageRequest};
 use super::format::{duration, number};
-use super::overview::Chart;
 
 /// The charts of a window, and the links to the windows.
 #[derive(Debug)]

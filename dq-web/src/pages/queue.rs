@@ -6,10 +6,11 @@ use axum::response::Response;
 use dq_core::QueueName;
 use dq_ops::{ObjectiveView, QueueSummary, RunnerSummary};
 
+use super::chart::Chart;
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::dead::{GroupRow, group_rows};
 use super::format::{When, duration, number, rate};
-use super::overview::{Chart, Tile, window};
+use super::overview::{Tile, window};
 use super::past::PastCharts;
 
 #[derive(Template)]

@@ -96,8 +96,8 @@ async fn past(fixture: &Fixture) {
         }
         failed += u64::from(minute % 9 == 4) * minute;
         let busy = minute * minute % 11;
-        announce_with(fixture, "worker-1", 812, failed, &[(queue, busy, 8)]).await;
         fixture.clock.advance(1.minutes());
+        announce_with(fixture, "worker-1", 812, failed, &[(queue, busy, 8)]).await;
         if !(12..20).contains(&minute) {
             session.overview().await.unwrap();
         }

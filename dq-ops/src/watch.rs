@@ -1,0 +1,413 @@
+//! The last hour and the last day of the queues, as far as this process has watched.
+//!
+//! Stores keep no past. Each overview reads lifetime totals and the runners'
+//! announcements anyway, and the difference between two readings says what happened between them.
+//! It is kept in memory: the hour in slots of a minute, the day in slots of 15 minutes. Two readings
+//! more than [`MAX_STEP`] apart leave a gap.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dq_core::sync::lock;
+use dq_core::{QueueName, QueueStats, RegisteredRunner, Timestamp};
+
+/// Maximum time between two readings, in milliseconds; a longer one is a gap.
+const MAX_STEP: i64 = 5 * 60_000;
+
+/// Maximum number of queues in a slot; the total has all.
+const MAX_QUEUES: usize = 1_000;
+
+/// How far back to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PastWindow {
+    /// The last hour, by minutes.
+    Hour,
+    /// The last 24 hours, in slots of 15 minutes.
+    Day,
+}
+
+/// The last hour or day of a queue or of all, as this process has watched it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Past {
+    /// Since when this process has watched; `None` if it has not read anything yet.
+    pub since: Option<Timestamp>,
+    /// The length of a slot.
+    pub step: Duration,
+    /// When the first slot begins.
+    pub from: Timestamp,
+    /// The slots, oldest first; `None` if nobody watched. The last one has not ended.
+    pub slots: Vec<Option<PastSlot>>,
+}
+
+/// One slot of a [`Past`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct PastSlot {
+    /// How long this process watched.
+    pub watched: Duration,
+    /// Jobs done or skipped meanwhile; 0 if the store does not count them.
+    pub done: f64,
+    /// Runs that failed meanwhile.
+    pub failed: f64,
+    /// The p99 of lateness over five minutes, in milliseconds: the highest that any queue had. `None`
+    /// if nothing ran.
+    pub late_p99_ms: Option<u64>,
+}
+
+/// What changes between two readings.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    done: f64,
+    failed: f64,
+    late_p99_ms: Option<u64>,
+}
+
+impl Counts {
+    fn is_empty(&self) -> bool {
+        self.done == 0.0 && self.failed == 0.0 && self.late_p99_ms.is_none()
+    }
+
+    fn add(&mut self, other: &Self, share: f64) {
+        self.done += other.done * share;
+        self.failed += other.failed * share;
+        self.late_p99_ms = self.late_p99_ms.max(other.late_p99_ms);
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Its number since 1970.
+    number: i64,
+    watched_ms: i64,
+    total: Counts,
+    queues: HashMap<QueueName, Counts>,
+}
+
+/// Slots of one length.
+#[derive(Debug)]
+struct Ring {
+    step: i64,
+    len: i64,
+    /// Only those with a watched part, the oldest first.
+    slots: VecDeque<Slot>,
+}
+
+impl Ring {
+    fn of(window: PastWindow) -> Self {
+        let (step, len) = match window {
+            PastWindow::Hour => (60_000, 60),
+            PastWindow::Day => (15 * 60_000, 96),
+        };
+        Self { step, len, slots: VecDeque::new() }
+    }
+
+    /// Adds what happened between two times, evenly.
+    fn add(&mut self, from: i64, to: i64, total: &Counts, queues: &[(QueueName, Counts)]) {
+        let last = to.div_euclid(self.step);
+        for number in from.div_euclid(self.step)..=last {
+            let (begin, end) = (from.max(number * self.step), to.min((number + 1) * self.step));
+            if end <= begin {
+                continue;
+            }
+            let share = (end - begin) as f64 / (to - from) as f64;
+            if self.slots.back().is_none_or(|slot| slot.number < number) {
+                let (total, queues) = Default::default();
+                self.slots.push_back(Slot { number, watched_ms: 0, total, queues });
+            }
+            let Some(slot) = self.slots.back_mut() else { continue };
+            slot.watched_ms += end - begin;
+            slot.total.add(total, share);
+            for (queue, counts) in queues {
+                if slot.queues.len() < MAX_QUEUES || slot.queues.contains_key(queue) {
+                    slot.queues.entry(queue.clone()).or_default().add(counts, share);
+                }
+            }
+        }
+        while self.slots.front().is_some_and(|slot| slot.number <= last - self.len) {
+            self.slots.pop_front();
+        }
+    }
+
+    fn view(&self, queue: Option<&QueueName>, now: i64) -> (Timestamp, Vec<Option<PastSlot>>) {
+        let first = now.div_euclid(self.step) - self.len + 1;
+        let mut slots = vec![None; usize::try_from(self.len).unwrap_or_default()];
+        for slot in &self.slots {
+            let position = usize::try_from(slot.number - first).ok();
+            let Some(place) = position.and_then(|position| slots.get_mut(position)) else {
+                continue;
+            };
+            let counts = match queue {
+                None => slot.total,
+                Some(queue) => slot.queues.get(queue).copied().unwrap_or_default(),
+            };
+            *place = Some(PastSlot {
+                watched: Duration::from_millis(slot.watched_ms.unsigned_abs()),
+                done: counts.done,
+                failed: counts.failed,
+                late_p99_ms: counts.late_p99_ms,
+            });
+        }
+        (Timestamp::from_millis(first * self.step), slots)
+    }
+}
+
+/// The counters of a reading.
+#[derive(Debug, Default)]
+struct Reading {
+    at: i64,
+    /// Jobs that were ever done or skipped.
+    done: HashMap<QueueName, u64>,
+    /// Failed runs of each runner since it began, by its name and when that was.
+    failed: HashMap<(String, i64), HashMap<QueueName, u64>>,
+}
+
+impl Reading {
+    fn of(at: i64, stats: &[QueueStats], runners: &[RegisteredRunner]) -> Self {
+        let done = stats.iter().filter_map(|stats| {
+            let totals = stats.totals?;
+            Some((stats.queue.clone(), totals.done.saturating_add(totals.skipped)))
+        });
+        let failed = runners.iter().filter_map(|runner| {
+            let info = runner.info.as_ref().ok()?;
+            let queues = info.queues.iter().map(|queue| (queue.queue.clone(), queue.failed));
+            Some(((runner.name.clone(), info.started.as_millis()), queues.collect()))
+        });
+        Self { at, done: done.collect(), failed: failed.collect() }
+    }
+
+    /// What happened in each queue since an earlier reading.
+    fn since(&self, before: &Self) -> HashMap<QueueName, Counts> {
+        let mut changes: HashMap<QueueName, Counts> = HashMap::new();
+        for (queue, done) in &self.done {
+            // A queue that was not there before has begun at zero.
+            let before = before.done.get(queue).copied().unwrap_or(0);
+            changes.entry(queue.clone()).or_default().done = done.saturating_sub(before) as f64;
+        }
+        for (runner, queues) in &self.failed {
+            let known = before.failed.get(runner);
+            for (queue, failed) in queues {
+                let earlier = known.map(|queues| queues.get(queue).copied());
+                let earlier = match earlier {
+                    Some(Some(earlier)) => earlier,
+                    // It has begun since then.
+                    None if runner.1 >= before.at => 0,
+                    // It was away, or did not announce this queue: when its runs failed is not known.
+                    _ => *failed,
+                };
+                let failed = failed.saturating_sub(earlier) as f64;
+                changes.entry(queue.clone()).or_default().failed += failed;
+            }
+        }
+        changes
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    since: Option<Timestamp>,
+    /// When the last reading was recorded.
+    read: Option<Instant>,
+    last: Reading,
+    hour: Ring,
+    day: Ring,
+}
+
+/// The past of all queues. All clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    // A blocking mutex suffices: it is held for microseconds and never across an await.
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let (hour, day) = (Ring::of(PastWindow::Hour), Ring::of(PastWindow::Day));
+        let state = State { since: None, read: None, last: Reading::default(), hour, day };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
+impl Watch {
+    /// Takes what an overview has read.
+    pub(crate) fn record(
+        &self,
+        now: Timestamp,
+        stats: &[QueueStats],
+        runners: &[RegisteredRunner],
+        late_p99_ms: impl IntoIterator<Item = (QueueName, u64)>,
+    ) {
+        let mut reading = Reading::of(now.as_millis(), stats, runners);
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        state.read = Some(Instant::now());
+        let step = reading.at - state.last.at;
+        if state.since.is_none() {
+            state.since = Some(now);
+        } else if step <= 0 {
+            // A concurrent reading was quicker.
+            return;
+        } else if step <= MAX_STEP {
+            let mut changes = reading.since(&state.last);
+            for (queue, late) in late_p99_ms {
+                changes.entry(queue).or_default().late_p99_ms = Some(late);
+            }
+            changes.retain(|queue, counts| !queue.is_reserved() && !counts.is_empty());
+            let mut total = Counts::default();
+            changes.values().for_each(|counts| total.add(counts, 1.0));
+            let changes: Vec<_> = changes.into_iter().collect();
+            for ring in [&mut state.hour, &mut state.day] {
+                ring.add(state.last.at, reading.at, &total, &changes);
+            }
+        }
+        // A queue that is not listed for a while does not begin at zero again.
+        for (queue, done) in std::mem::take(&mut state.last.done) {
+            reading.done.entry(queue).or_insert(done);
+        }
+        state.last = reading;
+    }
+
+    /// When the last reading was recorded.
+    pub(crate) fn last_reading(&self) -> Option<Instant> {
+        lock(&self.state).read
+    }
+
+    /// The past of a queue, or of all.
+    pub(crate) fn past(
+        &self,
+        queue: Option<&QueueName>,
+        window: PastWindow,
+        now: Timestamp,
+    ) -> Past {
+        let state = lock(&self.state);
+        let ring = match window {
+            PastWindow::Hour => &state.hour,
+            PastWindow::Day => &state.day,
+        };
+        let (from, slots) = ring.view(queue, now.as_millis());
+        let step = Duration::from_millis(ring.step.unsigned_abs());
+        Past { since: state.since, step, from, slots }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::{Announced, RegisteredRunner};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Ten o'clock of some day, in milliseconds.
+    const TEN: i64 = 1_700_042_400_000;
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).unwrap()
+    }
+
+    fn stats(name: &str, done: u64, skipped: u64) -> QueueStats {
+        let mut stats = QueueStats::empty(queue(name));
+        let mut totals = dq_core::Totals::default();
+        (totals.done, totals.skipped) = (done, skipped);
+        stats.totals = Some(totals);
+        stats
+    }
+
+    fn runner(name: &str, started: i64, failed: u64) -> RegisteredRunner {
+        let info = json!({
+            "format": 1, "host": "", "pid": 1, "version": "", "started": started,
+            "stopping": false, "concurrency": 1, "running": 0, "skew_ms": 0, "omitted_queues": 0,
+            "queues": [{
+                "queue": "A", "concurrency": 1, "running": 0, "lateness": [], "run_time": [],
+                "failed": failed,
+            }],
+        });
+        let at = Timestamp::from_millis(TEN);
+        Announced::new(name.to_owned(), info.to_string().into(), at, at).into()
+    }
+
+    fn record(watch: &Watch, at: i64, stats: &[QueueStats], runners: &[RegisteredRunner]) {
+        watch.record(Timestamp::from_millis(at), stats, runners, []);
+    }
+
+    /// The slots with something in them: how many minutes ago, done, failed.
+    fn hour(watch: &Watch, queue: Option<&QueueName>, now: i64) -> Vec<(usize, f64, f64)> {
+        let (_, slots) = lock(&watch.state).hour.view(queue, now);
+        assert_eq!(slots.len(), 60);
+        let slots = slots.iter().rev().enumerate();
+        slots.filter_map(|(ago, slot)| slot.map(|slot| (ago, slot.done, slot.failed))).collect()
+    }
+
+    #[test]
+    fn what_happens_between_two_readings_is_in_the_minutes_between_them() {
+        let watch = Watch::default();
+        record(&watch, TEN, &[stats("A", 1_000, 0)], &[]);
+        assert_eq!(hour(&watch, None, TEN), []);
+        record(&watch, TEN + 90_000, &[stats("A", 1_020, 10), stats("B", 3, 0)], &[]);
+        assert_eq!(hour(&watch, None, TEN + 90_000), [(0, 11.0, 0.0), (1, 22.0, 0.0)]);
+        let b = queue("B");
+        assert_eq!(hour(&watch, Some(&b), TEN + 90_000), [(0, 1.0, 0.0), (1, 2.0, 0.0)]);
+        // An hour later it is forgotten, and the day has it.
+        record(&watch, TEN + 120_000, &[stats("A", 1_020, 10), stats("B", 3, 0)], &[]);
+        assert_eq!(hour(&watch, None, TEN + 62 * 60_000), []);
+        let (_, day) = lock(&watch.state).day.view(None, TEN + 62 * 60_000);
+        let seen: Vec<_> = day.iter().flatten().map(|slot| (slot.done, slot.watched)).collect();
+        assert_eq!(seen, [(33.0, Duration::from_secs(120))]);
+    }
+
+    #[test]
+    fn a_time_without_readings_is_a_gap_and_a_reading_that_comes_late_is_left_out() {
+        let watch = Watch::default();
+        record(&watch, TEN, &[stats("A", 0, 0)], &[]);
+        record(&watch, TEN + 60_000, &[stats("A", 6, 0)], &[]);
+        record(&watch, TEN + MAX_STEP + 60_001, &[stats("A", 900, 0)], &[]);
+        record(&watch, TEN + MAX_STEP + 120_001, &[stats("A", 912, 0)], &[]);
+        record(&watch, TEN + MAX_STEP + 60_000, &[stats("A", 800, 0)], &[]);
+        let seen = hour(&watch, None, TEN + MAX_STEP + 120_001);
+        let minutes: Vec<_> = seen.iter().map(|(ago, ..)| *ago).collect();
+        // The minutes from the second to the fifth are not there.
+        assert_eq!(minutes, [0, 1, 7], "{seen:?}");
+        let sum: f64 = seen.iter().map(|(_, done, _)| done).sum();
+        assert!((sum - 18.0).abs() < 1e-9, "{seen:?}");
+    }
+
+    #[test]
+    fn totals_that_begin_again_count_nothing() {
+        let watch = Watch::default();
+        record(&watch, TEN, &[stats("A", 500, 0)], &[]);
+        record(&watch, TEN + 60_000, &[stats("A", 4, 0)], &[]);
+        record(&watch, TEN + 120_000, &[stats("A", 9, 0)], &[]);
+        let now = TEN + 120_000;
+        assert_eq!(hour(&watch, None, now), [(1, 5.0, 0.0), (2, 0.0, 0.0)]);
+    }
+
+    #[test]
+    fn failures_are_those_of_the_runners_since_the_reading_before() {
+        let watch = Watch::default();
+        let long_ago = TEN - 86_400_000;
+        record(&watch, TEN, &[], &[runner("one", long_ago, 700)]);
+        // One that began since then has all of its failures in this time; one that was away has not.
+        let new = runner("new", TEN + 30_000, 4);
+        let back = runner("back", long_ago, 9_000);
+        record(&watch, TEN + 60_000, &[], &[runner("one", long_ago, 703), new, back]);
+        assert_eq!(hour(&watch, None, TEN + 60_000), [(1, 0.0, 7.0)]);
+        // One that leaves takes nothing away, also if another one begins under its name.
+        let again = runner("new", TEN + 90_000, 1);
+        record(&watch, TEN + 120_000, &[], &[runner("back", long_ago, 9_002), again]);
+        assert_eq!(hour(&watch, None, TEN + 120_000), [(1, 0.0, 3.0), (2, 0.0, 7.0)]);
+    }
+
+    #[test]
+    fn a_slot_holds_a_bounded_number_of_queues_and_the_total_has_all() {
+        let watch = Watch::default();
+        let all = |done| -> Vec<_> {
+            (0..=MAX_QUEUES).map(|number| stats(&format!("Q{number}"), done, 0)).collect()
+        };
+        record(&watch, TEN, &all(0), &[]);
+        record(&watch, TEN + 60_000, &all(1), &[]);
+        let sum: f64 = hour(&watch, None, TEN).iter().map(|(_, done, _)| done).sum();
+        assert!((sum - 1_001.0).abs() < 1e-9, "{sum}");
+        assert_eq!(lock(&watch.state).hour.slots[0].queues.len(), MAX_QUEUES);
+    }
+}
