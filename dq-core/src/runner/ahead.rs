@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use super::slots::BATCH;
+/// Maximum number of jobs in one settlement or renewal, and of the jobs of the application in one claim.
+pub(super) const BATCH: usize = 100;
 
 /// A claim takes only jobs that start within this time, by the run time of the last ones.
 const HORIZON: Duration = Duration::from_millis(5);

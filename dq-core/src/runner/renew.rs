@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::ahead::BATCH;
 use super::events::Event;
 use super::lease_clock::LeaseTime;
-use super::slots::BATCH;
 use super::store::{StoreContext, report_lost};
 use crate::backend::{Backend, Renewal, Renewed};
 use crate::error::ErrorKind;

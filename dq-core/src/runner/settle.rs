@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::ahead::BATCH;
 use super::events::Event;
 use super::leases::LeaseGuard;
 use super::shared::{CALL_TIMEOUT, RunnerShared};
-use super::slots::BATCH;
 use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Checked, Settlement};
 use crate::error::ErrorKind;

@@ -15,14 +15,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::ahead::RunTime;
+use super::ahead::{BATCH, RunTime};
 use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
-
-/// Maximum number of jobs in one settlement or renewal; base of the limit of a claim, see
-/// [`reserve`](Slots::reserve).
-pub(super) const BATCH: usize = 100;
 
 /// Slots for running jobs. Several claim loops, one for each store, share them.
 #[derive(Debug)]
