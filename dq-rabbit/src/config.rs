@@ -83,6 +83,7 @@ pub struct RabbitConfig {
 /// The type of the queues through which messages with payloads move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum QueueKind {
     /// Quorum queues: replicated, and synced to disk before a message is confirmed. A crash of the
     /// broker loses no message, and a cluster survives the loss of a minority of its nodes.
@@ -100,6 +101,7 @@ pub enum QueueKind {
 /// What outlives one is dead-lettered to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LadderKind {
     /// 292 queues. A message is moved once or twice if the delay is less than a day, and delivered
     /// up to ten seconds early.
@@ -116,6 +118,7 @@ pub enum LadderKind {
 /// Who declares exchanges and queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TopologyMode {
     /// The backend declares them when it opens the log.
     #[default]
@@ -132,6 +135,7 @@ pub enum TopologyMode {
 /// When a process opens the log and keeps a replica of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ReplicaMode {
     /// When it first runs jobs, lists them or makes a `check`, or if no process with a replica answers its
     /// calls.

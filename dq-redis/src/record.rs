@@ -22,6 +22,17 @@ const DETACH: u8 = 64;
 /// a note has for it.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
+/// The number of a conflict policy; `None` for one that a newer version of `dq-core` has added.
+pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
+    match on_conflict {
+        OnConflict::Keep => Some(0),
+        OnConflict::Replace => Some(1),
+        OnConflict::Earliest => Some(2),
+        OnConflict::Latest => Some(3),
+        _ => None,
+    }
+}
+
 /// The record of a job. `accepted` is the time in milliseconds since the epoch.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
@@ -35,13 +46,7 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     // The last six bytes of the time.
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
-    let policy = match job.on_conflict {
-        OnConflict::Keep => 0,
-        OnConflict::Replace => 1,
-        OnConflict::Earliest => 2,
-        OnConflict::Latest => 3,
-    };
-    let mut flags = policy * 16;
+    let mut flags = policy(job.on_conflict).expect("`schedule` refuses others") * 16;
     flags |= if job.key.is_some() { KEY } else { 0 };
     flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
     flags |= if job.headers.is_empty() { 0 } else { HEADERS };

@@ -11,6 +11,7 @@ use crate::args::{JobEncoding, due_arg, target_arg};
 use crate::batch::Chunk;
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE_BYTES};
+use crate::record;
 use crate::reply::{self, Refusal, Reply};
 use crate::store::Store;
 
@@ -23,10 +24,15 @@ impl Store {
     /// by its conflict policy.
     ///
     /// # Errors
+    /// `Unsupported` for a conflict policy that a newer version of `dq-core` has added.
     /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
     /// chunks may have been stored. `Config` if the number of shards has changed: the jobs of this
     /// call may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
+        if let Some(job) = jobs.iter().find(|job| record::policy(job.on_conflict).is_none()) {
+            let feature = format!("the conflict policy {:?}", job.on_conflict);
+            return Err(Error::unsupported("redis", &feature).operation(SCHEDULE));
+        }
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
         let pinned = self.find_pinned(jobs).await?;
         if pinned.is_empty() {

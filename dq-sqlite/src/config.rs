@@ -48,6 +48,7 @@ pub struct SqliteConfig {
 /// Which failures an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Durability {
     /// Each write is synced to the disk: it survives crashes of the process and the system, and
     /// power loss.

@@ -10,6 +10,7 @@ use super::timestamp::Timestamp;
 /// [`OnRunning`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnConflict {
     /// Keeps the existing job; the new one is not stored.
     #[default]

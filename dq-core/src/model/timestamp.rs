@@ -190,7 +190,12 @@ impl From<Duration> for Due {
 }
 
 /// Durations from integers: `15.minutes()` instead of `Duration::from_secs(15 * 60)`.
-pub trait DurationExt {
+///
+/// A product that no `Duration` can hold becomes the longest one.
+///
+/// # Panics
+/// All methods panic for a negative number: a duration cannot be negative.
+pub trait DurationExt: Sized {
     /// This many milliseconds.
     fn millis(self) -> Duration;
     /// This many seconds.
@@ -203,25 +208,45 @@ pub trait DurationExt {
     fn days(self) -> Duration;
 }
 
-impl DurationExt for u64 {
-    fn millis(self) -> Duration {
-        Duration::from_millis(self)
-    }
+macro_rules! durations_from {
+    ($($integer:ty),*) => {$(
+        impl DurationExt for $integer {
+            #[track_caller]
+            fn millis(self) -> Duration {
+                Duration::from_millis(count(self))
+            }
 
-    fn seconds(self) -> Duration {
-        Duration::from_secs(self)
-    }
+            #[track_caller]
+            fn seconds(self) -> Duration {
+                Duration::from_secs(count(self))
+            }
 
-    fn minutes(self) -> Duration {
-        Duration::from_secs(self.saturating_mul(60))
-    }
+            #[track_caller]
+            fn minutes(self) -> Duration {
+                Duration::from_secs(count(self).saturating_mul(60))
+            }
 
-    fn hours(self) -> Duration {
-        Duration::from_secs(self.saturating_mul(3_600))
-    }
+            #[track_caller]
+            fn hours(self) -> Duration {
+                Duration::from_secs(count(self).saturating_mul(3_600))
+            }
 
-    fn days(self) -> Duration {
-        Duration::from_secs(self.saturating_mul(86_400))
+            #[track_caller]
+            fn days(self) -> Duration {
+                Duration::from_secs(count(self).saturating_mul(86_400))
+            }
+        }
+    )*};
+}
+
+// `i32` is the type of a literal whose type nothing else determines.
+durations_from!(u8, u16, u32, u64, usize, i32, i64);
+
+#[track_caller]
+fn count<T: TryInto<u64> + Copy + fmt::Display>(number: T) -> u64 {
+    match number.try_into() {
+        Ok(count) => count,
+        Err(_) => panic!("a duration cannot be negative, and {number} is"),
     }
 }
 
@@ -259,6 +284,20 @@ mod tests {
         for valid in [0, START_OF_1971.0, 1_600_000_000_000] {
             assert!(check(valid, now).is_ok(), "{valid}");
         }
+    }
+
+    #[test]
+    fn durations_are_made_from_each_usual_integer() {
+        let quarter = Duration::from_secs(900);
+        assert_eq!([15.minutes(), 15u8.minutes(), 15u16.minutes(), 15u32.minutes()], [quarter; 4]);
+        assert_eq!([15u64.minutes(), 15usize.minutes(), 15i64.minutes()], [quarter; 3]);
+        assert_eq!(u64::MAX.days(), Duration::from_secs(u64::MAX));
+    }
+
+    #[test]
+    #[should_panic(expected = "a duration cannot be negative, and -5 is")]
+    fn a_negative_number_of_days_is_no_duration() {
+        let _ = (-5).days();
     }
 
     #[test]

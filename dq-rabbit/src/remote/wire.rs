@@ -52,7 +52,10 @@ impl Request {
     /// # Errors
     /// `Internal` for an option that has no form in the log.
     pub(crate) fn schedule(jobs: &[dq_core::NewJob]) -> Result<Self> {
-        let job = |job: &dq_core::NewJob| Ok((NewJob::from(job.clone()), JobOptions::of(job)?));
+        let job = |job: &dq_core::NewJob| {
+            let options = JobOptions::of(job)?;
+            Ok((NewJob::from(job.clone()), options))
+        };
         jobs.iter().map(job).collect::<Result<_>>().map(Self::Schedule)
     }
 

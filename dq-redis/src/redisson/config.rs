@@ -72,6 +72,7 @@ pub struct RedissonConfig {
 /// Java's `take()` does not read that list and gets every job with each of these settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JavaVisibility {
     /// Jobs scheduled here are not in the list. Entries that Java added are removed some time after
     /// their delivery.

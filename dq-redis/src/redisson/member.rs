@@ -28,6 +28,7 @@ pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 /// script of the Java clients fail until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Format {
     /// Redisson 3.21.1 and newer, `Bc0Lc0`: a length byte, the id, the length, the payload.
     #[default]

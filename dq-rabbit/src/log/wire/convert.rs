@@ -20,7 +20,7 @@ impl From<dq_core::NewJob> for NewJob {
             id: job.id,
             queue: job.queue,
             key: job.key,
-            on_conflict: job.on_conflict.into(),
+            on_conflict: OnConflict::of(job.on_conflict).expect("`JobOptions::of` refuses others"),
             due: job.due.into(),
             max_attempts: job.max_attempts,
             payload: job.payload.into(),
@@ -57,7 +57,11 @@ impl NewJob {
 }
 
 impl JobOptions {
+    /// Refuses a job that has no form in the log, also if it is for a field of [`NewJob`].
     pub(crate) fn of(job: &dq_core::NewJob) -> dq_core::Result<Self> {
+        if OnConflict::of(job.on_conflict).is_none() {
+            return Err(unknown_form(&job.on_conflict).operation("schedule"));
+        }
         let on_running = match job.on_running {
             dq_core::OnRunning::Refuse => OnRunning::Refuse,
             dq_core::OnRunning::Detach => OnRunning::Detach,
@@ -83,13 +87,15 @@ fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
         .remedy("use versions of dq-core and dq-rabbit that belong together")
 }
 
-impl From<dq_core::OnConflict> for OnConflict {
-    fn from(on_conflict: dq_core::OnConflict) -> Self {
+impl OnConflict {
+    /// `None` for a value that a newer version of `dq-core` has added.
+    fn of(on_conflict: dq_core::OnConflict) -> Option<Self> {
         match on_conflict {
-            dq_core::OnConflict::Keep => Self::Keep,
-            dq_core::OnConflict::Replace => Self::Replace,
-            dq_core::OnConflict::Earliest => Self::Earliest,
-            dq_core::OnConflict::Latest => Self::Latest,
+            dq_core::OnConflict::Keep => Some(Self::Keep),
+            dq_core::OnConflict::Replace => Some(Self::Replace),
+            dq_core::OnConflict::Earliest => Some(Self::Earliest),
+            dq_core::OnConflict::Latest => Some(Self::Latest),
+            _ => None,
         }
     }
 }
