@@ -292,9 +292,9 @@ pub use dq_core::{
 // Handlers.
 #[doc(inline)]
 pub use dq_core::{
-    DelayHandler, FromJob, Guard, HandlerFn, HandlerResult, IntoGuard, IntoOutcome, JobContext,
-    JobError, JobResult, Middleware, Next, Outcome, Payload, RawHandler, RawPayload, Requirements,
-    SharedState, State, async_trait,
+    DelayHandler, EscalateFrom, FromJob, Guard, HandlerFn, HandlerResult, IntoGuard, IntoOutcome,
+    JobContext, JobError, JobResult, Middleware, Next, Outcome, Payload, RawHandler, RawPayload,
+    Requirements, SharedState, State, async_trait,
 };
 // The runner and its events, and messages that become jobs.
 #[doc(inline)]

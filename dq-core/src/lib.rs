@@ -77,8 +77,8 @@ pub mod __private {
     };
     pub use crate::error::Result as DqResult;
     pub use crate::handler::{
-        FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload, Registration,
-        Requirements, adapter,
+        EscalateFrom, FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload,
+        Registration, Requirements, adapter,
     };
     pub use crate::model::{CatchUp, Job, Overlap, Queue, QueueCode};
 }

@@ -77,7 +77,8 @@ use proc_macro::TokenStream;
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |
 /// | `late(after = "5m", then = "skip")` | what happens to a job that starts later than that after its due time: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"` | it runs |
 /// | `escalate = ["15m", "1h", "1d"]` | the delays of an escalation: before the first step, between the first and the second, and so on; `Outcome::next_step()` goes on to the next | |
-/// | `guard = is_still_unpaid` | an async function with the arguments of the handler, asked just before it; on `false` or a `Guard::skip(reason)` the job is skipped | |
+/// | `escalate_from = "first_due"` | the delays of `escalate` after the first add up from the due time of the first step, also after an outage; each counts from the end of the step before (`"step_end"`) otherwise | `"step_end"` |
+/// | `guard = is_still_unpaid` | an async function of extractors and then the payload, as far as it needs them, asked just before the handler; on `false` or a `Guard::skip(reason)` the job is skipped | |
 /// | `guard_timeout = "5s"` | maximum duration of the guard; a longer one is a failed attempt | 10 s |
 /// | `version = 2` | the version of the payload's schema, which travels with each job | |
 /// | `upgrade_from(1 = upgrade_v1)` | functions that convert a payload of an older version to the next one; each returns a value or a `Result` | |
@@ -147,8 +148,8 @@ use proc_macro::TokenStream;
 ///
 /// The payload is decoded first, then the extractors run in order, then the function is called. A
 /// payload that does not decode makes the job dead, and one of a newer `version` waits; an extractor's
-/// error is a failed attempt. A `guard` gets values of its own: payload and extractors are read for it,
-/// and again for the function. A
+/// error is a failed attempt. A `guard` gets values of its own: what it takes is read for it, and again
+/// for the function. A
 /// handler without a payload argument has the payload type `()` and does not decode the payload.
 ///
 /// # The result

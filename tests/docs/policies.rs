@@ -51,6 +51,12 @@ async fn unpaid(ctx: JobContext, State(shop): State<Shop>, order: Order) -> Hand
     Ok(Outcome::next_step())
 }
 
+#[delay_handler("DUE_TODAY", escalate = ["15m", "1h", "1d"], escalate_from = "first_due")]
+async fn due_today(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
+    shop.remind(order.id, ctx.step()).await?;
+    Ok(if ctx.is_last_step() { Outcome::Done } else { Outcome::next_step() })
+}
+
 async fn is_still_unpaid(State(shop): State<Shop>, order: Order) -> Result<bool, DbError> {
     Ok(!shop.is_paid(order.id).await?)
 }
@@ -103,6 +109,15 @@ async fn an_order_is_reminded_twice_and_closed() {
     kit.advance(2.days()).await;
     let letters = ["reminder 0 for order 7", "reminder 1 for order 7", "order 7 is closed"];
     assert_eq!(shop.letters(), letters);
+}
+
+#[tokio::test]
+async fn reminders_keep_their_times() {
+    let shop = Shop::default();
+    let kit = kit(&shop).await;
+    assert!(kit.dq().schedule::<due_today>(Order { id: 7 }).await.unwrap().is_stored());
+    kit.advance(2.days()).await;
+    assert_eq!(shop.letters().len(), 3);
 }
 
 #[tokio::test]

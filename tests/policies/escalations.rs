@@ -1,8 +1,14 @@
 //! Escalations: one job with a step after each delay.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use dq::prelude::*;
-use dq::{JobState, Verdict};
+use dq::{
+    Clock, DelayHandler, ErrorKind, EscalateFrom, JobState, Timestamp, Verdict, VirtualClock,
+};
 use dq_testkit::TestKit;
+use dq_testkit::fixture::memory;
 
 use crate::{Order, Shop, kit};
 
@@ -108,4 +114,95 @@ async fn the_next_step_without_an_escalation_is_a_failed_attempt() {
     let runs = kit.advance(1.minutes()).await;
     let Verdict::Dead { reason, .. } = &runs[0].verdict else { panic!("{runs:?}") };
     assert!(reason.message.contains("has no escalation"), "{reason}");
+}
+
+#[delay_handler("DUNNING", escalate = ["15m", "1h", "1d"], escalate_from = "first_due")]
+async fn dunning(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
+    shop.write(format!("step {} of order {}", ctx.step(), order.id));
+    if ctx.step() == 1 && ctx.attempt() == 1 {
+        return Err("a retry does not move the next step".into());
+    }
+    Ok(if ctx.is_last_step() { Outcome::Done } else { Outcome::next_step() })
+}
+
+/// Schedules an order, and runs what is due after an outage. Returns the steps that ran, and how long
+/// after the order the next one is due.
+async fn after_an_outage<Q: dq::HandlerFn<Payload = Order>>(
+    length: Duration,
+) -> (usize, Option<Duration>) {
+    let clock = Arc::new(VirtualClock::default());
+    let backend = Arc::new(memory(clock.clone()));
+    let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+    let start = clock.now();
+    let scheduled = dq.schedule::<Q>(Order { id: 1 }).await.unwrap();
+    clock.advance(length);
+    let shop = Shop::default();
+    let runner = dq.runner().without_linked_handlers().register::<Q>().state(shop.clone());
+    let runner = runner.build().unwrap();
+    runner.run_due().await.unwrap();
+    // For the retry.
+    clock.advance(1.minutes());
+    runner.run_due().await.unwrap();
+    let view = dq.get::<Q>(&scheduled).await.unwrap();
+    let pending = view.filter(|view| view.state == JobState::Scheduled);
+    (shop.lines().len(), pending.map(|view| view.job.due.since(start)))
+}
+
+#[tokio::test]
+async fn steps_count_from_the_due_time_of_the_first_also_after_an_outage() {
+    let last = 75.minutes() + 1.days();
+    assert_eq!(after_an_outage::<dunning>(20.minutes()).await, (1, Some(75.minutes())));
+    assert_eq!(after_an_outage::<dunning>(10.hours()).await, (3, Some(last)));
+    assert_eq!(after_an_outage::<dunning>(7.days()).await, (4, None), "all that is overdue runs");
+    // Unless the handler says so, each delay counts from the end of the step before.
+    let end = 10.hours() + 1.hours();
+    assert_eq!(after_an_outage::<unpaid>(10.hours()).await, (1, Some(end)));
+}
+
+#[delay_handler("APPOINTMENT", escalate = ["1m", "1h", "1h"], escalate_from = "first_due")]
+async fn appointment(ctx: JobContext, at: Timestamp) -> HandlerResult {
+    Ok(match ctx.step() {
+        0 => Outcome::next_step_at(at),
+        1 => Outcome::next_step_at_with(10.minutes(), &(at + 1.days()))?,
+        _ => Outcome::Done,
+    })
+}
+
+#[tokio::test]
+async fn a_handler_can_say_when_the_next_step_is_due() {
+    let kit = TestKit::new().await.unwrap();
+    let start = kit.now();
+    let scheduled = kit.dq().schedule::<appointment>(start + 5.days()).await.unwrap();
+    let runs = kit.advance(6.days()).await;
+    let times: Vec<_> = runs.iter().map(|run| run.at.since(start)).collect();
+    assert_eq!(times, [1.minutes(), 5.days(), 5.days() + 10.minutes()]);
+    assert!(runs.iter().all(|run| run.id == scheduled.id()), "one job");
+}
+
+struct WithoutSteps;
+
+impl DelayHandler for WithoutSteps {
+    type Payload = ();
+
+    fn code(&self) -> impl dq::QueueCode {
+        "WITHOUT_STEPS"
+    }
+
+    fn escalate_from(&self) -> EscalateFrom {
+        EscalateFrom::FirstDue
+    }
+
+    async fn handle(&self, _ctx: JobContext, (): ()) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn an_object_without_steps_cannot_say_from_when_they_count() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let runner = dq.runner().without_linked_handlers().handler(WithoutSteps);
+    let error = runner.build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("WITHOUT_STEPS"), "{error}");
+    assert!(error.remedy_text().unwrap().contains("escalate"), "{error}");
 }

@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 
 use super::context::JobContext;
+use super::escalation::{EscalateFrom, Escalation};
 use super::extract::{Payload, decode};
 use super::outcome::{HandlerResult, IntoOutcome, JobError, JobResult};
 use super::state::Requirements;
@@ -51,6 +52,9 @@ pub trait HandlerFn: Queue + 'static {
 
     /// Codes that the handler had earlier; it runs their jobs, too.
     const ALIASES: &'static [&'static str] = &[];
+
+    /// From when the delays of [`Queue::STEPS`] count.
+    const ESCALATE_FROM: EscalateFrom = EscalateFrom::StepEnd;
 
     /// The oldest version of the payload's schema that [`decode`](Self::decode) reads; 1 if the
     /// queue has no versions.
@@ -142,10 +146,16 @@ pub trait DelayHandler: Send + Sync + 'static {
 
     /// The delays of an escalation, one for each step; empty for none. The first is not applied here:
     /// producers of an object's queue (`queue!`, the HTTP API) do not know it, and say themselves when the
-    /// first step is due. Each further delay begins when the step before it has ended. A handler goes on
-    /// to the next step by [`Outcome::next_step`](crate::Outcome::next_step).
+    /// first step is due. Each further delay counts as [`escalate_from`](Self::escalate_from) says. A
+    /// handler goes on to the next step by [`Outcome::next_step`](crate::Outcome::next_step).
     fn escalate(&self) -> Vec<Duration> {
         Vec::new()
+    }
+
+    /// From when the delays of the steps after the first count: by default, from the end of the step
+    /// before.
+    fn escalate_from(&self) -> EscalateFrom {
+        EscalateFrom::default()
     }
 
     /// Declares the state that [`handle`](Self::handle) takes from the context, so that
@@ -220,6 +230,7 @@ pub struct Registration {
     schedule: fn() -> Result<Option<ScheduleSettings>>,
     requires: fn(&mut Requirements),
     steps: &'static [Duration],
+    escalate_from: EscalateFrom,
     versions: Option<Versions>,
     aliases: &'static [&'static str],
     read: fn(&Job) -> Result<(), JobError>,
@@ -246,6 +257,7 @@ impl Registration {
             schedule: H::schedule,
             requires: H::requires,
             steps: H::STEPS,
+            escalate_from: H::ESCALATE_FROM,
             versions: match H::VERSION {
                 Some(current) => Some(Versions { oldest: H::OLDEST_VERSION, current }),
                 None => None,
@@ -281,7 +293,7 @@ impl Registration {
         Ok(Handler {
             settings: (self.settings)(),
             requirements,
-            steps: self.steps.into(),
+            escalation: Escalation { steps: self.steps.into(), from: self.escalate_from },
             versions: self.versions,
             read: Arc::new(self.read),
             is_function: true,
@@ -301,8 +313,7 @@ pub struct Handler {
     pub(crate) schedule: Option<ScheduleSettings>,
     /// Codes that the handler had earlier, under which it may have declared the schedule.
     pub(crate) aliases: &'static [&'static str],
-    /// The delays of an escalation.
-    pub(crate) steps: Arc<[Duration]>,
+    pub(crate) escalation: Escalation,
     pub(crate) versions: Option<Versions>,
     read: Arc<Read>,
     /// Made from a function, which may be registered twice; two objects are always two handlers.
@@ -326,7 +337,7 @@ impl Handler {
             requirements: Requirements::default(),
             schedule: None,
             aliases: &[],
-            steps: Arc::default(),
+            escalation: Escalation::default(),
             versions: None,
             read: Arc::new(|_| Ok(())),
             is_function: false,
@@ -337,7 +348,7 @@ impl Handler {
     /// Converts an object to a handler.
     ///
     /// # Errors
-    /// `InvalidInput` if its code is not a valid queue name.
+    /// `InvalidInput` if its code is not a valid queue name, or its escalation makes no sense.
     #[track_caller]
     pub fn from_object<H: DelayHandler>(object: H) -> Result<Self> {
         let caller = std::panic::Location::caller();
@@ -346,7 +357,7 @@ impl Handler {
         let schedule = object.schedule();
         let mut requirements = Requirements::default();
         object.requires(&mut requirements);
-        let steps = object.escalate();
+        let (steps, from) = (object.escalate(), object.escalate_from());
         if steps.contains(&Duration::ZERO) {
             return Err(Error::invalid(format!(
                 "a step of the escalation of {queue} has no delay"
@@ -354,6 +365,12 @@ impl Handler {
             .remedy(
                 "give each step a delay; when the first is due, those say who schedule the job",
             ));
+        }
+        if from != EscalateFrom::default() && steps.is_empty() {
+            return Err(Error::invalid(format!(
+                "the handler of {queue} says from when its steps count, and has no steps"
+            ))
+            .remedy("return their delays from `escalate`, or leave `escalate_from` out"));
         }
         let object = Arc::new(object);
         let run = move |ctx: JobContext| -> BoxFuture<'static, JobResult> {
@@ -373,7 +390,7 @@ impl Handler {
             settings,
             requirements,
             schedule,
-            steps: steps.into(),
+            escalation: Escalation { steps: steps.into(), from },
             read: Arc::new(|job| decode::<H::Payload>(job).map(drop)),
             ..Self::new(queue, type_name::<H>(), location, Arc::new(run))
         })
@@ -438,10 +455,12 @@ pub mod adapter {
     use std::time::Duration;
 
     use super::super::guard;
+    pub use super::super::guard::GuardFn;
     use super::super::guard::IntoGuard;
     use super::super::outcome::Outcome;
     use super::{
-        IntoOutcome, Job, JobContext, JobError, JobResult, Payload, SchedulePayload, decode,
+        IntoOutcome, Job, JobContext, JobError, JobResult, Payload, Requirements, SchedulePayload,
+        decode,
     };
     use crate::config::LateAction;
     use crate::error::BoxError;
@@ -528,14 +547,25 @@ pub mod adapter {
         }
     }
 
+    /// Declares the state that the arguments of a guard need.
+    pub fn guard_requires<G: GuardFn<M, P>, M, P>(_guard: G, requirements: &mut Requirements) {
+        G::requires(requirements);
+    }
+
     /// Asks the guard of a handler; returns the outcome of the run if the handler must not run.
-    pub async fn guard<G: IntoGuard>(
+    pub async fn guard<G, M, P>(
         ctx: &JobContext,
         name: &'static str,
         limit: Duration,
-        ask: impl Future<Output = Result<G, JobError>>,
-    ) -> Result<Option<Outcome>, JobError> {
-        guard::ask(ctx, name, limit, async { ask.await.map(IntoGuard::into_guard) }).await
+        guard: G,
+        decode: fn(&Job) -> Result<P, JobError>,
+    ) -> Result<Option<Outcome>, JobError>
+    where
+        G: GuardFn<M, P>,
+        G::Answer: IntoGuard,
+    {
+        let answer = async { guard.ask(ctx, decode).await.map(IntoGuard::into_guard) };
+        guard::ask(ctx, name, limit, answer).await
     }
 
     pub fn outcome<R: IntoOutcome>(returned: R) -> JobResult {

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::context::JobContext;
+use super::extract::{FromJob, Payload};
 use super::outcome::{JobError, Outcome};
+use super::state::Requirements;
 use crate::error::BoxError;
+use crate::model::Job;
 
 /// The answer of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +58,107 @@ impl<T: IntoGuard, E: Into<BoxError>> IntoGuard for Result<T, E> {
     }
 }
 
+/// An async function that can guard a handler with the payload `P`: its arguments are extractors, then
+/// the payload, all of which are optional.
+///
+/// `M` tells the implementations apart. Each is for a number of extractors, with or without payload.
+#[diagnostic::on_unimplemented(
+    message = "this function cannot be the guard of a handler with the payload `{P}`",
+    label = "a guard is an `async fn` of extractors, and then of the payload `{P}`; it takes those that it needs",
+    note = "extractors are `dq::JobContext`, `dq::State<T>` and types that implement `dq::FromJob`, at most eight; the future must be `Send`"
+)]
+pub trait GuardFn<M, P>: Send + 'static {
+    /// The return type.
+    type Answer;
+
+    /// Declares the state that the arguments need.
+    fn requires(requirements: &mut Requirements);
+
+    /// Makes the arguments and calls the function.
+    fn ask(
+        self,
+        ctx: &JobContext,
+        decode: fn(&Job) -> Result<P, JobError>,
+    ) -> impl Future<Output = Result<Self::Answer, JobError>> + Send;
+}
+
+/// Marks functions whose arguments are extractors.
+#[derive(Debug)]
+pub struct OnlyExtractors;
+
+/// Marks functions whose last argument is the payload.
+#[derive(Debug)]
+pub struct ThenPayload;
+
+macro_rules! guard_functions {
+    ($($extractor:ident)*) => {
+        #[diagnostic::do_not_recommend]
+        impl<F, A, P, $($extractor,)*> GuardFn<(OnlyExtractors, $($extractor,)*), P> for F
+        where
+            F: FnOnce($($extractor,)*) -> A + Send + 'static,
+            A: Future + Send,
+            P: Payload,
+            $($extractor: FromJob,)*
+        {
+            type Answer = A::Output;
+
+            fn requires(_requirements: &mut Requirements) {
+                $($extractor::requires(_requirements);)*
+            }
+
+            async fn ask(
+                self,
+                _ctx: &JobContext,
+                _decode: fn(&Job) -> Result<P, JobError>,
+            ) -> Result<A::Output, JobError> {
+                Ok(self($($extractor::from_job(_ctx).await.map_err(JobError::Failed)?,)*).await)
+            }
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl<F, A, P, $($extractor,)*> GuardFn<(ThenPayload, $($extractor,)*), P> for F
+        where
+            F: FnOnce($($extractor,)* P) -> A + Send + 'static,
+            A: Future + Send,
+            P: Payload,
+            $($extractor: FromJob,)*
+        {
+            type Answer = A::Output;
+
+            fn requires(_requirements: &mut Requirements) {
+                $($extractor::requires(_requirements);)*
+            }
+
+            async fn ask(
+                self,
+                ctx: &JobContext,
+                decode: fn(&Job) -> Result<P, JobError>,
+            ) -> Result<A::Output, JobError> {
+                // First: a job that does not decode is dead, even if an extractor would fail too.
+                let payload = decode(ctx.job())?;
+                let answer = self(
+                    $($extractor::from_job(ctx).await.map_err(JobError::Failed)?,)*
+                    payload,
+                );
+                Ok(answer.await)
+            }
+        }
+    };
+}
+
+guard_functions!();
+guard_functions!(E1);
+guard_functions!(E1 E2);
+guard_functions!(E1 E2 E3);
+guard_functions!(E1 E2 E3 E4);
+guard_functions!(E1 E2 E3 E4 E5);
+guard_functions!(E1 E2 E3 E4 E5 E6);
+guard_functions!(E1 E2 E3 E4 E5 E6 E7);
+guard_functions!(E1 E2 E3 E4 E5 E6 E7 E8);
+
 /// Asks a guard; returns the outcome of the run if the handler must not run.
 ///
-/// `answer` also decodes the payload and runs the extractors for the guard: its outer error is theirs
+/// `answer` also makes the arguments, that is it may decode the payload and run extractors: its outer error is theirs
 /// and ends the run as it is, and their time counts towards `limit`. An error of the guard, and an
 /// answer that takes longer, is a failed attempt.
 pub(super) async fn ask(

@@ -1,6 +1,7 @@
 //! Handlers: functions and objects, their arguments, results, middleware and registry.
 
 mod context;
+mod escalation;
 mod extract;
 mod forward;
 mod function;
@@ -13,6 +14,7 @@ mod state;
 mod thread;
 
 pub use context::{JobContext, RunContext};
+pub use escalation::EscalateFrom;
 pub use extract::{FromJob, Payload, RawPayload, SharedState, State};
 pub use forward::ForwardRegistration;
 pub(crate) use forward::forward_handler;

@@ -27,9 +27,9 @@ pub enum Outcome {
     Dead(Cow<'static, str>),
     /// Run the same job again at this time, with another payload. Counts of attempts start again.
     Again(Due, Bytes),
-    /// Go on to the next step of the escalation, with another payload or the same. Counts of
-    /// attempts start again.
-    NextStep(Option<Bytes>),
+    /// Go on to the next step of the escalation: at this time or at its own, with another payload or
+    /// the same. Counts of attempts start again.
+    NextStep(Option<Due>, Option<Bytes>),
 }
 
 impl Outcome {
@@ -67,7 +67,15 @@ impl Outcome {
     /// [`JobContext::is_last_step`]: crate::JobContext::is_last_step
     #[must_use]
     pub const fn next_step() -> Self {
-        Self::NextStep(None)
+        Self::NextStep(None, None)
+    }
+
+    /// [`Self::next_step`], after this delay or at this time instead of the escalation's own.
+    ///
+    /// Later steps keep their delays: they count from the end of the step before, or from the due time
+    /// of the first step, as the handler says.
+    pub fn next_step_at(due: impl IntoDue) -> Self {
+        Self::NextStep(Some(due.into()), None)
     }
 
     /// [`Self::next_step`], with another payload.
@@ -75,7 +83,15 @@ impl Outcome {
     /// # Errors
     /// `Codec` if the payload does not encode.
     pub fn next_step_with<T: Serialize>(payload: &T) -> DqResult<Self> {
-        Ok(Self::NextStep(Some(codec::encode(payload)?)))
+        Ok(Self::NextStep(None, Some(codec::encode(payload)?)))
+    }
+
+    /// [`Self::next_step_at`], with another payload.
+    ///
+    /// # Errors
+    /// `Codec` if the payload does not encode.
+    pub fn next_step_at_with<T: Serialize>(due: impl IntoDue, payload: &T) -> DqResult<Self> {
+        Ok(Self::NextStep(Some(due.into()), Some(codec::encode(payload)?)))
     }
 
     /// [`Self::Dead`]: no retry will help.

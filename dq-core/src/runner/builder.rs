@@ -292,7 +292,7 @@ impl RunnerBuilder {
             }
             _ => registry.expect_state(&self.state)?,
         }
-        if let Some(handler) = registry.iter().find(|handler| !handler.steps.is_empty())
+        if let Some(handler) = registry.iter().find(|handler| !handler.escalation.steps.is_empty())
             && !shared.stores.main.capabilities().again
         {
             let what =

@@ -62,7 +62,7 @@ pub(super) async fn execute(
             clock: runner.clock().clone(),
             started,
             max_attempts,
-            steps: u32::try_from(served.handler.steps.len()).unwrap_or(u32::MAX),
+            steps: u32::try_from(served.handler.escalation.steps.len()).unwrap_or(u32::MAX),
             worker: runner.name.clone(),
         },
     );
@@ -239,7 +239,7 @@ fn log(result: &JobResult, verdict: &Verdict) {
         (_, Verdict::Retry { error, .. }) => tracing::warn!(error, "failed; will be retried"),
         (Ok(Outcome::Skip(reason)), _) => tracing::debug!(%reason, "skipped"),
         (Ok(Outcome::Snooze(_)), _) => tracing::debug!("snoozed"),
-        (Ok(Outcome::Again(..) | Outcome::NextStep(_)), _) => tracing::debug!("next step"),
+        (Ok(Outcome::Again(..) | Outcome::NextStep(..)), _) => tracing::debug!("next step"),
         _ => tracing::debug!("done"),
     }
 }

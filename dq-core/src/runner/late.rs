@@ -132,8 +132,9 @@ async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Re
     let stores = &runner.client.stores;
     let id = moved_id(job);
     let mut new = NewJob::new(id, target.clone(), Due::NOW, job.payload.clone());
-    // The step belongs to the escalation of the queue that the job leaves.
-    let headers = job.headers.iter().filter(|(name, _)| *name != Headers::STEP);
+    // These belong to the escalation of the queue that the job leaves.
+    let of_step = [Headers::STEP, Headers::FIRST_DUE];
+    let headers = job.headers.iter().filter(|(name, _)| !of_step.contains(name));
     new.headers = headers.collect();
     new.max_attempts = job.max_attempts;
     if stores.main.capabilities().history {

@@ -96,17 +96,24 @@ pub(super) fn after_run(
                 Err(error) => failed(format!("the next step of the job: {error}")),
             }
         }
-        Ok(Outcome::NextStep(_)) if served.handler.steps.is_empty() => {
+        Ok(Outcome::NextStep(_, _)) if served.handler.escalation.steps.is_empty() => {
             failed("the handler asked for the next step, but has no escalation".to_owned())
         }
-        Ok(Outcome::NextStep(payload)) => {
+        Ok(Outcome::NextStep(due, payload)) => {
             let next = job.step().saturating_add(1);
-            let steps = &served.handler.steps;
-            let Some(delay) = usize::try_from(next).ok().and_then(|next| steps.get(next)) else {
-                let message = format!("step {} was the last of {}", job.step(), steps.len());
+            let escalation = &served.handler.escalation;
+            let Some(delay) =
+                usize::try_from(next).ok().and_then(|next| escalation.steps.get(next))
+            else {
+                let steps = escalation.steps.len();
+                let message = format!("step {} was the last of {steps}", job.step());
                 return dead(DeadKind::Exhausted, message, false);
             };
-            match again(context, served, job, Due::After(*delay), payload.as_ref(), next, started) {
+            let due = due.unwrap_or_else(|| match escalation.first_due(job.job()) {
+                Some(first_due) => Due::At(first_due + escalation.offset(next)),
+                None => Due::After(*delay),
+            });
+            match again(context, served, job, due, payload.as_ref(), next, started) {
                 Ok(verdict) => verdict,
                 Err(error) => failed(format!("the next step of the escalation: {error}")),
             }
@@ -136,6 +143,9 @@ fn again(
     let mut headers = Headers::new();
     if step > 0 {
         headers.insert(Headers::STEP, step.to_string());
+        if let Some(first_due) = served.handler.escalation.first_due(job.job()) {
+            headers.insert(Headers::FIRST_DUE, first_due.as_millis().to_string());
+        }
     }
     if let Some(versions) = served.handler.versions {
         // A new payload is of the handler's version, which may not be that of the job.

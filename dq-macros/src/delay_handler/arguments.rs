@@ -23,6 +23,7 @@ const KEYS: &[&str] = &[
     "backoff",
     "late",
     "escalate",
+    "escalate_from",
     "guard",
     "guard_timeout",
     "version",

@@ -132,12 +132,16 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
     let settings = settings(&arguments.settings, private);
     let schedule = arguments.schedule.as_ref().map(|it| schedule(it, function, private));
-    let requires = requires(&function.extractors, private);
+    let requires = requires(arguments, function, private);
     let decode = decode(arguments, function, private);
     let call = call(arguments, function, private);
     let aliases = &arguments.policies.aliases;
     let aliases = (!aliases.is_empty())
         .then(|| quote!(const ALIASES: &'static [&'static #private::str] = &[#(#aliases),*];));
+    let escalate_from = arguments.policies.escalate_from.map(|(from, _)| {
+        let from = format_ident!("{from}");
+        quote!(const ESCALATE_FROM: #private::EscalateFrom = #private::EscalateFrom::#from;)
+    });
     let oldest = arguments.policies.version.map(|_| {
         let oldest = arguments.policies.oldest_version();
         quote!(const OLDEST_VERSION: #private::u32 = #oldest;)
@@ -149,6 +153,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
                 ::core::concat!(::core::module_path!(), "::", #text);
             const LOCATION: &'static #private::str = #location;
             #aliases
+            #escalate_from
             #oldest
 
             fn settings() -> #private::QueueSettings {
@@ -187,16 +192,26 @@ fn schedule(schedule: &Schedule, function: &Function, private: &TokenStream) -> 
 }
 
 /// Generates `HandlerFn::requires`.
-fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
+fn requires(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let requirements = local("requirements");
-    let each = extractors.iter().map(|ty| {
+    let each = function.extractors.iter().map(|ty| {
         let Pinned { ty, span, private } = Pinned::new(ty, private);
         quote_spanned!(span=> <#ty as #private::FromJob>::requires(#requirements);)
     });
-    let argument = if extractors.is_empty() { quote!(_) } else { quote!(#requirements) };
+    let of_guard = arguments.policies.guard.as_ref().map(|guard| {
+        let (name, span) = (&function.name, guard.span());
+        let private = respan(private.clone(), &|_| span);
+        let payload = quote!(<#name as #private::Queue>::Payload);
+        quote_spanned!(span=>
+            #private::adapter::guard_requires::<_, _, #payload>(#guard, #requirements);
+        )
+    });
+    let is_used = !function.extractors.is_empty() || of_guard.is_some();
+    let argument = if is_used { quote!(#requirements) } else { quote!(_) };
     quote! {
         fn requires(#argument: &mut #private::Requirements) {
             #(#each)*
+            #of_guard
         }
     }
 }
@@ -277,25 +292,22 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
                 .map_err(#private::JobError::Failed)?;
         }
     });
-    let prepare = quote!(#decode #(#extract)*);
     let values = extracted.iter().chain(payload.is_some().then_some(&decoded));
-    let values = quote!(#(#values),*);
-    let called = quote!(#name(#values));
+    let called = quote!(#name(#(#values),*));
     // The guard owns its arguments, so the handler gets others.
     let guard = arguments.policies.guard.as_ref().map(|guard| {
         let text = guard.segments.last().map(|segment| segment.ident.unraw().to_string());
         let timeout = duration_tokens(arguments.policies.guard_timeout, private);
         let span = guard.span();
-        let ask = quote_spanned!(span=> #guard(#values).await);
+        let pinned = respan(private.clone(), &|_| span);
+        let decode = quote!(<#name as #private::HandlerFn>::decode);
+        let payload = quote!(<#name as #private::Queue>::Payload);
+        let ask = quote_spanned!(span=>
+            #pinned::adapter::guard::<_, _, #payload>(&#ctx, #text, #timeout, #guard, #decode)
+                .await?
+        );
         quote! {
-            if let #private::Option::Some(outcome) = #private::adapter::guard(
-                &#ctx,
-                #text,
-                #timeout,
-                async { #prepare #private::Result::Ok(#ask) },
-            )
-            .await?
-            {
+            if let #private::Option::Some(outcome) = #ask {
                 return #private::Result::Ok(outcome);
             }
         }
@@ -309,7 +321,8 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     quote! {
         async fn call(#argument: #private::JobContext) -> #result {
             #guard
-            #prepare
+            #decode
+            #(#extract)*
             #finish
         }
     }

@@ -16,6 +16,8 @@ const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Policies {
     /// The delays of the escalation.
     pub(super) steps: Vec<Duration>,
+    /// The variant of `EscalateFrom`, with the place of the key.
+    pub(super) escalate_from: Option<(&'static str, proc_macro2::Span)>,
     pub(super) guard: Option<Path>,
     pub(super) guard_timeout: Duration,
     /// With the place of the number.
@@ -33,6 +35,7 @@ impl Default for Policies {
     fn default() -> Self {
         Self {
             steps: Vec::new(),
+            escalate_from: None,
             guard: None,
             guard_timeout: GUARD_TIMEOUT,
             version: None,
@@ -47,13 +50,17 @@ impl Default for Policies {
 impl Policies {
     /// Whether `key` is an argument of this kind with a plain value.
     pub(super) fn has(key: &str) -> bool {
-        matches!(key, "escalate" | "guard" | "guard_timeout" | "version" | "aliases")
+        matches!(
+            key,
+            "escalate" | "escalate_from" | "guard" | "guard_timeout" | "version" | "aliases"
+        )
     }
 
     /// Sets an argument with a plain value.
     pub(super) fn set(&mut self, key: &Ident, value: &Expr) -> syn::Result<()> {
         match key.to_string().as_str() {
             "escalate" => self.steps = steps(value)?,
+            "escalate_from" => self.escalate_from = Some((escalate_from(value)?, key.span())),
             "guard" => self.guard = Some(guard(value)?),
             "guard_timeout" => {
                 self.guard_timeout_at = Some(key.span());
@@ -134,6 +141,13 @@ impl Policies {
             // What seems to be missing may be there and have a mistake.
             return;
         }
+        if let (Some((_, span)), true) = (self.escalate_from, self.steps.is_empty()) {
+            errors.push(syn::Error::new(
+                span,
+                "`escalate_from` says from when the delays of `escalate` count; add \
+                 `escalate = [\"15m\", \"1h\", \"1d\"]`",
+            ));
+        }
         if let (Some(span), None) = (self.guard_timeout_at, &self.guard) {
             errors.push(syn::Error::new(span, "`guard_timeout` without a `guard` does nothing"));
         }
@@ -203,12 +217,24 @@ fn steps(value: &Expr) -> syn::Result<Vec<Duration>> {
     Ok(steps)
 }
 
+fn escalate_from(value: &Expr) -> syn::Result<&'static str> {
+    match value::string(value, "escalate_from = \"first_due\"")?.value().as_str() {
+        "first_due" => Ok("FirstDue"),
+        "step_end" => Ok("StepEnd"),
+        _ => Err(syn::Error::new_spanned(
+            value,
+            "escalate_from must be \"first_due\", the due time of the first step, or \
+             \"step_end\", the end of the step before",
+        )),
+    }
+}
+
 fn guard(value: &Expr) -> syn::Result<Path> {
     match value {
         Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
         _ => Err(syn::Error::new_spanned(
             value,
-            "expected the name of an async function with the arguments of the handler, like \
+            "expected the name of an async function of extractors and the payload, like \
              guard = is_still_unpaid",
         )),
     }

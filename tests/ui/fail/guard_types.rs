@@ -8,6 +8,10 @@ async fn counts(_order: u64) -> usize {
     1
 }
 
+fn is_not_async(_order: u64) -> bool {
+    true
+}
+
 #[delay_handler("A", guard = is_open)]
 async fn other_arguments(_order: String) {}
 
@@ -16,5 +20,8 @@ async fn other_result(_order: u64) {}
 
 #[delay_handler("C", guard = is_closed)]
 async fn no_such_guard(_order: u64) {}
+
+#[delay_handler("D", guard = is_not_async)]
+async fn guard_is_not_async(_order: u64) {}
 
 fn main() {}

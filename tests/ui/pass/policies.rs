@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dq::config::{LateAction, LatePolicy};
-use dq::{BoxError, Guard, HandlerFn, JobContext, Outcome, Queue, QueueName, State, delay_handler};
+use dq::{BoxError, EscalateFrom, Guard, HandlerFn, JobContext, Outcome, Queue, QueueName, State, delay_handler};
 
 #[derive(serde::Deserialize)]
 struct OrderV1 {
@@ -43,6 +43,7 @@ mod guards {
 #[delay_handler(
     "ORDERS",
     escalate = ["15m", "1h", "1d"],
+    escalate_from = "first_due",
     guard = guards::is_open,
     guard_timeout = "2s",
     late(after = "5m", then = "queue:ESCALATIONS"),
@@ -56,6 +57,21 @@ async fn orders(_ctx: JobContext, State(_limit): State<u64>, order: Order) -> Ou
         _ => Outcome::next_step(),
     }
 }
+
+async fn by_state(State(limit): State<u64>) -> bool {
+    limit > 0
+}
+
+/// A guard may have extractors that the handler lacks.
+async fn by_context(ctx: JobContext, number: u64) -> dq::Result<Guard> {
+    Ok(if ctx.attempt() > number as u32 { Guard::skip("late") } else { Guard::Run })
+}
+
+#[delay_handler("LESS", guard = by_state)]
+async fn less(_ctx: JobContext, State(_limit): State<u64>, _order: Order) {}
+
+#[delay_handler("MORE", guard = by_context)]
+async fn more(_number: u64) {}
 
 async fn always() -> Guard {
     Guard::skip("never needed")
@@ -73,6 +89,8 @@ async fn dead(_number: u64) {}
 fn main() {
     let minutes = |minutes| Duration::from_secs(60_u64 * minutes);
     assert_eq!(orders::STEPS, [minutes(15), minutes(60), minutes(24 * 60)]);
+    assert_eq!(orders::ESCALATE_FROM, EscalateFrom::FirstDue);
+    assert_eq!(less::ESCALATE_FROM, EscalateFrom::StepEnd);
     assert_eq!(orders::VERSION, Some(3));
     assert_eq!(orders::OLDEST_VERSION, 1);
     assert_eq!(orders::ALIASES, ["OLD_ORDERS", "OLDER_ORDERS"]);
