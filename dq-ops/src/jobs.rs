@@ -125,8 +125,12 @@ pub struct JobSummary {
     pub leased_until: Option<Timestamp>,
     /// The runner that holds the lease; that held the last one if the job has ended.
     pub worker: Option<String>,
-    /// The error of the last run that failed.
+    /// The error of the last run that failed and was to be retried.
     pub last_error: Option<String>,
+    /// The number of the attempt, from 1, that failed with `last_error`. A death that is a failed attempt is
+    /// another one: its error is the reason of the death.
+    #[serde(default)]
+    pub last_error_attempt: Option<u32>,
     /// Why and since when the job is dead.
     pub dead: Option<DeadView>,
     /// How and when the job ended.
@@ -259,6 +263,7 @@ impl JobSummary {
             leased_until: view.leased_until,
             worker: view.worker.clone(),
             last_error: content.last_error.clone(),
+            last_error_attempt: view.last_error_attempt(),
             dead: view.dead.as_ref().map(|(dead, at)| DeadView {
                 kind: dead.kind,
                 message: reason(),

@@ -74,13 +74,17 @@ pub enum EventKind {
     Failed {
         /// The error.
         error: String,
-        /// Number of failed attempts.
-        attempts: u32,
+        /// The number of this attempt, from 1.
+        attempt: u32,
     },
     /// It died.
     Dead {
         /// The reason.
         reason: String,
+        /// The number of the attempt that failed with this reason; `None` if it did not die of a failed
+        /// attempt.
+        #[serde(default)]
+        attempt: Option<u32>,
     },
     /// It ended.
     Ended {
@@ -204,8 +208,8 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
 
     let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
     events.extend(earlier_claims.into_iter().flatten().flatten());
-    if let Some(error) = &job.last_error {
-        let kind = EventKind::Failed { error: error.clone(), attempts: job.attempts };
+    if let (Some(error), Some(attempt)) = (&job.last_error, job.last_error_attempt) {
+        let kind = EventKind::Failed { error: error.clone(), attempt };
         events.push(event(None, kind));
     }
     // A job that ended before its due time never became due.
@@ -215,7 +219,9 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     }
     events.extend(claims.into_iter().flatten().flatten());
     if let Some(dead) = &job.dead {
-        events.push(event(Some(dead.at), EventKind::Dead { reason: dead.message.clone() }));
+        let attempt = dead.kind.is_failed_attempt().then_some(job.attempts);
+        let kind = EventKind::Dead { reason: dead.message.clone(), attempt };
+        events.push(event(Some(dead.at), kind));
     }
     if let Some(ended) = &job.ended {
         let kind = EventKind::Ended {
@@ -229,15 +235,12 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
 
 /// Whether the last claim of a job with losses is one of those that were lost.
 fn last_claim_was_lost(view: &JobView) -> bool {
-    let is_lost = match (&view.dead, &view.ended) {
-        (Some((reason, _)), _) => reason.kind == DeadKind::Lost,
-        (None, Some(ended)) => match ended.ending {
-            Ending::Done | Ending::Skipped => false,
-            // A dead job that was removed has its reason, which begins with the kind.
-            Ending::Removed => ended.reason.as_ref().is_none_or(|it| it.starts_with("lost:")),
-            _ => true,
-        },
-        (None, None) => true,
+    let is_lost = match view.death() {
+        Some(kind) => kind == DeadKind::Lost,
+        None => view
+            .ended
+            .as_ref()
+            .is_none_or(|ended| !matches!(ended.ending, Ending::Done | Ending::Skipped)),
     };
     view.state != JobState::Running && is_lost
 }

@@ -145,7 +145,7 @@ impl Engine {
         lost.iter().for_each(|id| self.log.add_lost_payload(*id));
         let reason =
             DeadReason::new(DeadKind::Quarantined, "the log does not have its payload any more");
-        let verdict = Verdict::Dead { reason: reason.clone(), failed: false };
+        let verdict = Verdict::dead(reason.clone());
         let leases = jobs.iter().filter(|leased| lost.contains(&leased.job.id));
         let settlements: Result<_> = leases
             .map(|leased| Settlement::new(leased.lease(), verdict.clone()))

@@ -76,7 +76,7 @@ impl Store {
         claimed: &mut Claimed,
     ) {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
-        let verdict = Verdict::Dead { reason: reason.clone(), failed: false };
+        let verdict = Verdict::dead(reason.clone());
         match self.end_undecodable(&undecodable, &verdict).await {
             Ok(()) => claimed.quarantined.push((undecodable.job, reason)),
             Err(error) => tracing::warn!(%error, queue = %undecodable.job.queue,

@@ -96,7 +96,7 @@ async fn the_step_after_the_last_one_is_a_dead_job() {
     let kit = TestKit::new().await.unwrap();
     let scheduled = kit.dq().schedule::<endless>(0).await.unwrap();
     let runs = kit.advance(1.hours()).await;
-    let Verdict::Dead { reason, failed: false } = &runs[1].verdict else { panic!("{runs:?}") };
+    let Verdict::Dead { reason, failed: true } = &runs[1].verdict else { panic!("{runs:?}") };
     assert_eq!(reason.to_string(), "exhausted: step 1 was the last of 2");
     let view = kit.dq().get::<endless>(&scheduled).await.unwrap().unwrap();
     assert_eq!(view.payload::<u32>().unwrap(), 1, "each step can have another payload");

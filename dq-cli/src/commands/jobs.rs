@@ -274,8 +274,8 @@ fn describe(detail: &JobDetail) -> String {
     if let Some(until) = job.leased_until {
         line("lease", format!("until {until}"));
     }
-    if let Some(error) = &job.last_error {
-        line("error", text::clean(error));
+    if let (Some(error), Some(attempt)) = (&job.last_error, job.last_error_attempt) {
+        line("error", format!("attempt {attempt}, {}", text::clean(error)));
     }
     if let Some(dead) = &job.dead {
         line("dead", format!("{}, {}", dead.at, text::clean(&dead.message)));

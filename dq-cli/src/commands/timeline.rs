@@ -82,16 +82,19 @@ fn describe_event(kind: &EventKind, job: &JobSummary, now: Timestamp) -> String 
         EventKind::Lost { times } => {
             format!("claimed without a result, {}", text::count(u64::from(*times), "time"))
         }
-        EventKind::Failed { error, attempts } => {
+        EventKind::Failed { error, attempt } => {
             let retry = match job.state {
                 JobState::Scheduled if job.due > now => {
                     format!("; retry at {}", text::time(job.due, now))
                 }
                 _ => String::new(),
             };
-            format!("failed, attempt {attempts}: {}{retry}", text::clean(error))
+            format!("failed, attempt {attempt}: {}{retry}", text::clean(error))
         }
-        EventKind::Dead { reason } => format!("dead: {}", text::clean(reason)),
+        EventKind::Dead { reason, attempt } => {
+            let attempt = attempt.map(|attempt| format!(", attempt {attempt}"));
+            format!("dead{}: {}", attempt.unwrap_or_default(), text::clean(reason))
+        }
         EventKind::Ended { ending, reason } => match reason {
             Some(reason) => format!("{}: {}", text::clean(ending), text::clean(reason)),
             None => text::clean(ending),

@@ -58,7 +58,8 @@ pub enum Verdict {
     Dead {
         /// Why the job is dead.
         reason: DeadReason,
-        /// Whether this attempt counts as failed, so that `attempts` is one higher.
+        /// Whether this attempt counts as failed, so that `attempts` is one higher; see
+        /// [`DeadKind::is_failed_attempt`](crate::model::DeadKind::is_failed_attempt).
         failed: bool,
     },
     /// The job is handed back unfinished: it is due again at its old due time, that is, at once,
@@ -70,6 +71,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// [`Self::Dead`], as a failed attempt if the kind of reason is one.
+    #[must_use]
+    pub const fn dead(reason: DeadReason) -> Self {
+        let failed = reason.kind.is_failed_attempt();
+        Self::Dead { reason, failed }
+    }
+
     /// [`Self::Skip`], with the reason truncated to its maximum length.
     pub fn skip(reason: impl Into<String>) -> Self {
         Self::Skip { reason: truncate_message(reason.into()) }

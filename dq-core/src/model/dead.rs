@@ -27,6 +27,16 @@ pub enum DeadKind {
 }
 
 impl DeadKind {
+    /// Whether the death is a failed attempt, which `attempts` of the dead job counts: the handler ran
+    /// and gave the reason.
+    #[must_use]
+    pub const fn is_failed_attempt(self) -> bool {
+        match self {
+            Self::Exhausted | Self::Rejected => true,
+            Self::Undecodable | Self::Lost | Self::Quarantined | Self::Late => false,
+        }
+    }
+
     /// The name under which stores keep the kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

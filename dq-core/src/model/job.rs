@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::codec;
-use super::{DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp};
+use super::{DeadKind, DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The id of a job: 16 bytes, written as a UUID. Ids that are generated are of version 7, ordered
@@ -341,7 +341,7 @@ pub struct JobView {
 pub struct Ended {
     /// How the job ended.
     pub ending: Ending,
-    /// Why: the reason of a skip, or for which a removed job was dead.
+    /// Why: the reason of a skip; for a removed job that was dead, its [`DeadReason`] as text.
     pub reason: Option<String>,
     /// When the job ended, by the store's clock.
     pub at: Timestamp,
@@ -411,6 +411,29 @@ impl JobView {
             dead: None,
             ended: None,
         }
+    }
+
+    /// The number of the attempt, from 1, that failed with [`last_error`](Self::last_error); `None`
+    /// without one.
+    ///
+    /// It is the last failed attempt, or the one before it if the job has died of a failed attempt: that
+    /// one's error is the reason of the death.
+    #[must_use]
+    pub fn last_error_attempt(&self) -> Option<u32> {
+        self.last_error.as_ref()?;
+        let is_death = self.death().is_some_and(DeadKind::is_failed_attempt);
+        Some(self.job.attempts.saturating_sub(u32::from(is_death)))
+    }
+
+    /// Why the job is dead, or was dead when an operator removed it; `None` for other jobs.
+    #[must_use]
+    pub fn death(&self) -> Option<DeadKind> {
+        if let Some((reason, _)) = &self.dead {
+            return Some(reason.kind);
+        }
+        let removed = self.ended.as_ref().filter(|ended| ended.ending == Ending::Removed)?;
+        let (kind, _) = removed.reason.as_ref()?.split_once(':')?;
+        Some(DeadKind::from_name(kind))
     }
 
     /// Decodes the payload of the job from JSON.

@@ -58,7 +58,8 @@ pub enum Event<'a> {
     /// moved to the queue that this policy names. Or the store has said that it is quarantined: it cannot
     /// be read, because another program has written or damaged it.
     Dead {
-        /// The job. What cannot be read of a quarantined one has default values.
+        /// The job as it was claimed: its `attempts` do not count the run that has ended so. What cannot be
+        /// read of a quarantined one has default values.
         job: &'a Job,
         /// The reason.
         reason: &'a DeadReason,

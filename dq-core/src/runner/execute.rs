@@ -43,7 +43,7 @@ pub(super) async fn execute(
         let job = &leased.job;
         tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without another run");
         runner.observers.notify(&Event::Dead { job, reason: &reason });
-        return Some(Verdict::Dead { reason, failed: false });
+        return Some(Verdict::dead(reason));
     }
     if let Some(verdict) = verdict::newer_version(context, served, &leased.job) {
         return Some(verdict);

@@ -87,7 +87,7 @@ pub(super) async fn apply(
 fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
     let reason = DeadReason::new(DeadKind::Late, message);
     runner.observers.notify(&Event::Dead { job, reason: &reason });
-    Verdict::Dead { reason, failed: false }
+    Verdict::dead(reason)
 }
 
 /// Schedules the job in another queue, and then ends it here.

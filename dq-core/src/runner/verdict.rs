@@ -64,13 +64,10 @@ pub(super) fn after_run(
 ) -> Verdict {
     let runner = &context.runner;
     let policy = &served.policy;
-    let dead = |kind, message: String, failed| Verdict::Dead {
-        reason: DeadReason::new(kind, message),
-        failed,
-    };
+    let dead = |kind, message: String| Verdict::dead(DeadReason::new(kind, message));
     let failed_for = |least: Duration, message: String| {
         if job.is_last_attempt() {
-            return dead(DeadKind::Exhausted, message, true);
+            return dead(DeadKind::Exhausted, message);
         }
         // Added, so that jobs which were told the same time do not come back at once.
         let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
@@ -107,7 +104,7 @@ pub(super) fn after_run(
             else {
                 let steps = escalation.steps.len();
                 let message = format!("step {} was the last of {steps}", job.step());
-                return dead(DeadKind::Exhausted, message, false);
+                return dead(DeadKind::Exhausted, message);
             };
             let due = due.unwrap_or_else(|| match escalation.first_due(job.job()) {
                 Some(first_due) => Due::At(first_due + escalation.offset(next)),
@@ -118,8 +115,8 @@ pub(super) fn after_run(
                 Err(error) => failed(format!("the next step of the escalation: {error}")),
             }
         }
-        Ok(Outcome::Dead(reason)) => dead(DeadKind::Rejected, reason.to_string(), true),
-        Err(JobError::Undecodable(_)) => dead(DeadKind::Undecodable, error.to_owned(), false),
+        Ok(Outcome::Dead(reason)) => dead(DeadKind::Rejected, reason.to_string()),
+        Err(JobError::Undecodable(_)) => dead(DeadKind::Undecodable, error.to_owned()),
         Err(_) => failed(error.to_owned()),
     }
 }

@@ -28,11 +28,62 @@ async fn the_timeline_tells_why_a_job_does_not_run() {
 
     fixture.settle(&job, Verdict::retry(Due::After(5.seconds()), "connect refused")).await;
     let kinds: Vec<_> = timeline().await.events.into_iter().map(|event| event.kind).collect();
-    let failed = EventKind::Failed { error: "connect refused".to_owned(), attempts: 1 };
+    let failed = EventKind::Failed { error: "connect refused".to_owned(), attempt: 1 };
     assert_eq!(kinds, [EventKind::Scheduled, failed]);
 
     let missing = session.timeline(&fixture.queue, &key("other")).await.unwrap_err();
     assert!(matches!(missing, OpsError::NotFound { job: Some(_), .. }));
+}
+
+#[tokio::test]
+async fn each_error_stands_beside_the_attempt_that_it_ended() {
+    let fixture = Fixture::new().await;
+    // What a job shows that failed twice and then died.
+    let died = async |kind, error: &str| {
+        let id = fixture.schedule("order", "1", Due::NOW).await;
+        for error in ["error 1", "error 2"] {
+            let job = fixture.claim().await.remove(0);
+            fixture.settle(&job, Verdict::retry(Due::NOW, error)).await;
+        }
+        let job = fixture.claim().await.remove(0);
+        fixture.settle(&job, Verdict::dead(DeadReason::new(kind, error))).await;
+        shown(&fixture, id).await
+    };
+    let failed = || "failed, attempt 2: error 2".to_owned();
+
+    let (id, events) = died(DeadKind::Exhausted, "error 3").await;
+    assert_eq!(events, [failed(), "dead, attempt 3: error 3".to_owned()]);
+    fixture.admin().remove(&fixture.queue, &Target::Id(id)).await.unwrap();
+    assert_eq!(shown(&fixture, id).await.1, [failed()], "of a removed job");
+    let (_, events) = died(DeadKind::Rejected, "no").await;
+    assert_eq!(events, [failed(), "dead, attempt 3: no".to_owned()]);
+    // These are no attempts.
+    for kind in [DeadKind::Lost, DeadKind::Late, DeadKind::Undecodable] {
+        let (id, events) = died(kind, "why").await;
+        assert_eq!(events, [failed(), "dead: why".to_owned()], "{kind:?}");
+        fixture.admin().remove(&fixture.queue, &Target::Id(id)).await.unwrap();
+        assert_eq!(shown(&fixture, id).await.1, [failed()], "removed, {kind:?}");
+    }
+    let (id, _) = died(DeadKind::Exhausted, "error 3").await;
+    fixture.admin().replay(&fixture.queue, &Target::Id(id)).await.unwrap();
+    assert!(shown(&fixture, id).await.1.is_empty(), "a replayed job begins anew");
+    let job = fixture.claim().await.remove(0);
+    fixture.settle(&job, Verdict::retry(Due::NOW, "error 4")).await;
+    assert_eq!(shown(&fixture, id).await.1, ["failed, attempt 1: error 4"]);
+}
+
+/// The errors in the timeline of a job, with their attempts.
+async fn shown(fixture: &Fixture, id: JobId) -> (JobId, Vec<String>) {
+    let timeline = fixture.admin().timeline(&fixture.queue, &Target::Id(id)).await.unwrap();
+    let errors = timeline.events.into_iter().filter_map(|event| match event.kind {
+        EventKind::Failed { error, attempt } => Some(format!("failed, attempt {attempt}: {error}")),
+        EventKind::Dead { reason, attempt } => Some(match attempt {
+            Some(attempt) => format!("dead, attempt {attempt}: {reason}"),
+            None => format!("dead: {reason}"),
+        }),
+        _ => None,
+    });
+    (id, errors.collect())
 }
 
 #[tokio::test]

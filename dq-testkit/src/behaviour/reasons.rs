@@ -1,6 +1,8 @@
 //! Reasons: why a job waits for a retry, and who runs it since when.
 
-use dq_core::{Cancelled, DeadReason, Due, JobId, JobState, Operation, QueueName, Verdict};
+use dq_core::{
+    Cancelled, DeadKind, DeadReason, Due, JobId, JobState, JobView, Operation, QueueName, Verdict,
+};
 
 use super::client::{LAPSING_LEASE, LEASE, dead};
 use super::failure::{TrialResult, ensure, ensure_eq};
@@ -12,6 +14,7 @@ topic! { "reasons":
     error_is_unchanged [Reasons],
     last_error_replaces_the_one_before [Reasons],
     error_is_kept_without_another_run [Reasons],
+    error_keeps_its_attempt_after_a_death [Reasons, DeadLetters],
     replay_clears_the_error [Reasons, DeadLetters],
     error_survives_a_crash [Reasons, Durable],
     holder_of_a_lease_is_shown [Reasons],
@@ -95,6 +98,34 @@ async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
     store.wait_until(lost.leased_until).await?;
     let found = last_error(&store, &queue, id).await?;
     ensure_eq!(found.as_deref(), Some("a reason"), "the error after a lapse");
+    Ok(())
+}
+
+async fn error_keeps_its_attempt_after_a_death(store: TrialStore) -> TrialResult {
+    for kind in [DeadKind::Exhausted, DeadKind::Lost] {
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let pair = |view: &JobView| (view.last_error.clone(), view.last_error_attempt());
+        let second = (Some("second".to_owned()), Some(2));
+        fail(&store, &queue, "first").await?;
+        fail(&store, &queue, "second").await?;
+        let leased = store.lease_one(&queue).await?;
+        let waits = pair(&store.get_existing(&queue, id).await?);
+        ensure_eq!(waits, second, "the error of a job that runs");
+        let verdict = Verdict::dead(DeadReason::new(kind, "third"));
+        store.settle_accepted(&leased, verdict).await?;
+        let dead = pair(&store.get_existing(&queue, id).await?);
+        ensure_eq!(dead, second, "the error before the death, {kind:?}");
+        let listed = store.list(&queue, JobState::Dead, 10).await?;
+        ensure_eq!(pair(&listed[0]), second, "the same in a listing, {kind:?}");
+        if store.capabilities().history {
+            let jobs = [id];
+            store.operate(Operation::Remove { queue: &queue, jobs: &jobs }).await?;
+            let (view, _) = store.get_ended(&queue, id).await?;
+            ensure_eq!(view.death(), Some(kind), "the kind of death of a removed job");
+            ensure_eq!(pair(&view), second, "the same of a removed job, {kind:?}");
+        }
+    }
     Ok(())
 }
 

@@ -146,11 +146,12 @@ fn events(c: &Chrome, timeline: &Timeline) -> Vec<Event> {
                     ("running", t.ev_claimed, note.join(" · "), None)
                 }
                 EventKind::Lost { times } => ("dead", t.ev_lost, format!("×{times}"), None),
-                EventKind::Failed { error, attempts } => {
-                    ("dead", t.ev_failed, format!("×{attempts}"), Some(error.clone()))
+                EventKind::Failed { error, attempt } => {
+                    ("dead", t.ev_failed, format!("#{attempt}"), Some(error.clone()))
                 }
-                EventKind::Dead { reason } => {
-                    ("dead", t.ev_dead, String::new(), Some(reason.clone()))
+                EventKind::Dead { reason, attempt } => {
+                    let attempt = attempt.map(|attempt| format!("#{attempt}"));
+                    ("dead", t.ev_dead, attempt.unwrap_or_default(), Some(reason.clone()))
                 }
                 EventKind::Ended { ending, reason } => {
                     ("ended", t.ev_ended, t.ending(ending).to_owned(), reason.clone())
