@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
-use dq_core::{Backend as _, Dq, Ingress, QueueName, shutdown_signal};
+use dq_core::{Backend as _, Dq, HistoryLimit, Ingress, QueueName, shutdown_signal};
 // Links the crate, which registers the types of forwards and of ingresses.
 #[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
 use dq_forward as _;
@@ -39,16 +39,17 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
             let dq = stores::with_history(Dq::builder().url("memory:")).connect().await?;
             let ops = Ops::new(dq.clone());
             let demo = Demo::start(&ops).await?;
-            let served = server.run(&ops, "memory, gone at the end", output).await;
+            let history = HistoryLimit::default();
+            let served = server.run(&ops, "memory, gone at the end", history, output).await;
             demo.stop().await;
             return close(served, &dq).await;
         }
         let store = stores::configured(target)?;
         let server = Server::bind(token.as_deref(), args, &store.serve).await?;
-        let origin = store.origin.clone();
+        let (origin, history) = (store.origin.clone(), store.history);
         let dq = store.open().await?;
         let place = format!("{}, {origin}", dq.backend().name());
-        let served = server.run(&Ops::new(dq.clone()), &place, output).await;
+        let served = server.run(&Ops::new(dq.clone()), &place, history, output).await;
         close(served, &dq).await
     })
 }
@@ -89,7 +90,13 @@ impl Server {
     }
 
     /// Serves a store until the process is asked to stop.
-    async fn run(self, ops: &Ops, place: &str, output: &mut Output<'_>) -> Result<()> {
+    async fn run(
+        self,
+        ops: &Ops,
+        place: &str,
+        history: HistoryLimit,
+        output: &mut Output<'_>,
+    ) -> Result<()> {
         let mut signal = Box::pin(shutdown_signal());
         // The first poll installs the handlers: from the announcement on, a signal ends the server
         // in order.
@@ -101,7 +108,15 @@ impl Server {
         let dq = ops.dq();
         let ingress = Ingress::new(dq)?;
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
-        announce(place, self.address, &self.auth, &forwards.queues, ingress.len(), output)?;
+        let started = Started {
+            place,
+            bound: self.address,
+            auth: &self.auth,
+            history,
+            forwarded: &forwards.queues,
+            sources: ingress.len(),
+        };
+        started.announce(output)?;
         let metrics = forwards.metrics();
         let stop = CancellationToken::new();
         // The error of the runner, for when a signal ends the others.
@@ -184,44 +199,57 @@ fn named(origin: &str, error: dq_core::Error) -> Failure {
     Failure::new("config", format!("{origin}: {}", error.message()), remedy)
 }
 
-/// Prints where the server is, how to reach it, which queues it forwards, and from how many sources it
-/// takes messages.
-fn announce(
-    place: &str,
+/// What a server tells when it starts: where it is, how to reach it, what it remembers, which queues it
+/// forwards, and from how many sources it takes messages.
+struct Started<'a> {
+    place: &'a str,
     bound: SocketAddr,
-    auth: &Auth,
-    forwarded: &[&QueueName],
+    auth: &'a Auth,
+    history: HistoryLimit,
+    forwarded: &'a [&'a QueueName],
     sources: usize,
-    output: &mut Output<'_>,
-) -> Result<()> {
-    let (address, token) = (format!("http://{bound}/"), auth.generated_token());
-    let line = json!({
-        "address": address, "store": place, "token": token, "forwards": forwarded, "ingress": sources
-    });
-    output.either(&line, || {
-        let mut text = format!("store    {place}\naddress  {address}\n");
-        if !forwarded.is_empty() {
-            let names: Vec<_> = forwarded.iter().map(|queue| queue.as_str()).collect();
-            text += &format!("forwards {}\n", names.join(", "));
-        }
-        if sources > 0 {
-            text += &format!("ingress  {sources}\n");
-        }
-        match token {
-            Some(token) => {
-                // Without the slash, so that paths can follow it.
-                let api = address.trim_end_matches('/');
-                text += &format!(
-                    "token    {token}\n\n\
-                     A browser asks for it as the password; any user name will do. Commands:\n\
-                     \x20 export DQ_API={api} DQ_TOKEN={token}\n\x20 dq queues\n"
-                );
+}
+
+impl Started<'_> {
+    fn announce(&self, output: &mut Output<'_>) -> Result<()> {
+        let Self { place, auth, history, forwarded, sources, .. } = *self;
+        let (address, token) = (format!("http://{}/", self.bound), auth.generated_token());
+        let line = json!({
+            "address": address, "store": place, "token": token, "forwards": forwarded,
+            "ingress": sources, "history": history.max
+        });
+        output.either(&line, || {
+            let mut text = format!("store    {place}\naddress  {address}\n");
+            text += &match history.max {
+                0 => "history  none: jobs that have ended are not found\n".to_owned(),
+                max => {
+                    let age = humantime::format_duration(history.age);
+                    format!("history  the last {max} ended jobs of each queue, for {age}\n")
+                }
+            };
+            if !forwarded.is_empty() {
+                let names: Vec<_> = forwarded.iter().map(|queue| queue.as_str()).collect();
+                text += &format!("forwards {}\n", names.join(", "));
             }
-            None => text += "token    as configured\n",
-        }
-        text
-    })?;
-    output.flush()
+            if sources > 0 {
+                text += &format!("ingress  {sources}\n");
+            }
+            match token {
+                Some(token) => {
+                    // Without the slash, so that paths can follow it.
+                    let api = address.trim_end_matches('/');
+                    text += &format!(
+                        "token    {token}\n\n\
+                         A browser asks for it as the password; any user name will do. Commands:\n\
+                         \x20 export DQ_API={api} DQ_TOKEN={token}\n\x20 dq queues\n"
+                    );
+                }
+                None => text += "token    as configured\n",
+            }
+            text
+        })?;
+        output.flush()
+    }
 }
 
 #[cfg(test)]

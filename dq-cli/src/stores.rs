@@ -18,6 +18,8 @@ const FILE: &str = "dq.db";
 /// A store that is not open yet.
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
+    /// How many ended jobs this program remembers, for queues without a setting of their own.
+    pub(crate) history: HistoryLimit,
     pub(crate) serve: ServeSettings,
     /// What names it, for people; a URL may contain a password.
     pub(crate) origin: String,
@@ -36,9 +38,13 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
         return Err(Failure::usage("--config, --url and --api exclude each other", "give one"));
     }
     if let Some(url) = &target.url {
-        let builder = Dq::builder().url(url);
-        let (serve, origin) = (ServeSettings::default(), "--url".to_owned());
-        return Ok(Store { builder, serve, origin, default_file: None });
+        return Ok(Store {
+            builder: with_history(Dq::builder().url(url)),
+            history: HistoryLimit::default(),
+            serve: ServeSettings::default(),
+            origin: "--url".to_owned(),
+            default_file: None,
+        });
     }
     let file = target.config.as_deref();
     let file = file.or_else(|| Some(Path::new(CONFIG)).filter(|path| path.is_file()));
@@ -51,20 +57,23 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     let path = env::current_dir().unwrap_or_default().join(FILE);
     Ok(Store {
         builder: with_history(Dq::builder().url(&format!("sqlite://{FILE}"))),
+        history: HistoryLimit::default(),
         serve: ServeSettings::default(),
         origin: path.display().to_string(),
         default_file: Some(path),
     })
 }
 
-/// Lets a store that nobody has configured remember ended jobs: people who look at it want to see them.
+/// Lets a store remember ended jobs: people who look at it want to see them.
 pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
     builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
 }
 
+/// The store of a configuration, with a history unless the configuration says otherwise.
 fn of_config(mut config: Config, origin: String) -> Store {
     let serve = std::mem::take(&mut config.serve);
-    Store { builder: Dq::builder().config(config), serve, origin, default_file: None }
+    let history = *config.defaults.history.get_or_insert_default();
+    Store { builder: Dq::builder().config(config), history, serve, origin, default_file: None }
 }
 
 impl Store {

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -32,10 +32,39 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     assert_eq!(ok(path, &["jobs", "get", "MAIL", "key:k"]), before);
     let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
     assert_eq!(status, 1, "{error}");
+    assert!(error.contains("does not take this token\nremedy: look at DQ_TOKEN"), "{error}");
+    let (status, error) = code(path, &["queues", "--api", &server.address]);
+    assert_eq!(status, 1, "{error}");
+    assert!(error.contains("asks for a token\nremedy: give the one that `dq serve`"), "{error}");
     // Nobody has asked for it, but people who look at this store want to see what has ended.
     ok(path, &server.api(&["jobs", "cancel", "MAIL", "key:k"]));
     let ended = ok(path, &server.api(&["jobs", "ls", "MAIL", "--state", "ended"]));
     assert!(ended.contains("cancelled"), "{ended}");
+}
+
+#[test]
+fn a_right_token_under_another_host_name_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &["--demo"]);
+    let address = server.address.trim_start_matches("http://").trim_end_matches('/');
+    let answer = |host: &str, token: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "GET /v1/queues HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+             connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let token = server.token.as_deref().unwrap();
+    let refused = answer("dq.example:7373", token);
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    assert!(refused.contains("dq.example:7373") && refused.contains("[serve.tokens]"), "{refused}");
+    let wrong = answer("dq.example:7373", "0123456789abcdef");
+    assert!(wrong.starts_with("HTTP/1.1 401 ") && !wrong.contains("dq.example"), "{wrong}");
+    assert!(answer(address, token).starts_with("HTTP/1.1 200 "));
 }
 
 #[cfg(unix)]
@@ -83,13 +112,13 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
     let path = directory.path();
     let config = format!(
         "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n\
-         [queues.BILLING]\nhistory = {{ max = 100 }}\n\
          [queues.BILLING.forward]\ntype = \"http\"\nurl = \"{webhook}\"\nallow = [\"127.0.0.1/32\"]\n\
          [schedules.tick]\nqueue = \"BILLING\"\nevery = \"1s\"\npayload = \"tick\""
     );
     std::fs::write(path.join("dq.toml"), config).unwrap();
     let server = Server::start(path, &[]);
-    let scheduled = ok(path, &server.api(&["enqueue", "BILLING", r#"{"order":17}"#, "--json"]));
+    let line = ["enqueue", "BILLING", r#"{"order":17}"#, "--key", "17", "--json"];
+    let scheduled = ok(path, &server.api(&line));
     let scheduled: Value = serde_json::from_str(&scheduled).unwrap();
     let id = scheduled["id"].as_str().unwrap();
     let (mut has_order, mut ticks) = (false, 0);
@@ -105,10 +134,15 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
             other => panic!("a request with {other:?}"),
         }
     }
+    // Nobody has configured a history.
     wait_until("the job has ended", || {
         let job = ok(path, &server.api(&["jobs", "get", "BILLING", id, "--json"]));
         serde_json::from_str::<Value>(&job).unwrap()["state"] == "ended"
     });
+    for name in ["key:17", id] {
+        let shown = ok(path, &server.api(&["where", "BILLING", name]));
+        assert!(shown.starts_with("BILLING/17   done"), "{shown}");
+    }
     // The gauges of the store, and the counters of what the server has sent.
     for metric in [
         "dq_queue_jobs{queue=\"BILLING\",state=\"dead\"} 0",

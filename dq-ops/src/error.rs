@@ -92,11 +92,13 @@ impl OpsError {
         match self {
             Self::Forbidden { .. } => Some("ask an administrator of this service".to_owned()),
             Self::NotFound { job: Some(_), .. } => Some(
-                "it may have ended: ended jobs are found only where a history is kept (the setting `history`) and, like dead ones, by id only"
+                "it may have ended: ended jobs are found if the program that ended them keeps a history (the setting `history`); by key, among the latest 5,000 of the queue"
                     .to_owned(),
             ),
             Self::NotFound { job: None, .. } => {
-                Some("a queue appears with its first job or runner; check the spelling".to_owned())
+                let remedy = "check the spelling: a queue appears with its first job or runner, or if it is \
+                     paused by `dq pause --create` (`\"create\": true` in a request)";
+                Some(remedy.to_owned())
             }
             Self::NoSchedule { .. } => {
                 Some("the list of schedules has all names; check the spelling".to_owned())

@@ -367,7 +367,8 @@ impl Session {
         }
     }
 
-    /// One job by id or key, with payload and headers unless the actor is a viewer.
+    /// One job by id or key, with payload and headers unless the actor is a viewer. If no live job has the
+    /// key, it is the dead or ended one that had it last, among the latest 5,000 of each.
     ///
     /// # Errors
     /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,
@@ -387,10 +388,14 @@ impl Session {
         Ok(JobDetail { job, headers: Some(content.headers), payload })
     }
 
-    /// A job as it is stored.
+    /// A job as it is stored; by key the live one, else the dead or ended one that had the key last.
     pub(crate) async fn view(&self, queue: &QueueName, target: &Target) -> Result<JobView> {
         let handle = self.ops.dq().queue(queue)?;
-        handle.get(target).await?.ok_or_else(|| not_found(queue, target))
+        let mut found = handle.get(target).await?;
+        if let (None, Target::Key(key)) = (&found, target) {
+            found = handle.last_with_key(key.as_str()).await?;
+        }
+        found.ok_or_else(|| not_found(queue, target))
     }
 
     /// A job without payload, as it is shown.

@@ -158,7 +158,8 @@ impl From<&Presence> for LatenessFacts {
 }
 
 impl Session {
-    /// What has happened to a job, and why it does not run now.
+    /// What has happened to a job, and why it does not run now. A key is that of the same job as for
+    /// [`job`](Self::job).
     ///
     /// # Errors
     /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,

@@ -10,9 +10,10 @@ use super::filter::Filter;
 use super::shared::ClientShared;
 use crate::backend::{Backend, BrowseParams, Checked, Cursor, Order, Page};
 use crate::error::Result;
-use crate::model::{JobRef, JobState, JobView, QueueName};
+use crate::model::{JobKey, JobRef, JobState, JobView, QueueName, Timestamp};
 
-/// Maximum number of jobs that one filtered listing compares.
+/// Maximum number of jobs that one filtered listing compares, or that a search by key compares in each
+/// state.
 const MAX_COMPARED: usize = 5_000;
 
 /// Number of jobs in one call of the store.
@@ -158,6 +159,48 @@ pub(super) async fn count(
         }
     }
     Ok(Count { matching, complete: true })
+}
+
+/// The dead or ended job that had this key last, among the latest of all stores.
+pub(super) async fn last_with_key(
+    client: &ClientShared,
+    queue: &QueueName,
+    key: &JobKey,
+) -> Result<Option<JobView>> {
+    let mut last: Option<(Timestamp, JobView)> = None;
+    for store in client.stores.iter() {
+        let states = [JobState::Dead, JobState::Ended];
+        let is_kept = |state: &JobState| *state == JobState::Dead || store.capabilities().history;
+        for state in states.into_iter().filter(is_kept) {
+            let Some(found) = latest_with_key(store, queue, state, key).await? else { continue };
+            let at = found.dead.as_ref().map(|(_, at)| *at);
+            let at = at.or(found.ended.as_ref().map(|ended| ended.at)).unwrap_or(Timestamp::EPOCH);
+            if last.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
+                last = Some((at, found));
+            }
+        }
+    }
+    Ok(last.map(|(_, view)| view))
+}
+
+/// The job with this key that a listing, the latest first, has first.
+async fn latest_with_key(
+    store: &Checked,
+    queue: &QueueName,
+    state: JobState,
+    key: &JobKey,
+) -> Result<Option<JobView>> {
+    let params = BrowseParams::new(queue, state).order(Order::Descending).limit(PAGE);
+    let (mut after, mut compared) = (None, 0);
+    loop {
+        let page = store.browse(params.after(after)).await?;
+        compared += page.jobs.len();
+        let found = page.jobs.into_iter().find(|view| view.job.key.as_ref() == Some(key));
+        after = page.next;
+        if found.is_some() || after.is_none() || compared >= MAX_COMPARED {
+            return Ok(found);
+        }
+    }
 }
 
 /// Lists the jobs that match, with [`BrowseParams::limit`] as the maximum of matches.

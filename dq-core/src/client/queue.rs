@@ -16,7 +16,7 @@ use super::stores::single;
 use super::target::{IntoTarget, job_ref};
 use crate::backend::{Cancelled, Operation, QueueStats, Reschedule, Rescheduled};
 use crate::error::Result;
-use crate::model::{Due, Headers, IntoDue, JobId, JobState, JobView, QueueName, Timestamp};
+use crate::model::{Due, Headers, IntoDue, JobId, JobKey, JobState, JobView, QueueName, Timestamp};
 
 /// One queue by name, for operators and for payloads that are not JSON. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -120,13 +120,28 @@ impl QueueHandle {
         self.bulk(Change::Reschedule(due.into()), filter)
     }
 
-    /// Returns a job by key or id; a dead or ended job by id only.
+    /// Returns a job by key or id; a dead or ended job by id only, or by
+    /// [`last_with_key`](Self::last_with_key).
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs,
     /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
+    }
+
+    /// The dead or ended job that had this key last; for the live one, see [`get`](Self::get). Jobs in
+    /// stores being drained are included.
+    ///
+    /// No store has an index of such keys: in each store this compares up to the 5,000 jobs that died last
+    /// and the 5,000 that ended last, as far as the store remembers them. So it is for people who look,
+    /// not for each request of a service.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the key is invalid, `Unsupported` if a store cannot list jobs, `Unavailable`
+    /// if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
+        browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }
 
     /// Job counts of the queue; jobs in stores being drained are included.

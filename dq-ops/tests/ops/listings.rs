@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Dq, Due, DurationExt, ErrorKind, JobState, MemoryBackend, Page,
-    QueueName, Target, VirtualClock,
+    Backend, BrowseParams, DeadKind, DeadReason, Dq, Due, DurationExt, ErrorKind, JobState,
+    MemoryBackend, Page, QueueName, Target, Verdict, VirtualClock,
 };
 use dq_ops::{Actor, BulkAction, JobQuery, Ops, OpsError, Role, ScheduleRequest};
 
@@ -49,6 +49,57 @@ async fn the_overview_counts_a_slot_once_though_queues_share_it() {
     let free = overview.queues.iter().map(|queue| queue.free_slots);
     assert_eq!(free.collect::<Vec<_>>(), [Some(7), Some(7)]);
     assert_eq!(overview.free_slots, Some(11));
+}
+
+#[tokio::test]
+async fn a_key_leads_to_the_job_that_had_it_last() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session(Role::Viewer);
+    let found = async || {
+        let detail = session.job(&fixture.queue, &key("17")).await.unwrap().job;
+        let timeline = session.timeline(&fixture.queue, &key("17")).await.unwrap().job;
+        assert_eq!(timeline, detail);
+        (detail.id, detail.state)
+    };
+    let end = async |verdict: Verdict| {
+        let id = fixture.schedule("17", "1", Due::NOW).await;
+        assert_eq!(found().await, (id, JobState::Ready), "the live one comes first");
+        for job in fixture.claim().await {
+            fixture.settle(&job, verdict.clone()).await;
+        }
+        fixture.clock.advance(1.seconds());
+        id
+    };
+    let dead = || Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"));
+    fixture.schedule("170", "1", Due::After(1.hours())).await;
+    let missing = session.job(&fixture.queue, &key("17")).await.unwrap_err();
+    assert!(matches!(missing, OpsError::NotFound { job: Some(_), .. }), "{missing}");
+    let first = end(Verdict::Done).await;
+    assert_eq!(found().await, (first, JobState::Ended));
+    let second = end(dead()).await;
+    assert_eq!(found().await, (second, JobState::Dead));
+    let third = end(Verdict::skip("paid")).await;
+    assert_eq!(found().await, (third, JobState::Ended));
+
+    // Of another queue, or beyond the latest 5,000.
+    let other = QueueName::new("OTHER").unwrap();
+    assert!(session.job(&other, &key("17")).await.is_err());
+    let old = fixture.schedule("old", "1", Due::NOW).await;
+    for job in fixture.claim().await {
+        fixture.settle(&job, dead()).await;
+    }
+    for _ in 0..50 {
+        for number in 0..100 {
+            fixture.schedule(&format!("new-{number}"), "1", Due::NOW).await;
+        }
+        for job in fixture.claim().await {
+            fixture.settle(&job, dead()).await;
+        }
+        fixture.clock.advance(1.seconds());
+    }
+    assert!(session.job(&fixture.queue, &key("old")).await.is_err());
+    let by_id = session.job(&fixture.queue, &Target::Id(old)).await.unwrap();
+    assert_eq!(by_id.job.state, JobState::Dead);
 }
 
 #[tokio::test]
