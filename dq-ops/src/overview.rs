@@ -164,7 +164,37 @@ fn served_of<'a>(
     Some(served.get(queue).unwrap_or(none))
 }
 
+/// The error for a queue that nobody uses.
+fn no_queue(queue: &QueueName) -> OpsError {
+    OpsError::NotFound { queue: queue.clone(), job: None }
+}
+
+/// What the store has at one time.
+pub(crate) struct Observed {
+    /// The queues with jobs or runners, ordered by name.
+    pub(crate) stats: Vec<QueueStats>,
+    /// `None` if the store does not keep announcements.
+    pub(crate) runners: Option<Vec<RegisteredRunner>>,
+    pub(crate) now: Timestamp,
+}
+
 impl Session {
+    /// The counts of all queues, and who serves them.
+    pub(crate) async fn observed(&self) -> Result<Observed> {
+        let runners = self.registered().await?;
+        let mut stats = self.ops.dq().stats().await?;
+        let now = self.now().await?;
+        let infos = runners.iter().flatten().filter_map(|runner| runner.info.as_ref().ok());
+        for served in infos.flat_map(|info| &info.queues) {
+            // A store may not list a queue whose jobs have all ended.
+            if !stats.iter().any(|known| known.queue == served.queue) {
+                stats.push(QueueStats::empty(served.queue.clone()));
+            }
+        }
+        stats.sort_by(|a, b| a.queue.cmp(&b.queue));
+        Ok(Observed { stats, runners, now })
+    }
+
     /// All queues with their counts. A queue without jobs is included if a runner serves it. What
     /// has happened since the call before becomes a part of [`past`](Self::past).
     ///
@@ -172,16 +202,8 @@ impl Session {
     /// `Unavailable` if the store cannot be reached.
     pub async fn overview(&self) -> Result<Overview> {
         let dq = self.ops.dq();
-        let runners = self.registered().await?;
+        let Observed { stats, runners, now } = self.observed().await?;
         let served = runners.as_deref().map(served_queues);
-        let mut stats = dq.stats().await?;
-        let now = self.now().await?;
-        for queue in served.iter().flat_map(BTreeMap::keys) {
-            if !stats.iter().any(|known| known.queue == *queue) {
-                stats.push(QueueStats::empty(queue.clone()));
-            }
-        }
-        stats.sort_by(|a, b| a.queue.cmp(&b.queue));
         let none = Served::default();
         let served_of = |queue: &QueueName| served_of(served.as_ref(), queue, &none);
         let objectives = dq.lateness_in(&stats, runners.as_deref(), now).await?;
@@ -225,7 +247,7 @@ impl Session {
             || stats.totals.is_some_and(|totals| totals.created > 0)
             || served.is_some_and(|served| served.runners > 0);
         if !is_used {
-            return Err(OpsError::NotFound { queue: queue.clone(), job: None });
+            return Err(no_queue(queue));
         }
         Ok(summary)
     }

@@ -67,6 +67,12 @@ impl Fixture {
     }
 }
 
+impl Fixture {
+    async fn codes(&self) -> Vec<String> {
+        self.session.check().await.into_iter().map(|finding| finding.code).collect()
+    }
+}
+
 const IDLE: &str = r#""running":0,"skew_ms":0,"claim_ms":1"#;
 const NO_RUNS: &str = r#""running":0,"run_time":[]"#;
 
@@ -78,7 +84,7 @@ async fn an_objective_is_missed_without_a_runner() {
     fixture.clock.advance(99.millis());
     let view = fixture.view().await;
     assert!(!view.missed && view.waiting == 0, "{view:?}");
-    assert_eq!(fixture.session.check().await, []);
+    assert_eq!(fixture.codes().await, ["queues.no-runner"], "not late yet");
     fixture.clock.advance(1.millis());
     let view = fixture.view().await;
     assert_eq!((view.missed, view.waiting), (true, 1));
@@ -101,7 +107,28 @@ async fn queues_without_an_objective_have_none() {
     fixture.schedule(Due::NOW).await;
     fixture.clock.advance(1.hours());
     assert_eq!(fixture.session.queue(&fixture.queue).await.unwrap().objective, None);
+    fixture.announce("web-1", NO_RUNS, IDLE).await;
     assert_eq!(fixture.session.check().await, []);
+}
+
+#[tokio::test]
+async fn due_jobs_that_no_runner_serves_are_a_finding() {
+    let fixture = Fixture::new(None).await;
+    fixture.schedule(Due::After(1.minutes())).await;
+    assert_eq!(fixture.session.check().await, [], "nothing is due");
+    fixture.clock.advance(1.minutes());
+    fixture.schedule(Due::NOW).await;
+    let findings = fixture.session.check().await;
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((&*finding.severity, &*finding.code), ("warning", "queues.no-runner"));
+    assert_eq!(finding.cause, "no runner serves queues with due jobs: MAIL (2)");
+    assert!(finding.remedy.starts_with("start a program whose runner handles them"));
+
+    fixture.session.pause(&fixture.queue).await.unwrap();
+    assert_eq!(fixture.session.check().await, [], "they are to wait");
+    fixture.session.resume(&fixture.queue).await.unwrap();
+    fixture.announce("web-1", NO_RUNS, IDLE).await;
+    assert_eq!(fixture.session.check().await, [], "a runner serves the queue");
 }
 
 #[tokio::test]

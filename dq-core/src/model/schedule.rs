@@ -114,6 +114,13 @@ impl ScheduleSpec {
         }
     }
 
+    /// Whether the schedule is an interval of less than a second. Each occurrence costs several calls of
+    /// the store, so this is hardly ever meant.
+    #[must_use]
+    pub fn is_rapid(&self) -> bool {
+        self.every().is_some_and(|every| every < Duration::from_secs(1))
+    }
+
     /// The interval; `None` for a cron expression.
     #[must_use]
     pub fn every(&self) -> Option<Duration> {

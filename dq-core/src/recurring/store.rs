@@ -90,6 +90,7 @@ async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -
 /// Stores a schedule by a call of the application. `false` if the store has exactly this one, made by
 /// a call.
 pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<bool> {
+    warn_if_rapid(name, spec);
     let now = now(dq).await?;
     change(dq, name, |ticker| match ticker {
         Some(mut ticker) => {
@@ -107,8 +108,17 @@ pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<b
     .await
 }
 
+fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
+    if spec.is_rapid() {
+        tracing::warn!(schedule = name, recurrence = %spec.recurrence,
+            "this schedule repeats within a second, and each occurrence costs several calls of the \
+             store; is its interval meant?");
+    }
+}
+
 /// Stores a schedule that the program declares.
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
+    warn_if_rapid(name, spec);
     let now = now(dq).await?;
     let changed = change(dq, name, |ticker| {
         let Some(mut ticker) = ticker else {
