@@ -281,7 +281,7 @@ pub use dq_core::{
 };
 // Recurring jobs.
 #[doc(inline)]
-pub use dq_core::{CatchUp, Overlap, Recurring, RecurringView, ScheduleSpec};
+pub use dq_core::{Backfilled, CatchUp, Overlap, Recurring, RecurringView, ScheduleSpec};
 // Jobs and queues.
 #[doc(inline)]
 pub use dq_core::{

@@ -86,6 +86,9 @@ pub(crate) enum Command {
     Pause {
         #[arg(value_parser = queue)]
         queue: QueueName,
+        /// Pause the queue also if nobody uses it yet; otherwise its name counts as misspelt.
+        #[arg(long)]
+        create: bool,
     },
     /// Start a paused queue.
     Resume {

@@ -32,7 +32,7 @@ pub(crate) enum Failure {
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
-/// The exit code if the state of a job forbids the request.
+/// The exit code if the state of a job forbids the request, also if another job has its key.
 pub(crate) const CONFLICT: u8 = 4;
 const UNREACHABLE: u8 = 5;
 

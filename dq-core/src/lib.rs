@@ -52,7 +52,7 @@ pub use handler::*;
 pub use ingress::{Ingress, IngressRegistration, IngressSource};
 pub use memory::MemoryBackend;
 pub use model::*;
-pub use recurring::{Recurring, RecurringView};
+pub use recurring::{Backfilled, Recurring, RecurringView};
 pub use runner::{
     Event, Observer, PendingQueue, PendingReport, PendingVersion, RunDueReport, Runner,
     RunnerBuilder, shutdown_signal,

@@ -135,9 +135,27 @@ impl Session {
     /// Pauses a queue in all processes; running jobs finish. Returns `false` if it is paused
     /// already.
     ///
+    /// A queue that no job, runner, schedule or configuration names is refused, because its name may be
+    /// misspelt: see [`create_paused`](Self::create_paused).
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such queue, `Unsupported` if the store cannot pause queues, `Forbidden`,
+    /// `Unavailable`.
+    pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
+        let audit = self.begin("pause", queue, None);
+        let result = async {
+            let handle = self.open(queue)?;
+            self.require_known(queue).await?;
+            Ok(handle.pause().await?)
+        };
+        audit.end(result.await, |changed| u64::from(*changed))
+    }
+
+    /// [`pause`](Self::pause), also for a queue that nobody uses yet, such as before its first deployment.
+    ///
     /// # Errors
     /// `Unsupported` if the store cannot pause queues, `Forbidden`, `Unavailable`.
-    pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
+    pub async fn create_paused(&self, queue: &QueueName) -> Result<bool> {
         let audit = self.begin("pause", queue, None);
         let result = async { Ok(self.open(queue)?.pause().await?) };
         audit.end(result.await, |changed| u64::from(*changed))
@@ -164,12 +182,30 @@ impl Session {
             self.may_change(queue, Role::Admin)?;
             if typed != queue.as_str() {
                 return Err(Error::invalid(format!("the typed name is not {queue}"))
-                    .remedy("type the name of the queue exactly, to confirm that its jobs go")
+                    .remedy(format!(
+                        "to confirm that its jobs go, give {queue} exactly: as `confirm` in the body of \
+                         a request, by `--confirm` of `dq purge`, or typed"
+                    ))
                     .into());
             }
             Ok(BulkReport { changed: self.ops.dq().queue(queue)?.purge().await? })
         };
         audit.end(result.await, |report| report.changed)
+    }
+
+    /// Requires that somebody uses a queue, or is going to.
+    async fn require_known(&self, queue: &QueueName) -> Result<()> {
+        let dq = self.ops.dq();
+        if dq.is_configured(queue) {
+            return Ok(());
+        }
+        let Err(unknown) = self.queue(queue).await else { return Ok(()) };
+        // Its first occurrence may not have been due. A store without schedules has none that names it.
+        let schedules = dq.recurring_schedules().await.unwrap_or_default();
+        match schedules.iter().any(|schedule| schedule.spec.queue == *queue) {
+            true => Ok(()),
+            false => Err(unknown),
+        }
     }
 
     /// Opens a queue for changes.
@@ -183,11 +219,15 @@ impl Session {
         if !self.ops.dq().backend().capabilities().browse {
             return not_found(queue, target);
         }
-        match self.view(queue, target).await {
-            Ok(view) => OpsError::conflict(
+        // A key is not looked for among the dead and the ended ones: services cancel by key, and often too
+        // late.
+        let found = async { Ok(self.ops.dq().queue(queue)?.get(target).await?) };
+        match found.await {
+            Ok(Some(view)) => OpsError::conflict(
                 format!("job {} is {}", name_of(target), view.state),
                 "only waiting jobs can be cancelled and moved; dead jobs can be replayed",
             ),
+            Ok(None) => not_found(queue, target),
             Err(error) => error,
         }
     }

@@ -97,7 +97,7 @@ impl OpsError {
             ),
             Self::NotFound { job: None, .. } => {
                 let remedy = "check the spelling: a queue appears with its first job or runner, or if it is \
-                     paused by `dq pause --create` (`\"create\": true` in a request)";
+                     paused by `dq pause --create` (`:create-paused` in the HTTP API)";
                 Some(remedy.to_owned())
             }
             Self::NoSchedule { .. } => {

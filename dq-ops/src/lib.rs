@@ -72,7 +72,9 @@ pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};
 pub use raw_json::RawJson;
-pub use recurring::{Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary};
+pub use recurring::{
+    BackfillReport, Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary,
+};
 pub use redact::JobContent;
 pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};
 pub use schedule::{ScheduleRequest, ScheduleResult, ScheduledJob};

@@ -95,6 +95,18 @@ pub struct Occurrence {
     pub local: Option<String>,
 }
 
+/// The result of a backfill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct BackfillReport {
+    /// Number of jobs that it has stored.
+    pub changed: u64,
+    /// Number of occurrences whose job was there before: it is in the store, or has ended and is
+    /// remembered still.
+    pub existing: u64,
+}
+
 /// What a schedule is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -326,13 +338,17 @@ impl Session {
     }
 
     /// Schedules the occurrences after `after`, up to and including `until`, at most 1,000, all due
-    /// now and whatever the overlap says; returns how many jobs were stored. Those that are not due
-    /// yet are left to the schedule.
+    /// now and whatever the overlap says. Those that are not due yet are left to the schedule.
     ///
     /// # Errors
     /// `InvalidInput` if there are more occurrences, or `until` is not after `after`; otherwise as
     /// [`pause_schedule`](Self::pause_schedule).
-    pub async fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64> {
+    pub async fn backfill(
+        &self,
+        name: &str,
+        after: Timestamp,
+        until: Timestamp,
+    ) -> Result<BackfillReport> {
         let (found, audit) = self.begin_change("backfill", name).await;
         let result = async {
             self.changeable(found)?;
@@ -343,9 +359,10 @@ impl Session {
                 .remedy("give the earlier time as `after`, and the later one as `until`")
                 .into());
             }
-            Ok(self.handle(name).backfill(after, until).await?)
+            let done = self.handle(name).backfill(after, until).await?;
+            Ok(BackfillReport { changed: done.scheduled, existing: done.existing })
         };
-        audit.end(result.await, |stored| *stored)
+        audit.end(result.await, |report| report.changed)
     }
 
     /// Removes a schedule. Jobs of earlier occurrences still run. One that a program declares is back

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::{
-    Backend, Clock, Dq, Due, DurationExt, JobId, JobKey, JobState, MemoryBackend, NewJob,
-    QueueName, Timestamp, VirtualClock,
+    Announcement, Backend, Clock, Dq, Due, DurationExt, JobId, JobKey, JobState, MemoryBackend,
+    NewJob, QueueName, Timestamp, VirtualClock,
 };
 use dq_ops::{
     Actor, AuditOutcome, JobQuery, Ops, OpsError, RecurringDefinition, Role, ScheduleRequest,
@@ -49,6 +49,15 @@ impl Fixture {
     async fn nightly(&self, name: &str, queue: &str) {
         let changed = self.session(Role::Operator).put_schedule(name, &nightly(queue)).await;
         assert!(changed.unwrap());
+    }
+
+    /// A runner announces itself for a week.
+    async fn announce(&self, name: &str) {
+        let info = r#"{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,
+            "stopping":false,"concurrency":8,"running":0,"skew_ms":null,"omitted_queues":0,
+            "queues":[]}"#;
+        let announcement = Announcement::new(name, info, 7.days());
+        self.ops.dq().backend().announce(announcement).await.unwrap();
     }
 
     async fn jobs(&self, queue: &str) -> usize {
@@ -125,6 +134,7 @@ async fn a_schedule_that_cannot_be_read_is_a_finding_and_can_be_removed() {
     let damaged = NewJob::new(JobId::from_bytes([1; 16]), tickers, due, Bytes::from_static(b"{"));
     let damaged = damaged.key(JobKey::new("monthly").unwrap());
     dq.backend().schedule(vec![damaged]).await.unwrap();
+    fixture.announce("web-1").await;
     let names: Vec<_> =
         session.schedules().await.unwrap().into_iter().map(|schedule| schedule.name).collect();
     assert_eq!(names, ["report"]);
@@ -143,15 +153,44 @@ async fn a_schedule_that_no_runner_starts_is_a_finding() {
     fixture.nightly("report", "REPORT").await;
     let session = fixture.session(Role::Operator);
     let due = session.schedules().await.unwrap()[0].next_due;
+    let is_found = async || {
+        let findings = session.check().await;
+        for finding in &findings {
+            assert_eq!((&*finding.severity, &*finding.code), ("warning", "schedules.no-runner"));
+            assert!(finding.cause.ends_with("of schedules: report"), "{}", finding.cause);
+            assert!(finding.remedy.starts_with("start a program with a runner"));
+        }
+        findings.len() == 1
+    };
+    assert!(is_found().await, "there is no runner at all");
+    fixture.announce("web-1").await;
+    assert!(!is_found().await, "the runner serves all schedules");
     fixture.clock.set(due + 1.minutes());
-    assert_eq!(session.check().await, []);
+    assert!(!is_found().await);
     fixture.clock.set(due + 3.minutes());
+    assert!(is_found().await, "it does not");
+    session.pause_schedule("report").await.unwrap();
+    assert!(!is_found().await);
+}
+
+#[tokio::test]
+async fn a_schedule_that_repeats_within_a_second_is_a_finding() {
+    let fixture = Fixture::new().await;
+    fixture.announce("web-1").await;
+    let session = fixture.session(Role::Operator);
+    let put = async |name: &str, every: &str| {
+        let mut definition = RecurringDefinition::default();
+        (definition.queue, definition.every) = ("SYNC".to_owned(), Some(every.to_owned()));
+        session.put_schedule(name, &definition).await.unwrap();
+    };
+    put("fine", "1s").await;
+    assert_eq!(session.check().await, []);
+    put("rapid", "10ms").await;
     let findings = session.check().await;
     let [finding] = &findings[..] else { panic!("{findings:?}") };
-    assert_eq!((&*finding.severity, &*finding.code), ("warning", "schedules.no-runner"));
-    assert!(finding.cause.contains("\"report\""), "{}", finding.cause);
-    session.pause_schedule("report").await.unwrap();
-    assert_eq!(session.check().await, []);
+    assert_eq!((&*finding.severity, &*finding.code), ("warning", "schedules.rapid"));
+    assert!(finding.cause.contains("rapid (every 10ms)"), "{}", finding.cause);
+    assert!(finding.remedy.contains("at least 1s"), "{}", finding.remedy);
 }
 
 #[tokio::test]
@@ -172,7 +211,13 @@ async fn schedules_are_changed() {
     let run = session.run_schedule("report").await.unwrap();
     assert_eq!((run.result, run.due), (ScheduleResult::Created, at(START)));
     let (after, until) = (at("2027-03-20T12:00:00Z"), at("2027-03-23T12:00:00Z"));
-    assert_eq!(session.backfill("report", after, until).await.unwrap(), 3);
+    let backfill = async || {
+        let report = session.backfill("report", after, until).await.unwrap();
+        (report.changed, report.existing)
+    };
+    assert_eq!(backfill().await, (3, 0));
+    fixture.clock.advance(1.millis());
+    assert_eq!(backfill().await, (0, 3), "they are there already");
     assert_eq!(fixture.jobs("REPORT").await, 4);
     assert!(session.backfill("report", until, after).await.is_err());
 

@@ -156,6 +156,16 @@ impl Auth {
         matches!(self.0, Kind::Tokens(_) | Kind::Basic(_) | Kind::Loopback(_))
     }
 
+    /// The host name of a request that has the right token of [`Self::loopback`], and is refused because
+    /// this is no name of this machine.
+    pub(crate) fn refused_host(&self, headers: &HeaderMap) -> Option<String> {
+        let Kind::Loopback(secret) = &self.0 else { return None };
+        let token = token_of(headers)?;
+        let is_refused = is_equal(secret, &token) && !is_loopback_host(headers);
+        let host = || headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        is_refused.then(|| host().to_owned())
+    }
+
     /// The actor of a request; `None` if there is none.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
         match &self.0 {
@@ -330,6 +340,8 @@ mod tests {
             let headers = headers(&[("authorization", &token), ("host", host)]);
             let found = auth.authenticate(&headers).await;
             assert_eq!(found.is_some(), allowed, "{host}");
+            let refused = auth.refused_host(&headers);
+            assert_eq!(refused.as_deref(), (!allowed).then_some(host));
         }
         assert_ne!(auth.generated_token(), Auth::loopback().generated_token());
     }

@@ -36,6 +36,21 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     }
 }
 
+/// Reads JSON; the error names the field.
+fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    let mut parser = serde_json::Deserializer::from_slice(text);
+    let read = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+        let (path, error) = (error.path().to_string(), error.into_inner());
+        match path.as_str() {
+            // The whole body.
+            "." => format!("the body cannot be read: {error}"),
+            path => format!("the field `{path}` of the body cannot be read: {error}"),
+        }
+    })?;
+    parser.end().map_err(|error| format!("the body cannot be read: {error}"))?;
+    Ok(read)
+}
+
 /// A body that is a JSON object. An empty one counts as `{}`.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -61,8 +76,49 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         if text.trim_ascii_start().first() != Some(&b'{') {
             return Err(Problem::bad_request("the body is not a JSON object"));
         }
-        serde_json::from_slice(text)
-            .map(Self)
-            .map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))
+        read(text).map(Self).map_err(Problem::bad_request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only the errors are looked at")]
+    struct Change {
+        due: Option<String>,
+        filter: Option<Filter>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[allow(dead_code, reason = "only the errors are looked at")]
+    struct Filter {
+        ids: Vec<u32>,
+    }
+
+    #[test]
+    fn an_error_names_its_field() {
+        for (body, expected) in [
+            (
+                r#"{"due":5}"#,
+                "the field `due` of the body cannot be read: invalid type: integer `5`",
+            ),
+            (
+                r#"{"filter":{"ids":[1,"x"]}}"#,
+                "the field `filter.ids[1]` of the body cannot be read",
+            ),
+            (
+                r#"{"filter":{}}"#,
+                "the field `filter` of the body cannot be read: missing field `ids`",
+            ),
+            (r#"{"do":1}"#, "cannot be read: unknown field `do`"),
+            (r#"{} x"#, "the body cannot be read: trailing characters"),
+            (r#"{"due""#, "cannot be read: EOF"),
+        ] {
+            let error = read::<Change>(body.as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{body}: {error}");
+        }
     }
 }

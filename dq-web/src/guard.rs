@@ -51,7 +51,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
 /// The request with the session of its actor, or the response that refuses it.
 async fn checked(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
     let Some(actor) = app.auth().authenticate(request.headers()).await else {
-        return Err(Box::new(unauthenticated(app)));
+        return Err(Box::new(unauthenticated(app, request.headers())));
     };
     request.extensions_mut().insert(app.ops().session(actor));
     if let Some(location) = with_slash(&request) {
@@ -71,12 +71,29 @@ async fn checked(app: &App, mut request: Request) -> Result<Request, Box<Respons
     read_body(request).await.map_err(|problem| Box::new(problem.into_response()))
 }
 
-fn unauthenticated(app: &App) -> Response {
-    let problem = Problem::new(
+fn unauthenticated(app: &App, headers: &HeaderMap) -> Response {
+    if let Some(host) = app.auth().refused_host(headers) {
+        // Not 401: a browser would ask for the token again.
+        let message = format!(
+            "the token is right, but counts on this machine only, and the request is for the host {host:?}"
+        );
+        let problem = Problem::new(StatusCode::FORBIDDEN, "wrong host", message).remedy(
+            "open the server as 127.0.0.1 or localhost; for another name, set DQ_TOKEN or \
+             [serve.tokens] where it starts, or give `dq_web::router` other `Auth` than `loopback`",
+        );
+        return problem.into_response();
+    }
+    let mut problem = Problem::new(
         StatusCode::UNAUTHORIZED,
         "unauthenticated",
         "the request does not say who makes it, or with a wrong password or token",
     );
+    if app.auth().asks() {
+        problem = problem.remedy(
+            "send `authorization: Bearer TOKEN`, or name and password (HTTP Basic); `dq` takes the token \
+             from DQ_TOKEN or --token",
+        );
+    }
     let mut response = problem.into_response();
     if app.auth().asks() {
         let ask = HeaderValue::from_static(r#"Basic realm="dq", charset="UTF-8""#);

@@ -224,6 +224,12 @@ async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
     let post = async |path: &str, body: Option<&str>| fixture.send(ADMIN, "POST", path, body).await;
     assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": true}));
     assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": false}));
+    // A name that nobody uses may be misspelt.
+    let misspelt = post("/v1/queues/MIAL:pause", None).await;
+    assert_eq!(misspelt.status, 404);
+    assert!(misspelt.body.contains(":create-paused"), "{}", misspelt.body);
+    let ahead = post("/v1/queues/SOON:create-paused", None).await;
+    assert_eq!((ahead.status, ahead.json()), (200, json!({"changed": true})));
     let queue = fixture.send(VIEWER, "GET", "/v1/queues/MAIL", None).await.json();
     assert_eq!(queue["paused"], json!(true));
     assert_eq!(post("/v1/queues/MAIL:resume", None).await.json(), json!({"changed": true}));

@@ -51,7 +51,8 @@ async fn a_schedule_is_stored_seen_changed_and_removed() {
     fixture.claim("REPORT", "worker-1").await;
     assert_eq!(post("run", None).await.0, 409);
     let past = json!({"after": "2026-03-01T00:00:00Z", "until": "2026-03-04T00:00:00Z"});
-    assert_eq!(post("backfill", Some(&past.to_string())).await, (200, json!({"changed": 3})));
+    let stored = (200, json!({"changed": 3, "existing": 0}));
+    assert_eq!(post("backfill", Some(&past.to_string())).await, stored);
     for body in [None, Some(r#"{"after":"2026-03-01T00:00:00Z"}"#), Some(r#"{"from":"now"}"#)] {
         assert_eq!(post("backfill", body).await.0, 400, "{body:?}");
     }

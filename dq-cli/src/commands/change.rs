@@ -5,7 +5,7 @@ use dq_ops::{BulkAction, CancelResult, JobFilter};
 use serde_json::{Value, json};
 
 use crate::args::{ChangeArgs, MoveArgs};
-use crate::failure::{Failure, Result};
+use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
 use crate::text;
@@ -155,6 +155,14 @@ fn many(
     let at_least = if count.complete { "" } else { "at least " };
     let jobs = text::count(count.matching, "job");
     let counted = format!("{at_least}{jobs} of {queue} can be {done}");
+    if count.complete && count.matching == 0 {
+        // A misspelt name is another mistake than a filter that nothing matches.
+        source.queue(&args.queue)?;
+        let states: Vec<_> = action.states().iter().map(ToString::to_string).collect();
+        let message = format!("no job of {queue} can be {done}: none matches");
+        let remedy = format!("`dq jobs ls {queue} --state {}` lists them", states.join(","));
+        return Err(Failure::new("not found", message, &remedy));
+    }
     if !args.yes {
         let message = format!("{counted}; nothing was changed");
         return Err(Failure::usage(message, "repeat the command with --yes"));
@@ -166,5 +174,18 @@ fn many(
     let report = output.during(&what, || source.bulk(&args.queue, action, filter, expected))?;
     let value =
         json!({ "queue": args.queue, "action": action.as_str(), "changed": report.changed });
-    output.either(&value, || format!("{done} {} of {queue}\n", text::count(report.changed, "job")))
+    output
+        .either(&value, || format!("{done} {} of {queue}\n", text::count(report.changed, "job")))?;
+    let left = count.matching.saturating_sub(report.changed);
+    if left > 0 {
+        let why = match action {
+            BulkAction::Replay => "a live job has the key, or another command was first",
+            _ => "a runner or another command was first",
+        };
+        output.note(&format!("{} stayed as before: {why}", text::count(left, "job")));
+    }
+    match report.changed {
+        0 => Err(Failure::Reported(CONFLICT)),
+        _ => Ok(()),
+    }
 }

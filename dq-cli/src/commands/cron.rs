@@ -1,6 +1,8 @@
 //! `dq cron`: schedules of recurring jobs.
 
-use dq_ops::{RecurringDefinition, RecurringDetail, RecurringSummary, ScheduleResult};
+use dq_ops::{
+    BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduleResult,
+};
 use serde_json::{Value, json};
 
 use super::jobs::payload_text;
@@ -40,10 +42,18 @@ pub(super) fn run(
         }
         CronCommand::Run { name } => run_now(name, source, output),
         CronCommand::Backfill { name, after, until } => {
-            let changed = source.backfill(name, *after, *until)?;
-            let value = json!({ "schedule": name, "action": "backfill", "changed": changed });
-            let jobs = text::count(changed, "job");
-            report(name, &value, &format!("scheduled {jobs} of"), output)
+            let BackfillReport { changed, existing, .. } = source.backfill(name, *after, *until)?;
+            let value = json!({
+                "schedule": name, "action": "backfill", "changed": changed, "existing": existing
+            });
+            output.either(&value, || {
+                let (name, jobs) = (text::clean(name), text::count(changed, "job"));
+                let existing = match existing {
+                    0 => String::new(),
+                    more => format!("; {} had a job before", text::count(more, "occurrence")),
+                };
+                format!("scheduled {jobs} of {name}{existing}\n")
+            })
         }
         CronCommand::Rm { name } => {
             source.remove_schedule(name)?;
@@ -161,8 +171,8 @@ fn run_now(name: &str, source: &dyn Source, output: &mut Output<'_>) -> Result<(
             _ => format!("not scheduled: job {} of {name} waits, due {}\n", job.id, job.due),
         }
     })?;
-    match job.result {
-        ScheduleResult::AlreadyRunning => Err(Failure::Reported(CONFLICT)),
-        _ => Ok(()),
+    match job.is_stored() {
+        true => Ok(()),
+        false => Err(Failure::Reported(CONFLICT)),
     }
 }

@@ -65,6 +65,19 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
         ],
         "scheduled 3 jobs of report\n",
     );
+    both.advance(std::time::Duration::from_millis(1));
+    both.expect(
+        &[
+            "cron",
+            "backfill",
+            "report",
+            "--after",
+            "2027-01-02T00:00:00Z",
+            "--until",
+            "2027-01-04T00:00:00Z",
+        ],
+        "scheduled 0 jobs of report; 2 occurrences had a job before\n",
+    );
     both.expect(&["cron", "rm", "report"], "removed report\n");
     both.expect(
         &["cron", "rm", "report"],
@@ -82,6 +95,7 @@ fn a_job_of_a_schedule_runs_now_unless_one_is_live() {
     assert!(first.starts_with("scheduled ") && first.contains(" of report, due "), "{first}");
     let second = both.run(&["cron", "run", "report"]);
     assert!(second.starts_with("not scheduled: job ") && second.contains("waits"), "{second}");
+    assert!(second.ends_with("exit code 4\n"), "{second}");
     both.with(async |store| drop(store.claim("REPORT", "web-1").await));
     let third = both.run(&["cron", "run", "report"]);
     assert!(third.ends_with(" of report is running\nexit code 4\n"), "{third}");

@@ -71,7 +71,9 @@ pub(super) fn enqueue(
         }
     })?;
     match scheduled.result {
-        ScheduleResult::AlreadyRunning => Err(Failure::Reported(CONFLICT)),
-        _ => Ok(()),
+        // The request was repeated, and has had its effect.
+        ScheduleResult::Ended => Ok(()),
+        _ if scheduled.is_stored() => Ok(()),
+        _ => Err(Failure::Reported(CONFLICT)),
     }
 }

@@ -28,7 +28,7 @@ use crate::source::Source;
 pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     match command {
         Command::Queues { queue } => queues::list(queue.as_ref(), source, output),
-        Command::Pause { queue } => queues::pause(queue, source, output),
+        Command::Pause { queue, create } => queues::pause(queue, *create, source, output),
         Command::Resume { queue } => queues::resume(queue, source, output),
         Command::Purge { queue, confirm } => {
             queues::purge(queue, confirm.as_deref(), source, output)

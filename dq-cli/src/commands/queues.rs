@@ -69,8 +69,13 @@ fn row(queue: &QueueSummary) -> Vec<String> {
 }
 
 /// Pauses a queue.
-pub(super) fn pause(queue: &QueueName, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
-    let changed = source.pause(queue)?;
+pub(super) fn pause(
+    queue: &QueueName,
+    create: bool,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let changed = source.pause(queue, create)?;
     output.either(&json!({ "queue": queue, "paused": true, "changed": changed }), || {
         let queue = text::clean(queue.as_str());
         match changed {

@@ -87,7 +87,7 @@ impl Both {
         }
     }
 
-    fn advance(&self, by: std::time::Duration) {
+    pub(super) fn advance(&self, by: std::time::Duration) {
         self.stores.iter().for_each(|store| store.clock.advance(by));
     }
 
@@ -145,7 +145,9 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     );
     both.expect(
         &line,
-        &format!("not scheduled: ORDER_TIMEOUT/{id} has the key, due 2027-01-31T10:30:00.000Z\n"),
+        &format!(
+            "not scheduled: ORDER_TIMEOUT/{id} has the key, due 2027-01-31T10:30:00.000Z\nexit code 4\n"
+        ),
     );
     both.expect(
         &["where", job[0], job[1]],
@@ -175,14 +177,16 @@ fn a_job_is_scheduled_moved_explained_and_cancelled() {
     both.expect(
         &["jobs", "cancel", job[0], job[1]],
         "error: queue ORDER_TIMEOUT has no job key:order-4711\n\
-         remedy: it may have ended: ended jobs are found only where a history is kept (the setting `history`) and, like dead ones, by id only\n\
+         remedy: it may have ended: ended jobs are found if the program that ended them keeps a history (the setting `history`); by key, among the latest 5,000 of the queue\n\
          exit code 3\n",
     );
-    both.expect(
-        &["where", job[0], &id],
-        "ORDER_TIMEOUT/order-4711   cancelled 0 ms ago\n  \
+    for name in [id.as_str(), job[1]] {
+        both.expect(
+            &["where", job[0], name],
+            "ORDER_TIMEOUT/order-4711   cancelled 0 ms ago\n  \
                10:00:00.000  scheduled\n  10:00:00.000  due\n  10:00:00.000  cancelled\n",
-    );
+        );
+    }
 }
 
 #[test]
@@ -327,8 +331,24 @@ fn jobs_are_listed_found_and_counted_before_many_change() {
     // The key a-1 is that of a live job by now.
     both.expect(
         &["jobs", "replay", "MAIL", "--all", "--yes"],
-        "replayed 1 job of MAIL\n# 2 jobs of MAIL can be replayed\n",
+        "replayed 1 job of MAIL\n# 2 jobs of MAIL can be replayed\n\
+         # 1 job stayed as before: a live job has the key, or another command was first\n",
     );
+    both.expect(
+        &["jobs", "replay", "MAIL", "--all", "--yes"],
+        "replayed 0 jobs of MAIL\n# 1 job of MAIL can be replayed\n\
+         # 1 job stayed as before: a live job has the key, or another command was first\nexit code 4\n",
+    );
+    for yes in [&[][..], &["--yes"]] {
+        both.expect(
+            &[&["jobs", "replay", "MAIL", "--key-prefix", "x-"], yes].concat(),
+            "error: no job of MAIL can be replayed: none matches\n\
+             remedy: `dq jobs ls MAIL --state dead` lists them\nexit code 3\n",
+        );
+    }
+    let misspelt = both.run(&["jobs", "cancel", "MIAL", "--all", "--yes"]);
+    assert!(misspelt.starts_with("error: there is no queue MIAL\n"), "{misspelt}");
+    assert!(misspelt.ends_with("exit code 3\n"), "{misspelt}");
     both.expect(
         &["jobs", "move", "MAIL", "--due-from", "2027-02-01T00:00:00Z", "--to", "2h", "--yes"],
         "moved 1 job of MAIL\n# 1 job of MAIL can be moved\n",
@@ -375,6 +395,13 @@ fn queues_are_shown_paused_resumed_and_purged() {
     both.expect(&["pause", "MAIL"], "paused MAIL\n");
     both.expect(&["pause", "MAIL"], "MAIL is paused already\n");
     assert!(both.run(&["queues", "MAIL"]).ends_with("paused\n"));
+    let misspelt = both.run(&["pause", "MIAL"]);
+    assert!(misspelt.starts_with("error: there is no queue MIAL\n"), "{misspelt}");
+    assert!(misspelt.contains("`dq pause --create`") && misspelt.ends_with("exit code 3\n"));
+    assert_eq!(both.run(&["queues", "--json"]).lines().count(), 1, "it is not created");
+    both.expect(&["pause", "SOON", "--create"], "paused SOON\n");
+    both.expect(&["pause", "SOON"], "SOON is paused already\n");
+    both.expect(&["resume", "SOON"], "resumed SOON\n");
     both.expect(
         &["resume", "MAIL", "--json"],
         "{\"changed\":true,\"paused\":false,\"queue\":\"MAIL\"}\n",
@@ -382,8 +409,10 @@ fn queues_are_shown_paused_resumed_and_purged() {
     both.expect(&["resume", "MAIL"], "MAIL is not paused\n");
     both.expect(
         &["purge", "MAIL", "--confirm", "mail"],
-        "# MAIL: 5 jobs would be deleted\nerror: the typed name is not MAIL\n\
-         remedy: type the name of the queue exactly, to confirm that its jobs go\nexit code 2\n",
+        "# MAIL: 5 jobs would be deleted\n\
+         error: the typed name is not MAIL\n\
+         remedy: to confirm that its jobs go, give MAIL exactly: as `confirm` in the body of a request, \
+         by `--confirm` of `dq purge`, or typed\nexit code 2\n",
     );
     both.expect(
         &["purge", "MAIL", "--confirm", "MAIL"],

@@ -148,8 +148,9 @@ impl Source for Api {
         self.get("check")
     }
 
-    fn pause(&self, queue: &QueueName) -> Result<bool> {
-        let path = format!("{}:pause", path_of(queue));
+    fn pause(&self, queue: &QueueName, create: bool) -> Result<bool> {
+        let action = if create { "create-paused" } else { "pause" };
+        let path = format!("{}:{action}", path_of(queue));
         Ok(self.send::<Changed>(Request::post(path, json!({})))?.changed)
     }
 

@@ -206,10 +206,13 @@ impl Api {
 
     /// The error in a response.
     fn problem(&self, response: &Response<Body>, text: &[u8], effect: Effect) -> Failure {
+        let status = response.status();
         if let Ok(Problem { title, detail, remedy }) = serde_json::from_slice(text) {
+            if status == http::StatusCode::UNAUTHORIZED {
+                return self.unauthenticated(&title);
+            }
             return Failure::Error { kind: title, message: detail, remedy };
         }
-        let status = response.status();
         let message = format!("{} responds with status {status}", self.base);
         let kind = match status.as_u16() {
             // A proxy that has passed the request on.
@@ -218,6 +221,22 @@ impl Api {
             _ => "response",
         };
         Failure::new(kind, message, "is it the address of a dq server?")
+    }
+
+    fn unauthenticated(&self, title: &str) -> Failure {
+        let (what, remedy) = match self.token {
+            None => (
+                "asks for a token",
+                "give the one that `dq serve` has printed, or that its configuration has, in DQ_TOKEN \
+                 or by --token",
+            ),
+            Some(_) => (
+                "does not take this token",
+                "look at DQ_TOKEN and --token: unless one is configured, `dq serve` makes a new token at \
+                 each start",
+            ),
+        };
+        Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
     fn unreachable(&self, error: &ureq::Error, effect: Effect) -> Failure {
@@ -352,11 +371,11 @@ mod tests {
         let all = JobFilter::default();
         assert_eq!(refusal(api.count(&queue, BulkAction::Cancel, &all)).0, "unavailable");
         assert_eq!(refusal(api.simulate(&SimulationRequest::default())).0, "unavailable");
-        assert_eq!(refusal(api.pause(&queue)).0, "outcome unknown");
-        assert_eq!(refusal(api.pause(&queue)).0, "outcome unknown");
+        assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
+        assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
         server.join().unwrap();
         // Nobody listens any more.
-        assert_eq!(refusal(api.pause(&queue)).0, "unavailable");
+        assert_eq!(refusal(api.pause(&queue, true)).0, "unavailable");
     }
 
     #[test]
@@ -390,16 +409,16 @@ mod tests {
         });
         let queue = QueueName::new("MAIL").unwrap();
         let api = Api::new(&format!("https://localhost:{port}"), None).unwrap();
-        let (kind, message) = refusal(api.pause(&queue));
+        let (kind, message) = refusal(api.pause(&queue, true));
         assert_eq!(kind, "unavailable", "{message}");
         assert!(message.contains("invalid peer certificate"), "{message}");
         for _ in 0..2 {
-            let (kind, message) = refusal(api.pause(&queue));
+            let (kind, message) = refusal(api.pause(&queue, true));
             assert_eq!(kind, "unavailable", "{message}");
         }
         server.join().unwrap();
         let nowhere = Api::new("http://does-not-exist.invalid", None).unwrap();
-        let (kind, message) = refusal(nowhere.pause(&queue));
+        let (kind, message) = refusal(nowhere.pause(&queue, true));
         assert_eq!(kind, "unavailable", "{message}");
     }
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
-    BulkAction, BulkCount, BulkReport, CancelResult, FindingView, Forecasts, JobDetail, JobFilter,
-    JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail, RecurringSummary,
-    RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest, SimulationView, Timeline,
+    BackfillReport, BulkAction, BulkCount, BulkReport, CancelResult, FindingView, Forecasts,
+    JobDetail, JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition,
+    RecurringDetail, RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob,
+    SimulationRequest, SimulationView, Timeline,
 };
 
 use crate::failure::Result;
@@ -53,8 +54,8 @@ pub(crate) trait Source: Recurring {
     fn schedule(&self, queue: &QueueName, request: ScheduleRequest) -> Result<ScheduledJob>;
     fn runners(&self) -> Result<Vec<RunnerSummary>>;
     fn check(&self) -> Result<Vec<FindingView>>;
-    /// Whether the queue was not paused before.
-    fn pause(&self, queue: &QueueName) -> Result<bool>;
+    /// Whether the queue was not paused before. Without `create`, a queue that nobody uses is refused.
+    fn pause(&self, queue: &QueueName, create: bool) -> Result<bool>;
     /// Whether the queue was paused before.
     fn resume(&self, queue: &QueueName) -> Result<bool>;
     /// `typed` is the queue's name as the user has typed it to confirm.
@@ -76,7 +77,7 @@ pub(crate) trait Recurring {
     fn resume_schedule(&self, name: &str) -> Result<bool>;
     fn skip_next(&self, name: &str) -> Result<()>;
     fn run_schedule(&self, name: &str) -> Result<ScheduledJob>;
-    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64>;
+    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<BackfillReport>;
     fn remove_schedule(&self, name: &str) -> Result<()>;
     fn forecasts(&self, window: Duration) -> Result<Forecasts>;
     fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView>;

@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::Timestamp;
 use dq_ops::{
-    BulkReport, Forecasts, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob,
-    SimulationRequest, SimulationView,
+    BackfillReport, Forecasts, RecurringDefinition, RecurringDetail, RecurringSummary,
+    ScheduledJob, SimulationRequest, SimulationView,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ impl Recurring for StoreSource {
         self.wait(self.session.run_schedule(name))
     }
 
-    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64> {
+    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<BackfillReport> {
         self.wait(self.session.backfill(name, after, until))
     }
 
@@ -101,10 +101,10 @@ impl Recurring for Api {
         self.send(Request::post(path, json!({})).has_body_if_running())
     }
 
-    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64> {
+    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<BackfillReport> {
         let body = json!({ "after": after.to_string(), "until": until.to_string() });
         let path = format!("{}:backfill", path_of(name)?);
-        Ok(self.send::<BulkReport>(Request::post(path, body).takes_long())?.changed)
+        self.send(Request::post(path, body).takes_long())
     }
 
     fn remove_schedule(&self, name: &str) -> Result<()> {

@@ -123,8 +123,11 @@ impl Source for StoreSource {
         self.wait(async { Ok(self.session.check().await) })
     }
 
-    fn pause(&self, queue: &QueueName) -> Result<bool> {
-        self.wait(self.session.pause(queue))
+    fn pause(&self, queue: &QueueName, create: bool) -> Result<bool> {
+        match create {
+            true => self.wait(self.session.create_paused(queue)),
+            false => self.wait(self.session.pause(queue)),
+        }
     }
 
     fn resume(&self, queue: &QueueName) -> Result<bool> {

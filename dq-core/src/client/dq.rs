@@ -125,6 +125,12 @@ impl Dq {
         self.queue(Q::code())
     }
 
+    /// Whether the configuration has settings of this queue, `[queues.NAME]`.
+    #[must_use]
+    pub fn is_configured(&self, queue: &QueueName) -> bool {
+        self.shared.queues.contains_key(queue)
+    }
+
     /// The queues that have a forward in the configuration, `[queues.NAME.forward]`, by name.
     pub fn forwarded_queues(&self) -> impl Iterator<Item = &QueueName> {
         let queues = self.shared.queues.iter();

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::codec;
-use super::{DeadKind, DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp};
+use super::{
+    DeadKind, DeadReason, Due, Headers, JobKey, OnConflict, OnRunning, QueueName, Timestamp,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The id of a job: 16 bytes, written as a UUID. Ids that are generated are of version 7, ordered

@@ -24,6 +24,17 @@ const MAX_BACKFILL: usize = 1_000;
 /// A schedule that processes declare counts as orphaned if none has done so for this long.
 const ORPHANED_AFTER: Duration = SEEN_INTERVAL.saturating_mul(3);
 
+/// What a [`Recurring::backfill`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backfilled {
+    /// Number of jobs that it has stored.
+    pub scheduled: u64,
+    /// Number of occurrences whose job was there before: it waits, runs, is dead, or has ended and its id
+    /// is pinned still.
+    pub existing: u64,
+}
+
 /// A schedule by its name: give it a recurrence and [`upsert`](Self::upsert) it, or operate on it.
 ///
 /// ```
@@ -338,8 +349,8 @@ impl<P> Recurring<P> {
     }
 
     /// Schedules the occurrences after `after` and until `until`, at most 1,000, all at once and
-    /// whatever [`overlap`](Self::overlap) says. Returns how many of their jobs the store has now, also if
-    /// an earlier call has stored them.
+    /// whatever [`overlap`](Self::overlap) says. Those that are stored already, by the schedule or by an
+    /// earlier call, are counted apart.
     ///
     /// Those that are not due yet are left to the schedule, which runs them at their times.
     /// One that has run is left out while its id is pinned (for at least 15 minutes, and for as long
@@ -348,7 +359,7 @@ impl<P> Recurring<P> {
     /// # Errors
     /// `InvalidInput` if there are more occurrences or no such schedule; `Unavailable` if the store
     /// cannot be reached.
-    pub async fn backfill(self, after: Timestamp, until: Timestamp) -> Result<u64> {
+    pub async fn backfill(self, after: Timestamp, until: Timestamp) -> Result<Backfilled> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
             return Err(Error::invalid(format!("there is no schedule {}", self.name)));
         };
@@ -360,13 +371,16 @@ impl<P> Recurring<P> {
                 format!("the schedule {} has more than {MAX_BACKFILL} occurrences", self.name);
             return Err(Error::invalid(message).remedy("backfill a shorter time"));
         }
-        let occurrences: Vec<_> = occurrences.into_iter().map(|time| (time, Due::NOW)).collect();
+        // A time, and not a delay of zero: the job of an earlier call is one with another due time.
+        let occurrences: Vec<_> = occurrences.into_iter().map(|time| (time, now.into())).collect();
         let mut jobs = ticker.occurrence_jobs(&self.name, &occurrences, self.horizon())?;
         for job in &mut jobs {
             job.key = None;
         }
         let scheduled = batch::schedule(&self.dq, jobs).await?;
-        Ok(scheduled.iter().filter(|scheduled| scheduled.is_stored()).count() as u64)
+        let is_new = |job: &&Scheduled| job.is_stored() && job.due() == now;
+        let new = scheduled.iter().filter(is_new).count();
+        Ok(Backfilled { scheduled: new as u64, existing: (scheduled.len() - new) as u64 })
     }
 
     /// When the next occurrences are due, at most `count`; fewer if there are no more, or no such

@@ -21,6 +21,6 @@ mod plan;
 mod store;
 mod ticker;
 
-pub use client::{Recurring, RecurringView};
+pub use client::{Backfilled, Recurring, RecurringView};
 pub(crate) use declare::Declarations;
 pub(crate) use ticker::{handler, is_supported, job_of_schedule, occurrence_key, policy, queue};

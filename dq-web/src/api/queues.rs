@@ -55,7 +55,7 @@ pub(crate) struct ChangeReport {
 }
 
 /// The body of a purge.
-// `act` reads the bodies of all actions as this one, so pause and resume accept the field and ignore it.
+// `act` reads the bodies of all actions as this one, so the others accept the field and ignore it.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PurgeRequest {
@@ -74,17 +74,31 @@ pub(crate) async fn act(
     let queue = queue_of(queue)?;
     match action {
         "pause" => Ok(pause(&session, &queue).await?.into_response()),
+        "create-paused" => Ok(create_paused(&session, &queue).await?.into_response()),
         "resume" => Ok(resume(&session, &queue).await?.into_response()),
         "purge" => Ok(purge(&session, &queue, &body).await?.into_response()),
-        _ => Err(unknown_action(action, "pause, resume and purge")),
+        _ => Err(unknown_action(action, "pause, create-paused, resume and purge")),
     }
 }
 
 /// Pauses a queue in all processes; running jobs finish.
+///
+/// A queue that nobody uses counts as misspelt: see `create-paused`.
 #[utoipa::path(post, path = "/v1/queues/{queue}:pause", tag = "queues", operation_id = "pause_queue", params(("queue" = String, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn pause(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.pause(queue).await? }))
+}
+
+/// Pauses a queue also if nobody uses it yet, such as before its first deployment.
+#[utoipa::path(post, path = "/v1/queues/{queue}:create-paused", tag = "queues", operation_id = "create_paused_queue",
+    params(("queue" = String, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn create_paused(
+    session: &Session,
+    queue: &QueueName,
+) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.create_paused(queue).await? }))
 }
 
 /// Resumes a paused queue.

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use dq_ops::{
-    BulkReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob, Session,
+    BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob, Session,
     parse_schedule, parse_timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -149,14 +149,12 @@ pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
 /// Schedules the occurrences of a time in the past now. A time with more than 1,000 of them is refused.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:backfill", tag = "schedules", operation_id = "backfill_schedule",
     params(("schedule" = String, Path)), request_body = BackfillRequest,
-    responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
+    responses((status = 200, body = BackfillReport), (status = "default", body = Problem)))]
 pub(crate) async fn backfill(
     session: &Session,
     name: &str,
     body: &BackfillRequest,
-) -> Result<Json<serde_json::Value>> {
+) -> Result<Json<BackfillReport>> {
     let (after, until) = (parse_timestamp(&body.after)?, parse_timestamp(&body.until)?);
-    let changed = session.backfill(name, after, until).await?;
-    // A `BulkReport`, which has no constructor.
-    Ok(Json(serde_json::json!({ "changed": changed })))
+    Ok(Json(session.backfill(name, after, until).await?))
 }

@@ -216,7 +216,7 @@ pub(super) async fn change(
         },
         "backfill" => {
             let (after, until) = (parse_timestamp(after)?, parse_timestamp(until)?);
-            match session.backfill(name, after, until).await? {
+            match session.backfill(name, after, until).await?.changed {
                 0 => "schedule-no-backfill",
                 _ => "schedule-backfill",
             }
