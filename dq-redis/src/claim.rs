@@ -32,7 +32,7 @@ use crate::reply::{Refusal, Reply};
 use crate::settle::UndecodableJob;
 use crate::store::Store;
 
-const CLAIM: &str = "claim";
+pub(crate) const CLAIM: &str = "claim";
 
 /// Maximum bytes of records of one call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;
@@ -45,7 +45,11 @@ const PEEK: usize = 0;
 const SAME_QUEUE: &str = "";
 
 /// Maximum number of partitions of one call.
-const MAX_PARTITIONS: usize = 200;
+pub(crate) const MAX_PARTITIONS: usize = 200;
+
+/// A claim of up to this many queues looks at each by one call. One of more reads first which to look
+/// at: see `queue_index.rs`.
+const FEW_QUEUES: usize = 16;
 
 /// The result of a claim.
 #[derive(Debug)]
@@ -94,6 +98,8 @@ struct Remaining {
     jobs: Vec<usize>,
     /// Closed partitions, one of each queue that has any.
     closed: Vec<Arc<Partition>>,
+    /// Whether the calls update the index of queues.
+    updates_index: bool,
 }
 
 /// The requests of one slot of a cluster, with what the last peek found there.
@@ -129,31 +135,50 @@ impl Store {
     /// That of a call that failed before any job was leased; that of a queue if all are refused.
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<ClaimBatch> {
         let mut batch = ClaimBatch::new();
-        if params.wants.is_empty() {
-            batch.claimed.now = self.now(CLAIM).await?;
-            return Ok(batch);
+        match self.partitions.naming.queue_index() {
+            _ if params.wants.is_empty() => batch.claimed.now = self.now(CLAIM).await?,
+            Some(index) if params.wants.len() > FEW_QUEUES => {
+                self.claim_by_index(&index, params, &mut batch).await?;
+            }
+            _ => {
+                self.claim_from_all(params, false, &mut batch).await?;
+            }
         }
+        self.report_refused(params.wants, &mut batch)?;
+        Ok(batch)
+    }
+
+    /// Claims from all wanted queues, and updates their entries in the index of queues if
+    /// `updates_index`. Returns whether it has looked at all of them: if a call fails after others
+    /// have leased jobs, `next_due` is `now`.
+    ///
+    /// # Errors
+    /// That of a call that failed before any job was leased.
+    pub(crate) async fn claim_from_all(
+        &self,
+        params: &ClaimParams<'_>,
+        updates_index: bool,
+        batch: &mut ClaimBatch,
+    ) -> Result<bool> {
         let jobs = params.wants.iter().map(|want| want.max).collect();
-        let mut remaining = Remaining { jobs, closed: Vec::new() };
+        let mut remaining = Remaining { jobs, closed: Vec::new(), updates_index };
         let mut retries = self.reshard_retries();
         loop {
             let claimed = match retries.next(CLAIM).await {
-                Ok(()) => self.claim_once(params, &mut remaining, &mut batch).await,
+                Ok(()) => self.claim_once(params, &mut remaining, batch).await,
                 failed => failed,
             };
             match claimed {
-                Ok(()) if remaining.closed.is_empty() => break,
+                Ok(()) if remaining.closed.is_empty() => return Ok(true),
                 Ok(()) => {}
                 Err(error) if batch.claimed.jobs.is_empty() => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "Redis: a claim is incomplete");
                     batch.claimed.next_due = Some(batch.claimed.now);
-                    break;
+                    return Ok(false);
                 }
             }
         }
-        self.report_refused(params.wants, &mut batch)?;
-        Ok(batch)
     }
 
     /// Claims from the partitions of all wanted queues, after looking up those that were closed
@@ -280,6 +305,9 @@ impl Store {
                 call.arg(millis_arg(request.want.lease_for));
                 previous = Some(request.want_index);
             }
+            // Shards are not in the index.
+            let is_indexed = group.iter().all(|request| request.partition.queue_index.is_some());
+            call.arg(u8::from(remaining.updates_index && is_indexed));
             let answer = call.run(&self.link, CLAIM).await?;
             let before = batch.leases();
             if self.read_claimed(answer, group, remaining, batch).is_none() {
@@ -418,6 +446,7 @@ impl Store {
         for (request, max) in slot.requests.iter().zip(max_jobs) {
             call.arg(*max).arg(millis_arg(request.want.lease_for));
         }
+        call.arg(0);
         call.run(&self.link, CLAIM).await
     }
 

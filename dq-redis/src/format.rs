@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | 1 | |
 //! | 2 | Notes, history and pins in keys of their own. Additive: a job that a version of format 1 ends is in no history, and its id is not pinned. |
-//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions take it for a part of the key, so they may neither read nor write. When they settle what they still hold they may end expired leases, and keep it. A version of format 1 does not look for the numbers above, and must have ended before. |
+//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions take it for a part of the key, so they may neither read nor write. When they settle what they still hold they may end expired leases, and keep it. A version of format 1 does not look for the numbers above, and must have ended before. Also the index of queues, which lacks what older versions have stored until a claim has looked at all queues. |
 
 use dq_core::Result;
 

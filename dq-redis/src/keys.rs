@@ -44,6 +44,8 @@ pub(crate) struct Partition {
     pub(crate) shards: u16,
     /// The number of this shard, from 0.
     pub(crate) shard: u16,
+    /// The key of the index of queues, if the partition is in it; see [`Naming::queue_index`].
+    pub(crate) queue_index: Option<String>,
 }
 
 impl Naming {
@@ -53,6 +55,22 @@ impl Naming {
             Self::Native { prefix } => format!("{{{prefix}}}:queues"),
             Self::Redisson { prefix, .. } => format!("{prefix}:queues"),
         }
+    }
+
+    /// The key of the index of queues, by which a claim knows which of many queues to look at;
+    /// `None` for Redisson's, to which Java adds jobs. See `scripts/library/keys.lua`.
+    pub(crate) fn queue_index(&self) -> Option<String> {
+        match self {
+            Self::Native { prefix } => Some(format!("{{{prefix}}}:due-queues")),
+            Self::Redisson { .. } => None,
+        }
+    }
+
+    /// The queue of an entry of the index of queues.
+    pub(crate) fn indexed_queue<'a>(&self, entry: &'a [u8]) -> Option<&'a str> {
+        let Self::Native { prefix } = self else { return None };
+        let name = str::from_utf8(entry).ok()?.strip_prefix('{')?.strip_prefix(prefix.as_str())?;
+        name.strip_prefix("}:due:")
     }
 
     /// The key of the format of all data: see `format.rs`.
@@ -110,7 +128,8 @@ impl Naming {
             }
         };
         let slot = slot(keys[0].as_bytes());
-        Partition { queue: queue.clone(), keys, channel, slot, shards, shard }
+        let queue_index = self.queue_index().filter(|_| shards == 1);
+        Partition { queue: queue.clone(), keys, channel, slot, shards, shard, queue_index }
     }
 }
 

@@ -74,6 +74,7 @@ mod keys;
 mod library;
 mod operate;
 mod pins;
+mod queue_index;
 mod record;
 mod redisson;
 mod renew;

@@ -25,6 +25,7 @@ pub(crate) struct Script {
 pub(crate) struct Scripts {
     pub(crate) schedule: Script,
     pub(crate) claim: Script,
+    pub(crate) queue_index: Script,
     pub(crate) settle: Script,
     pub(crate) renew: Script,
     pub(crate) cancel: Script,
@@ -65,6 +66,7 @@ impl Scripts {
         Self {
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: repeatable(include_str!("scripts/claim.lua")),
+            queue_index: repeatable(include_str!("scripts/queue_index.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
             renew: repeatable(include_str!("scripts/renew.lua")),
             cancel: lasting(include_str!("scripts/cancel.lua")),
@@ -108,6 +110,7 @@ impl Scripts {
         Self {
             schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
             claim: repeatable(include_str!("scripts/redisson/claim.lua")),
+            queue_index: repeatable(include_str!("scripts/queue_index.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
             renew: repeatable(include_str!("scripts/renew.lua")),
             cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
@@ -147,12 +150,15 @@ impl Script {
         Self { text, sha, effect }
     }
 
-    /// A call with the keys of these partitions; the caller adds the arguments.
+    /// A call with the keys of these partitions, and the index of queues if any is in it; the caller
+    /// adds the arguments.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
     ) -> Call<'a> {
-        self.on_keys(partitions.into_iter().flat_map(|partition| &partition.keys))
+        let partitions: Vec<&Partition> = partitions.into_iter().collect();
+        let index = partitions.iter().find_map(|partition| partition.queue_index.as_ref());
+        self.on_keys(partitions.iter().flat_map(|partition| &partition.keys).chain(index))
     }
 
     /// A call with these keys; the caller adds the arguments.

@@ -38,6 +38,8 @@ pub(crate) struct Store {
     pub(crate) marked_queues: Mutex<HashMap<QueueName, Option<Duration>>>,
     /// The shards of leases that this process holds.
     pub(crate) leases: LeaseShards,
+    /// The connection on which a claim has looked at all queues, and when; see `queue_index.rs`.
+    pub(crate) looked_at_all: Mutex<Option<(u64, Duration)>>,
     /// Held while the number of shards of a queue is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
@@ -73,6 +75,7 @@ impl Store {
             history,
             marked_queues: Mutex::default(),
             leases: LeaseShards::default(),
+            looked_at_all: Mutex::default(),
             resolving: tokio::sync::Mutex::default(),
             registered: Mutex::default(),
             refused: Mutex::default(),

@@ -148,7 +148,8 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// - the token of each lease is larger than all earlier tokens of the job;
     /// - paused queues yield no jobs and do not count for `next_due`;
     /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.
-    ///   It includes the ends of leases, also of those just granted;
+    ///   It includes the ends of leases, also of those just granted. With many wants it may be
+    ///   earlier: the claim that follows then finds nothing;
     /// - a call that asks for no jobs (`max == 0`) leases none and still returns `next_due`;
     /// - a due job that the store cannot read becomes dead, and is returned in
     ///   [`Claimed::quarantined`].

@@ -9,6 +9,7 @@
 --          then for each partition two: the maximum number of jobs of its queue, or '' if the
 --          previous partition is of the same queue; the length of a lease in milliseconds, of which
 --          the first of a queue counts
+--          then '1' to say in the index of queues when to look at these partitions again, else '0'
 -- returns  {now, then an item for each partition}. The item is one of
 --          CLOSED      the partition is closed
 --          WRONG_TYPE  a key of the partition has another type
@@ -26,7 +27,7 @@
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
 local leased_state = leased_state_maker(ARGV[3])
-local is_peek = bytes_left == 0
+local is_peek, updates_index = bytes_left == 0, ARGV[#ARGV] == '1'
 local replies = { now }
 
 -- The records of the first handles that fit in `bytes_left`, at least one; and their number.
@@ -193,8 +194,17 @@ local function shares(partitions, max_jobs)
   return share
 end
 
+-- Claims look at the partition again when the next job is due or a lease expires, and not before.
+local function look_again(partition, next)
+  if next then
+    redis.pcall('ZADD', QUEUE_INDEX, next, partition.due)
+  else
+    redis.pcall('ZREM', QUEUE_INDEX, partition.due)
+  end
+end
+
 -- Queue by queue; `n` counts partitions.
-local n, total = 0, #KEYS / KEYS_PER_PARTITION
+local n, total = 0, math.floor(#KEYS / KEYS_PER_PARTITION)
 while n < total do
   local max_jobs, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
   local partitions = {}
@@ -206,7 +216,11 @@ while n < total do
   until ARGV[4 + 2 * n] ~= ''
   local share = shares(partitions, max_jobs)
   for i, partition in ipairs(partitions) do
-    replies[#replies + 1] = catch_wrong_type(serve, partition, share[i], length) or partition.refusal
+    local reply = catch_wrong_type(serve, partition, share[i], length)
+    if reply and updates_index then
+      look_again(partition, reply[1])
+    end
+    replies[#replies + 1] = reply or partition.refusal
   end
 end
 return replies

@@ -8,7 +8,8 @@
 local partition = partition_at(0, KEYS_PER_PARTITION)
 -- A cheap command for each type, which fails on a key of another type.
 local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
--- In the order of KEYS; the last four are of the Redisson layout.
+-- In the order of KEYS; the last four are of the Redisson layout, and the first of these may be the
+-- index of queues.
 local commands = {
   ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, ZSET, HASH,
   ZSET, LIST, LIST, HASH,

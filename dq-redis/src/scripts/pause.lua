@@ -19,6 +19,7 @@ end
 local changed = redis.call('HDEL', partition.meta, 'paused')
 if changed == 1 then
   -- At once, whatever is due when: runners look.
+  look_at(partition, now)
   redis.call('PUBLISH', ARGV[1], string.format('%.0f', now))
 end
 return changed

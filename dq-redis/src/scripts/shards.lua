@@ -51,6 +51,8 @@ if step == 'close' and not is_in_use and not (closed_by and closed_by >= tonumbe
   if marker then
     redis.call('ZREM', partition.lease, marker)
   end
+  -- So that claims come to know it.
+  look_at(partition, '-inf')
 elseif step == 'open' and closed_by and closed_by <= tonumber(argument) then
   redis.call('ZREM', partition.lease, marker)
 end

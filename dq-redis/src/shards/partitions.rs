@@ -76,6 +76,8 @@ struct Cache {
     /// The connection on which the numbers of shards were read, as in `Link::connections`.
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
+    /// Those with more than one partition.
+    sharded: HashSet<QueueName>,
     /// Queues whose stored number of shards was once the one in the settings of this process. The
     /// process does not change that number again, not even on a later connection: two processes
     /// with different settings would change it in turns.
@@ -98,6 +100,7 @@ impl Partitions {
         if cache.connection != connection {
             cache.connection = connection;
             cache.queues.clear();
+            cache.sharded.clear();
         }
         cache.queues.get(queue).cloned()
     }
@@ -105,8 +108,20 @@ impl Partitions {
     /// Adds the partitions of a queue with this number of shards to the cache, and returns them.
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
-        lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
+        let mut cache = lock(&self.cache);
+        cache.queues.insert(queue.clone(), Arc::clone(&partitions));
+        if partitions.is_single() {
+            cache.sharded.remove(queue);
+        } else {
+            cache.sharded.insert(queue.clone());
+        }
+        drop(cache);
         partitions
+    }
+
+    /// The cached queues with more than one partition.
+    pub(crate) fn sharded(&self) -> HashSet<QueueName> {
+        lock(&self.cache).sharded.clone()
     }
 
     /// Removes the partitions of a queue from the cache, so that its number of shards is looked up.

@@ -29,6 +29,14 @@
 --   past    hash        handle → past job: the history
 --   unpin   sorted set  handle → end of the pin: the pinned ids
 --   pin     hash        handle → pin: the pinned ids
+--
+-- The index of queues, `{prefix}:due-queues`, follows the keys of all partitions of a call, unless
+-- these are shards or of the Redisson layout:
+--   sorted set  key `due` of a partition → when a claim has to look at the partition: not after the
+--               first due time or end of a lease there, except that what has been due already may
+--               have any time up to now
+-- What makes the first due time or end earlier lowers the time in the index. A claim that reads the
+-- index sets it to the first one exactly; claims of few queues, which do not read it, leave it.
 -- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
 -- do not outlive their last entry by long.
 --
@@ -83,6 +91,8 @@
 
 local KEYS_PER_PARTITION = 14
 local keys = KEYS
+-- The key of the index of queues; nil if there is none.
+local QUEUE_INDEX = KEYS[#KEYS - #KEYS % KEYS_PER_PARTITION + 1]
 -- Scores and Lua's numbers are doubles, exact up to 2^53. Half of it, so that a duration can be added.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')

@@ -45,12 +45,21 @@ local function first_of(zset, entries)
   return nil
 end
 
+-- Claims look at the partition at this time, or earlier. The call has taken effect: a key of another
+-- type must not make it fail.
+local function look_at(partition, time)
+  if QUEUE_INDEX then
+    redis.pcall('ZADD', QUEUE_INDEX, 'LT', time, partition.due)
+  end
+end
+
 -- Publishes the time of the first entry of a sorted set if it is one of these entries, which have just
--- been added: runners that wait for a later time wake up. `partition` is for the version of Redisson's
--- queues, which replaces this one.
+-- been added: runners that wait for a later time wake up. The version of Redisson's queues replaces
+-- this one.
 local function publish_if_first(channel, partition, zset, entries)
   local first = first_of(zset, entries)
   if first then
+    look_at(partition, first)
     redis.call('PUBLISH', channel, first)
   end
 end

@@ -5,7 +5,7 @@
 -- ARGV     maximum number of jobs in all (at most 100), maximum number of bytes in all (0: lease
 --          nothing and report due times only); the name of the holder of the leases (at most 255
 --          bytes); then for each queue: maximum number of its jobs, length of a lease in
---          milliseconds
+--          milliseconds; the last argument is for queues without Java
 -- returns  {now, then a result for each queue}. The result is WRONG_TYPE if a key of the queue has
 --          another type; {time of the next claim or nil, end of the leases, first token, then for
 --          each job: handle, due time, record, state before the lease or ''}; or with 0 bytes {time

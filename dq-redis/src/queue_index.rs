@@ -1,0 +1,151 @@
+//! Claims from many queues: they look only at queues that have anything to claim.
+//!
+//! The index of queues, a sorted set, says when to look at each queue (see
+//! `scripts/library/keys.lua`). A claim reads what is due in the index, looks at those queues that are
+//! wanted, and updates their entries in the same calls. Queues with shards are not in the index, and are
+//! always looked at.
+//!
+//! From time to time a claim looks at all wanted queues, so that an index that was lost or is wrong,
+//! which only other programs can cause, delays jobs but never for good.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use dq_core::{ClaimParams, QueueName, Result, Timestamp, Want};
+use redis::Value;
+
+use crate::claim::{CLAIM, ClaimBatch, MAX_PARTITIONS};
+use crate::error::unexpected;
+use crate::reply::Reply;
+use crate::store::Store;
+
+/// Maximum number of due entries that are read. If there are more, a claim looks at all queues.
+const MAX_DUE: usize = 10_000;
+
+/// Maximum number of later entries that are read, to find the first one of a wanted queue. If there
+/// is none among them, the claim is repeated at the time of the last.
+const MAX_LATER: usize = 20;
+
+/// Interval at which a claim looks at all wanted queues.
+const LOOK_AT_ALL: Duration = Duration::from_secs(600);
+
+/// Minimum number of queues of one call, if as many have something to claim.
+const MIN_QUEUES: usize = 16;
+
+/// What the index of queues says.
+struct Upcoming {
+    now: Timestamp,
+    /// By queue: `None` if it is due, else when.
+    entries: HashMap<String, Option<i64>>,
+    /// The time of the last later entry, if there may be more.
+    rest: Option<i64>,
+}
+
+impl Upcoming {
+    /// Whether a queue is due.
+    fn is_due(&self, queue: &QueueName) -> bool {
+        matches!(self.entries.get(queue.as_str()), Some(None))
+    }
+
+    /// When to look at the first of the queues that are not due yet.
+    fn next(&self, wants: &[Want]) -> Option<Timestamp> {
+        let times = wants.iter().filter_map(|want| *self.entries.get(want.queue.as_str())?);
+        times.min().or(self.rest).map(Timestamp::from_millis)
+    }
+}
+
+impl Store {
+    /// Claims from those of the wanted queues that have anything to claim.
+    ///
+    /// # Errors
+    /// As [`Self::claim_from_all`].
+    pub(crate) async fn claim_by_index(
+        &self,
+        index: &str,
+        params: &ClaimParams<'_>,
+        batch: &mut ClaimBatch,
+    ) -> Result<()> {
+        let connection = self.link.connections();
+        let elapsed = self.link.clock().elapsed();
+        let looked_at_all = lock(&self.looked_at_all)
+            .is_some_and(|(looked_on, at)| looked_on == connection && elapsed < at + LOOK_AT_ALL);
+        let upcoming = if looked_at_all { self.upcoming(index).await? } else { None };
+        let sharded = self.partitions.sharded();
+        let is_sharded = |want: &Want| {
+            sharded.contains(&want.queue) || self.shard_settings.for_queue(&want.queue).is_some()
+        };
+        let mut next_due = None;
+        let (mut wants, mut at_once) = (Vec::new(), MAX_PARTITIONS);
+        match &upcoming {
+            None => wants.extend_from_slice(params.wants),
+            Some(upcoming) => {
+                batch.claimed.now = upcoming.now;
+                next_due = upcoming.next(params.wants);
+                let is_chosen = |want: &&Want| upcoming.is_due(&want.queue) || is_sharded(want);
+                wants.extend(params.wants.iter().filter(is_chosen).cloned());
+                // Most of them have a job.
+                at_once = params.limit.clamp(MIN_QUEUES, MAX_PARTITIONS);
+            }
+        }
+        // Shards apart, since calls with shards do not update the index.
+        let parts = wants.chunk_by(|a, b| is_sharded(a) == is_sharded(b));
+        for wants in parts.flat_map(|part| part.chunks(at_once)) {
+            let part = ClaimParams::new(wants, params.limit, params.worker);
+            let is_complete = self.claim_from_all(&part, true, batch).await?;
+            next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
+            let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
+            if !is_complete || has_more && batch.claimed.jobs.len() >= params.limit {
+                batch.claimed.next_due = next_due;
+                return Ok(());
+            }
+        }
+        batch.claimed.next_due = next_due;
+        if upcoming.is_none() {
+            *lock(&self.looked_at_all) = Some((connection, elapsed));
+        }
+        Ok(())
+    }
+
+    /// Reads the index of queues. `None` if it cannot tell which queues are due.
+    async fn upcoming(&self, index: &str) -> Result<Option<Upcoming>> {
+        let index = index.to_owned();
+        let mut call = self.scripts.queue_index.on_keys([&index]);
+        call.arg(MAX_DUE).arg(MAX_LATER);
+        let answer = call.run(&self.link, CLAIM).await?;
+        match self.read_upcoming(answer) {
+            Some(upcoming) => Ok(upcoming),
+            None => unexpected(CLAIM),
+        }
+    }
+
+    /// The outer `None` says that the reply is malformed.
+    fn read_upcoming(&self, answer: Value) -> Option<Option<Upcoming>> {
+        let mut reply = Reply::new(answer)?;
+        let now = Timestamp::from_millis(reply.number()?);
+        if reply.is_empty() {
+            return Some(None);
+        }
+        let due = usize::try_from(reply.number()?).ok()?;
+        if due >= MAX_DUE {
+            return Some(None);
+        }
+        let mut entries = HashMap::with_capacity(due);
+        let mut add = |entry: &[u8], time| {
+            if let Some(queue) = self.partitions.naming.indexed_queue(entry) {
+                entries.insert(queue.to_owned(), time);
+            }
+        };
+        for _ in 0..due {
+            add(&reply.bytes()?, None);
+        }
+        let (mut later, mut last) = (0, None);
+        while !reply.is_empty() {
+            let entry = reply.bytes()?;
+            last = Some(reply.number()?);
+            add(&entry, last);
+            later += 1;
+        }
+        Some(Some(Upcoming { now, entries, rest: last.filter(|_| later == MAX_LATER) }))
+    }
+}
