@@ -56,7 +56,7 @@ fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
 /// claimed jobs, and `next_due`.
 fn claim(machine: &mut Machine, preferred: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
     let now = Timestamp::from_millis(now);
-    let Claimed { jobs, next_due, now: claimed_at } = machine.claim_preferring(
+    let Claimed { jobs, next_due, now: claimed_at, .. } = machine.claim_preferring(
         ClaimParams::new(&want_all(), 10, "worker"),
         &affinity_to(preferred),
         now,
