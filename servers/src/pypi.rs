@@ -22,19 +22,23 @@ pub enum PythonPackage {
     AxeCore,
     /// `openapi-python-client`, which generates clients of HTTP APIs.
     OpenapiClient,
+    /// `schemathesis`, which tests HTTP APIs by their OpenAPI documents.
+    Schemathesis,
     /// `standardwebhooks`, which verifies signatures of webhooks.
     StandardWebhooks,
 }
 
 impl PythonPackage {
     /// All packages.
-    pub const ALL: [Self; 3] = [Self::AxeCore, Self::OpenapiClient, Self::StandardWebhooks];
+    pub const ALL: [Self; 4] =
+        [Self::AxeCore, Self::OpenapiClient, Self::Schemathesis, Self::StandardWebhooks];
 
     /// The package and all that it needs, with versions and hashes.
     const fn requirements(self) -> &'static str {
         match self {
             Self::AxeCore => include_str!("../pypi/axe-playwright-python.txt"),
             Self::OpenapiClient => include_str!("../pypi/openapi-python-client.txt"),
+            Self::Schemathesis => include_str!("../pypi/schemathesis.txt"),
             Self::StandardWebhooks => include_str!("../pypi/standardwebhooks.txt"),
         }
     }
@@ -148,7 +152,7 @@ mod tests {
             }
         }
         let names = PythonPackage::ALL.map(PythonPackage::directory);
-        assert!(names[2].starts_with("standardwebhooks-1.1.0-"), "{names:?}");
+        assert!(names[3].starts_with("standardwebhooks-1.1.0-"), "{names:?}");
     }
 
     #[test]
