@@ -446,7 +446,7 @@ fn a_purge_reads_the_name_of_the_queue() {
         (output.status.code(), text(&output.stdout))
     };
     for wrong in ["", "\n", "mail\n", "MAIL \n"] {
-        assert_eq!(purge(wrong), (Some(2), String::new()), "{wrong:?}");
+        assert_eq!(purge(wrong), (Some(4), String::new()), "{wrong:?}");
     }
     assert_eq!(purge("MAIL\n"), (Some(0), "deleted 1 job of MAIL\n".to_owned()));
 }

@@ -175,18 +175,19 @@ impl Session {
     /// the queue as a person has typed it. Needs the role admin.
     ///
     /// # Errors
-    /// `InvalidInput` if `typed` is not the name of the queue, `Forbidden`, `Unavailable`.
+    /// `Conflict` if `typed` is not the name of the queue, `Forbidden`, `Unavailable`.
     pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<BulkReport> {
         let audit = self.begin("purge", queue, None);
         let result = async {
             self.may_change(queue, Role::Admin)?;
             if typed != queue.as_str() {
-                return Err(Error::invalid(format!("the typed name is not {queue}"))
-                    .remedy(format!(
+                return Err(OpsError::conflict(
+                    format!("the typed name is not {queue}"),
+                    format!(
                         "to confirm that its jobs go, give {queue} exactly: as `confirm` in the body of \
                          a request, by `--confirm` of `dq purge`, or typed"
-                    ))
-                    .into());
+                    ),
+                ));
             }
             Ok(BulkReport { changed: self.ops.dq().queue(queue)?.purge().await? })
         };

@@ -24,6 +24,7 @@ const MAX_NAMES: usize = 5;
 #[non_exhaustive]
 pub struct FindingView {
     /// How serious it is: `info`, `warning` or `error`.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Severity))]
     pub severity: String,
     /// A stable code, such as `sqlite.wal-reset-bug`.
     pub code: String,

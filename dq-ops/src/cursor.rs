@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dq_core::{Cursor, Error, JobState, Order, Result, Timestamp};
+use dq_core::{Cursor, Error, JobState, Order, Timestamp};
+
+use crate::error::{OpsError, Result};
 
 /// The first byte of the format.
 const VERSION: u8 = 1;
@@ -19,22 +21,22 @@ pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
 /// Decodes a position.
 ///
 /// # Errors
-/// `InvalidInput` if it is not one of this listing.
+/// `InvalidInput` if it is no position, `Conflict` if it is one of another listing.
 pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor> {
     let bytes = if text.len() > 64 { None } else { URL_SAFE_NO_PAD.decode(text).ok() };
     let bytes = bytes.and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
-    let invalid = || {
-        Error::invalid("the cursor `after` is not one of this listing")
-            .remedy("pass the `next` of the page before, with the same state and order")
+    let remedy = "pass the `next` of the page before, with the same state and order";
+    let parts = bytes.as_ref().and_then(|bytes| {
+        let (head, rest) = bytes.split_first_chunk::<2>()?;
+        let (at, seq) = rest.split_first_chunk::<8>()?;
+        Some((head, i64::from_be_bytes(*at), u128::from_be_bytes(seq.try_into().ok()?)))
+    });
+    let Some((head, at, seq)) = parts else {
+        return Err(Error::invalid("the cursor `after` is none").remedy(remedy).into());
     };
-    let bytes = bytes.ok_or_else(invalid)?;
-    let (head, rest) = bytes.split_at(2);
-    let (at, seq) = rest.split_at(8);
-    if head != [VERSION, listing(state, order)] {
-        return Err(invalid());
+    if *head != [VERSION, listing(state, order)] {
+        return Err(OpsError::conflict("the cursor `after` is one of another listing", remedy));
     }
-    let at = at.try_into().map(i64::from_be_bytes).map_err(|_| invalid())?;
-    let seq = seq.try_into().map(u128::from_be_bytes).map_err(|_| invalid())?;
     Ok(Cursor { at: Timestamp::from_millis(at), seq })
 }
 
@@ -60,10 +62,12 @@ mod tests {
         let cursor = Cursor { at: Timestamp::from_millis(-5), seq: u128::MAX - 1 };
         let text = encode(JobState::Dead, Order::Ascending, cursor);
         assert_eq!(decode(JobState::Dead, Order::Ascending, &text).unwrap(), cursor);
-        assert!(decode(JobState::Dead, Order::Descending, &text).is_err());
+        let other = decode(JobState::Dead, Order::Descending, &text).unwrap_err();
+        assert_eq!(other.kind(), "conflict");
         assert!(decode(JobState::Ready, Order::Ascending, &text).is_err());
         for garbage in ["", "garbage", "AAAA", &"A".repeat(1_000_000)] {
-            assert!(decode(JobState::Dead, Order::Ascending, garbage).is_err());
+            let refused = decode(JobState::Dead, Order::Ascending, garbage).unwrap_err();
+            assert_eq!(refused.kind(), "invalid input", "{garbage:.20}");
         }
     }
 }

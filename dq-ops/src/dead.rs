@@ -37,7 +37,7 @@ pub struct DeadGroups {
 #[non_exhaustive]
 pub struct DeadGroup {
     /// The kind of reason.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "exhausted"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
     pub kind: DeadKind,
     /// The first line of the message, with `#` for each number.
     pub pattern: String,

@@ -45,6 +45,16 @@ pub enum OpsError {
 }
 
 impl OpsError {
+    /// The error for a request that is valid, but does not fit what the store has.
+    pub(crate) fn unfit(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::InvalidInput => {
+                Self::conflict(error.message(), error.remedy_text().unwrap_or_default())
+            }
+            _ => error.into(),
+        }
+    }
+
     pub(crate) fn conflict(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Conflict { message: message.into(), remedy: remedy.into() }
     }
@@ -103,7 +113,7 @@ impl OpsError {
             Self::NoSchedule { .. } => {
                 Some("the list of schedules has all names; check the spelling".to_owned())
             }
-            Self::Conflict { remedy, .. } => Some(remedy.clone()),
+            Self::Conflict { remedy, .. } => Some(remedy.clone()).filter(|text| !text.is_empty()),
             Self::Store(error) => error.remedy_text().map(str::to_owned),
         }
     }

@@ -24,6 +24,7 @@ const MAX_TEXT: usize = 4 * 1024;
 pub struct JobFilter {
     /// Only jobs whose key begins with this text.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::FilterText>))]
     pub key_prefix: Option<String>,
     /// Only jobs that are due at this time or later.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
@@ -35,6 +36,7 @@ pub struct JobFilter {
     pub due_before: Option<Timestamp>,
     /// Only jobs whose last error, reason of death or reason of their end contains this text.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::FilterText>))]
     pub error: Option<String>,
 }
 

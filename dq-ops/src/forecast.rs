@@ -70,7 +70,7 @@ pub struct Forecasts {
 #[non_exhaustive]
 pub struct QueueForecastView {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// Jobs that are due already and wait for a slot.
     pub overdue: u64,

@@ -6,6 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, Error, JobId, JobKey, QueueName, Result, ScheduleSpec, Target, Timestamp};
 
+/// The length of 400 years, of which 97 are leap years.
+const MILLIS_OF_400_YEARS: i64 = (400 * 365 + 97) * 86_400_000;
+
 /// Parses a point in time: RFC 3339 such as `2027-01-31T10:00:00Z`, or Unix milliseconds with `ms`.
 ///
 /// # Errors
@@ -15,9 +18,21 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
     if let Some(millis) = text.strip_suffix("ms").and_then(|millis| millis.parse().ok()) {
         return Ok(Timestamp::from_millis(millis));
     }
-    let (local, offset) = split_offset(text).ok_or_else(|| not_a_time(text))?;
-    let time = humantime::parse_rfc3339(&format!("{local}Z")).map_err(|_| not_a_time(text))?;
-    Ok(Timestamp::from_millis(Timestamp::from(time).as_millis() - offset))
+    let parse = || {
+        let (local, offset) = split_offset(text)?;
+        let (year, rest) = local.split_at_checked(4)?;
+        // A sign would be a number, too.
+        let year = Some(year).filter(|year| year.bytes().all(|byte| byte.is_ascii_digit()))?;
+        // The parser knows the years from 1970 on. The calendar is the same every 400 years.
+        let (year, earlier) = match year.parse::<u32>().ok()? {
+            year @ ..1970 => (year + 2_000, 5 * MILLIS_OF_400_YEARS),
+            year => (year, 0),
+        };
+        let local = format!("{year:04}{}Z", rest.to_ascii_uppercase());
+        let time = Timestamp::from(humantime::parse_rfc3339(&local).ok()?);
+        Some(Timestamp::from_millis(time.as_millis() - earlier - offset))
+    };
+    parse().ok_or_else(|| not_a_time(text))
 }
 
 /// The parts of an RFC 3339 time: date and time without the offset, and the offset in milliseconds.
@@ -143,8 +158,26 @@ mod tests {
         assert_eq!(parse_timestamp(&utc.to_string()).unwrap(), utc);
         let far = Timestamp::from_millis(-3);
         assert_eq!(parse_timestamp(&far.to_string()).unwrap(), far);
-        for text in ["", "Z", "10:00", "2027-01-31", "2027-01-31T10:00:00+8", "２０２７年一月"]
-        {
+        for (text, millis) in [
+            ("1969-12-31T23:59:59.997z", -3),
+            ("0001-01-01t00:00:00Z", -62_135_596_800_000),
+            ("1600-02-29T12:00:00Z", -11_670_955_200_000),
+            ("0000-02-29T00:00:00Z", -62_162_121_600_000),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000),
+        ] {
+            assert_eq!(parse_timestamp(text).unwrap(), Timestamp::from_millis(millis), "{text}");
+        }
+        for text in [
+            "",
+            "Z",
+            "10:00",
+            "2027-01-31",
+            "2027-01-31T10:00:00+8",
+            "２０２７年一月",
+            "1900-02-29T00:00:00Z",
+            "-001-01-01T00:00:00Z",
+            "+001-01-01T00:00:00Z",
+        ] {
             assert!(parse_timestamp(text).is_err(), "{text}");
         }
     }

@@ -91,12 +91,12 @@ pub struct JobSummary {
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub id: JobId,
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// The key.
     pub key: Option<String>,
     /// The state.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "scheduled"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::JobState))]
     pub state: JobState,
     /// When the job is due.
     #[serde(with = "text")]
@@ -143,7 +143,7 @@ pub struct JobSummary {
 #[non_exhaustive]
 pub struct DeadView {
     /// The kind of reason.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "exhausted"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
     pub kind: DeadKind,
     /// The reason.
     pub message: String,
@@ -159,7 +159,7 @@ pub struct DeadView {
 #[non_exhaustive]
 pub struct EndedView {
     /// How it ended.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "done"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Ending))]
     pub ending: Ending,
     /// Why, if there is a reason.
     pub reason: Option<String>,

@@ -37,7 +37,10 @@ mod forecast;
 mod import;
 mod input;
 mod jobs;
+pub mod json;
 mod objective;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod ops;
 mod overview;
 mod past;

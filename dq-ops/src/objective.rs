@@ -20,7 +20,7 @@ pub struct ObjectiveView {
     pub waiting: u64,
     /// Why jobs are late: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
     /// `clock_skew`; `None` if no cause was observed.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::LatenessCause>))]
     pub cause: Option<LatenessCause>,
 }
 

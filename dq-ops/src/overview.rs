@@ -40,7 +40,7 @@ pub struct Overview {
 #[non_exhaustive]
 pub struct QueueSummary {
     /// The name.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// Jobs whose due time has not come.
     pub scheduled: u64,

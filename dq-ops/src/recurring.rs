@@ -28,7 +28,7 @@ pub struct RecurringSummary {
     /// The name.
     pub name: String,
     /// The queue of its jobs.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// The times as a cron expression; `None` if they are an interval.
     pub cron: Option<String>,
@@ -49,8 +49,10 @@ pub struct RecurringSummary {
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub next_due: Timestamp,
     /// What happens to missed occurrences: `last`, `none`, or such as `all:10`.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::CatchUp))]
     pub catch_up: String,
     /// What happens while the job of an earlier occurrence is live: `skip`, `allow` or `queue_one`.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Overlap))]
     pub overlap: String,
     /// How late an occurrence may be scheduled, in milliseconds; `None` if at any time.
     pub deadline_ms: Option<u64>,
@@ -114,25 +116,35 @@ pub struct BackfillReport {
 #[non_exhaustive]
 pub struct RecurringDefinition {
     /// The queue of the jobs.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName, required = true))]
     pub queue: String,
     /// The times as a cron expression, such as `30 2 * * *`; either this or `every`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CronExpression>))]
     pub cron: Option<String>,
     /// The time zone of the cron expression, such as `Europe/Stockholm`; `UTC` by default.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TimeZone>))]
     pub tz: Option<String>,
     /// The times as an interval, such as `90s`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub every: Option<String>,
     /// The payload of each job; `null` by default.
     pub payload: serde_json::Value,
     /// The version of the payload's schema.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[serde(deserialize_with = "crate::json::whole")]
     pub schema_version: Option<u32>,
     /// What happens to missed occurrences: `last` (the default), `none`, or such as `all:10`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CatchUp>))]
     pub catch_up: Option<String>,
     /// What happens while the job of an earlier occurrence is live: `skip`, `allow` or `queue_one`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Overlap>))]
     pub overlap: Option<String>,
     /// How late an occurrence may be scheduled, such as `1h`; at any time by default.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub deadline: Option<String>,
     /// All occurrences are later by the same part of this time, which depends on the name; such as
     /// `10s`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub jitter: Option<String>,
 }
 
@@ -341,7 +353,7 @@ impl Session {
     /// now and whatever the overlap says. Those that are not due yet are left to the schedule.
     ///
     /// # Errors
-    /// `InvalidInput` if there are more occurrences, or `until` is not after `after`; otherwise as
+    /// `Conflict` if there are more occurrences, or `until` is not after `after`; otherwise as
     /// [`pause_schedule`](Self::pause_schedule).
     pub async fn backfill(
         &self,
@@ -353,13 +365,12 @@ impl Session {
         let result = async {
             self.changeable(found)?;
             if until <= after {
-                return Err(dq_core::Error::invalid(
+                return Err(OpsError::conflict(
                     "the end of the backfill is not after its start",
-                )
-                .remedy("give the earlier time as `after`, and the later one as `until`")
-                .into());
+                    "give the earlier time as `after`, and the later one as `until`",
+                ));
             }
-            let done = self.handle(name).backfill(after, until).await?;
+            let done = self.handle(name).backfill(after, until).await.map_err(OpsError::unfit)?;
             Ok(BackfillReport { changed: done.scheduled, existing: done.existing })
         };
         audit.end(result.await, |report| report.changed)

@@ -86,7 +86,7 @@ pub struct RunnerSummary {
 #[non_exhaustive]
 pub struct RunnerQueueSummary {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// Maximum number of concurrent jobs of the queue.
     pub concurrency: u64,

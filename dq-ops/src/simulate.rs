@@ -21,18 +21,28 @@ use crate::text;
 #[non_exhaustive]
 pub struct SimulationRequest {
     /// How far to play, such as `24h`, the default; up to 31 days.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::SimulationWindow>))]
     pub window: Option<String>,
     /// A time in the future at which the window begins; now by default.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub start: Option<String>,
     /// How often each job is played: 1, the default, to 1,000.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
+    #[serde(deserialize_with = "crate::json::whole")]
     pub load: Option<u32>,
     /// The number of jobs of a queue that run at once; that of the runners by default.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::Slots>))]
+    #[serde(deserialize_with = "crate::json::whole_numbers")]
     pub concurrency: BTreeMap<String, u64>,
     /// The same for queues that no runner serves.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[serde(deserialize_with = "crate::json::whole")]
     pub default_concurrency: Option<u64>,
     /// How long each job of a queue runs; as in the last five minutes by default.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::PositiveDuration>))]
     pub run_time: BTreeMap<String, String>,
     /// The same for queues without a job in the last five minutes.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub default_run_time: Option<String>,
 }
 
@@ -61,7 +71,7 @@ pub struct SimulationView {
 #[non_exhaustive]
 pub struct SimulatedQueue {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
     /// How many jobs run at once; 0 if the queue is paused.
     pub concurrency: u64,
@@ -140,9 +150,9 @@ impl Session {
     /// since it reads all pending jobs, up to a million, and takes memory for them.
     ///
     /// # Errors
-    /// `Conflict` if another simulation of this [`Ops`](crate::Ops) runs; `InvalidInput` if an option is out of
-    /// range, or the concurrency or the run time of a queue is not known; `Forbidden`, and errors of
-    /// the store.
+    /// `InvalidInput` if an option is out of range; `Conflict` if the start has passed, the concurrency or
+    /// the run time of a queue is not known, there are too many jobs, or another simulation of this
+    /// [`Ops`](crate::Ops) runs; `Forbidden`, and errors of the store.
     pub async fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView> {
         self.require(Role::Operator)?;
         let permit = Permit::take(self.ops.simulation()).ok_or_else(|| {
@@ -169,13 +179,14 @@ impl Session {
         if let Some(run_time) = &request.default_run_time {
             simulation = simulation.default_run_time(parse_duration(run_time)?);
         }
+        simulation.validate()?;
         // It goes on computing if the request is cancelled, and keeps the permit for as long.
         let played = tokio::spawn(async move {
             let _permit = permit;
             simulation.await
         });
         let report =
-            played.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))??;
-        Ok(report.into())
+            played.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
+        report.map(SimulationView::from).map_err(OpsError::unfit)
     }
 }

@@ -371,7 +371,17 @@ async fn a_simulation_plays_what_is_pending() {
     }
     let session = fixture.session(Role::Operator);
     let unknown = session.simulate(&SimulationRequest::default()).await.unwrap_err();
-    assert_eq!(unknown.kind(), "invalid input", "{unknown}");
+    assert_eq!(unknown.kind(), "conflict", "{unknown}");
+    for (field, value, kind) in [
+        ("load", json!(0), "invalid input"),
+        ("window", json!("32d"), "invalid input"),
+        ("run_time", json!({"MAIL": "0s"}), "invalid input"),
+        ("start", json!("2020-01-01T00:00:00Z"), "conflict"),
+    ] {
+        let request = serde_json::from_value(json!({ field: value })).unwrap();
+        let refused = session.simulate(&request).await.unwrap_err();
+        assert_eq!(refused.kind(), kind, "{field}: {refused}");
+    }
     let request: SimulationRequest = serde_json::from_value(json!({
         "window": "2h", "load": 2, "concurrency": {"MAIL": 3}, "default_run_time": "1m",
     }))

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::auth::Auth;
 use crate::live::Live;
+use crate::readiness::Readiness;
 
 /// How long a forecast of all queues is shown.
 const FORECAST_AGE: Duration = Duration::from_secs(15);
@@ -70,6 +71,7 @@ struct Shared {
     ops: Ops,
     auth: Auth,
     live: Live,
+    readiness: Readiness,
     // A blocking mutex suffices: it is held for microseconds and never across an await.
     day_ahead: Mutex<Option<(Instant, Option<DayAhead>)>>,
     /// The forecasts that were read last, by window. It is held while one is read, so that many
@@ -83,9 +85,10 @@ struct Shared {
 
 impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
+        let readiness = Readiness::new(stop.clone());
         let live = Live::new(ops.clone(), stop);
         let (day_ahead, forecasts, check_turn, check) = Default::default();
-        let shared = Shared { ops, auth, live, day_ahead, forecasts, check_turn, check };
+        let shared = Shared { ops, auth, live, readiness, day_ahead, forecasts, check_turn, check };
         let shared = Arc::new(shared);
         // A router that is made elsewhere watches only while somebody looks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -104,6 +107,10 @@ impl App {
 
     pub(crate) fn live(&self) -> &Live {
         &self.shared.live
+    }
+
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.shared.readiness
     }
 
     /// The problems of the store, for a program: by a check of its own, since it may have mended something

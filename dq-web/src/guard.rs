@@ -28,10 +28,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Checks a request, and hands it on with the session of its actor.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let mut response = match checked(&app, request).await {
+    match checked(&app, request).await {
         Ok(request) => next.run(request).await,
         Err(refused) => *refused,
-    };
+    }
+}
+
+/// Adds the headers of every response.
+pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),

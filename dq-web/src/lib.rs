@@ -26,6 +26,7 @@
 //! | `/v1/…` | the JSON API; `/openapi.json` describes it |
 //! | `/v1/events` | changes of the overview as server-sent events |
 //! | `/metrics` | gauges of the store for Prometheus |
+//! | `/healthz`, `/readyz` | for orchestrators, without authentication: whether the process answers, and whether the store does |
 //!
 //! [`Auth`] is an argument of [`router`]: there is no way to leave it out. A [`Role`](dq_ops::Role)
 //! says what an actor may do. Requests that change something must come from a page of this server
@@ -39,10 +40,12 @@ mod auth;
 mod connections;
 mod extract;
 mod guard;
+mod health;
 mod live;
 mod metrics;
 mod pages;
 mod problem;
+mod readiness;
 mod serve;
 
 pub use auth::Auth;

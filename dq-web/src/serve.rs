@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Extension, Router};
 use dq_ops::Ops;
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::auth::Auth;
 use crate::connections::{self, Limits};
-use crate::guard::guard;
+use crate::guard::{guard, with_headers};
 use crate::metrics::ProcessMetrics;
 use crate::problem::Problem;
-use crate::{api, metrics, pages};
+use crate::{api, health, metrics, pages};
 
 /// The dashboard and the API as a router. Mount it with `Router::nest_service`, or serve it alone
 /// with [`serve`].
@@ -42,18 +42,17 @@ fn build(app: App, process_metrics: ProcessMetrics) -> Router {
         .merge(api::routes())
         .route("/metrics", get(metrics::metrics).layer(Extension(process_metrics)))
         .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(app.clone(), guard))
+        // Behind the guard: orchestrators have no token.
+        .merge(health::routes())
+        .method_not_allowed_fallback(api::method_not_allowed)
+        .layer(from_fn(with_headers))
         .with_state(app)
 }
 
 async fn not_found() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "not found", "there is nothing at this address")
         .remedy("the dashboard is at ./, and openapi.json describes the API")
-}
-
-async fn method_not_allowed() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid input", "the address has no such method")
 }
 
 /// Serves the dashboard and the API alone, until `shutdown` completes; then lets requests finish,

@@ -233,11 +233,43 @@ async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
     let queue = fixture.send(VIEWER, "GET", "/v1/queues/MAIL", None).await.json();
     assert_eq!(queue["paused"], json!(true));
     assert_eq!(post("/v1/queues/MAIL:resume", None).await.json(), json!({"changed": true}));
-    assert_eq!(post("/v1/queues/MAIL:purge", None).await.status, 400);
+    let purge = async |body| post("/v1/queues/MAIL:purge", body).await.status;
+    assert_eq!(purge(None).await, 400);
+    assert_eq!(purge(Some(r#"{"confirm":"mail"}"#)).await, 409);
     let purged = post("/v1/queues/MAIL:purge", Some(r#"{"confirm":"MAIL"}"#)).await;
     assert_eq!(purged.json(), json!({"changed": 1}));
-    assert_eq!(post("/v1/queues/MAIL:stop", None).await.status, 400);
     assert_eq!(fixture.send(VIEWER, "GET", "/v1/queues/NOBODY", None).await.status, 404);
+}
+
+/// The router has one route for a resource and its actions, and would say so.
+#[tokio::test]
+async fn an_address_has_the_methods_that_it_says() {
+    let fixture = Fixture::start("/ops/dq").await;
+    for (path, allowed) in [
+        ("/v1/queues/MAIL", "GET,HEAD"),
+        ("/v1/queues/MAIL:stop", "GET,HEAD"),
+        ("/v1/queues/MAIL:pause", "POST"),
+        ("/v1/queues/MAIL%3Apause", "POST"),
+        ("/v1/queues/MAIL/jobs", "GET,HEAD,POST"),
+        ("/v1/queues/MAIL/jobs:cancel", "POST"),
+        ("/v1/queues/MAIL/jobs/key:a", "GET,HEAD,PATCH,DELETE"),
+        ("/v1/queues/MAIL/jobs/key:a:run", "POST"),
+        ("/v1/schedules/nightly", "GET,HEAD,PUT,DELETE"),
+        ("/v1/schedules/nightly:skip-next", "POST"),
+    ] {
+        let path = format!("/ops/dq{path}");
+        let reply = fixture.send(ADMIN, "OPTIONS", &path, None).await;
+        assert_eq!((reply.status, reply.header("allow")), (405, Some(allowed)), "{path}");
+        if !allowed.contains("POST") {
+            // The body is that of no action.
+            let reply = fixture.send(ADMIN, "POST", &path, Some(r#"{"queue":"MAIL"}"#)).await;
+            assert_eq!((reply.status, reply.header("allow")), (405, Some(allowed)), "{path}");
+            let remedy = reply.json()["remedy"].as_str().unwrap().to_owned();
+            assert!(remedy.contains("a POST goes to one of :"), "{remedy}");
+        }
+    }
+    // A name that ends like an action can be read.
+    assert_eq!(fixture.send(ADMIN, "GET", "/ops/dq/v1/queues/MAIL:pause", None).await.status, 404);
 }
 
 #[tokio::test]
@@ -258,7 +290,8 @@ async fn the_document_describes_every_route() {
         "/v1/overview",
         "/v1/queues/{queue}/jobs/{job}/timeline",
         "/v1/queues/{queue}:purge",
-        "/v1/queues/{queue}/jobs:{action}",
+        "/v1/queues/{queue}/jobs:reschedule",
+        "/readyz",
         "/v1/events",
     ] {
         assert!(paths.contains_key(path), "{path}: {:?}", paths.keys().collect::<Vec<_>>());
@@ -293,14 +326,7 @@ async fn the_document_describes_every_route() {
 fn operation(method: &str, path: &str) -> String {
     let path = path.split('?').next().unwrap();
     let parts = path.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
-    let path = parts.collect::<Vec<_>>().join("{}");
-    let actions = [":cancel", ":reschedule", ":replay", ":remove"];
-    let action = actions.iter().find_map(|action| path.strip_suffix(action));
-    // The document has one operation for all actions on many jobs.
-    match action.filter(|rest| rest.ends_with("/jobs")) {
-        Some(rest) => format!("{method} {rest}:{{}}"),
-        None => format!("{method} {path}"),
-    }
+    format!("{method} {}", parts.collect::<Vec<_>>().join("{}"))
 }
 
 /// The operations in the table of the guide. A cell may have several, of which the later ones have
@@ -309,7 +335,7 @@ fn operations_of_the_guide() -> BTreeSet<String> {
     let mut operations = BTreeSet::new();
     let guide = include_str!("../../docs/guide/http-api.md");
     let cells = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    for cell in cells.filter(|cell| cell.contains("/v1/")) {
+    for cell in cells.filter(|cell| cell.contains(" /")) {
         let (mut methods, mut first) = (Vec::new(), "");
         for code in cell.split('`').skip(1).step_by(2) {
             let path = match code.split_once(' ') {

@@ -56,7 +56,7 @@ async fn a_schedule_is_stored_seen_changed_and_removed() {
     for body in [None, Some(r#"{"after":"2026-03-01T00:00:00Z"}"#), Some(r#"{"from":"now"}"#)] {
         assert_eq!(post("backfill", body).await.0, 400, "{body:?}");
     }
-    assert_eq!(post("stop", None).await.0, 400);
+    assert_eq!(post("stop", None).await.0, 405);
 
     let remove = async || fixture.send(OPERATOR, "DELETE", "/v1/schedules/report", None).await;
     assert_eq!(remove().await.json(), json!({"result": "removed"}));
@@ -272,9 +272,14 @@ async fn a_simulation_is_played_for_operators() {
     let played = fixture.send(OPERATOR, "POST", "/v1/simulate", Some(body)).await.json();
     let mail = played["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "MAIL");
     assert_eq!(mail.unwrap()["jobs"], json!(1), "{played}");
-    for body in ["{}", r#"{"load":0}"#, r#"{"window":"99y"}"#, r#"{"windows":"1h"}"#] {
+    for (body, status) in [
+        ("{}", 409),
+        (r#"{"load":0}"#, 400),
+        (r#"{"window":"99y"}"#, 400),
+        (r#"{"windows":"1h"}"#, 400),
+    ] {
         let refused = fixture.send(OPERATOR, "POST", "/v1/simulate", Some(body)).await;
-        assert_eq!(refused.status, 400, "{body}: {refused:?}");
+        assert_eq!(refused.status, status, "{body}: {refused:?}");
     }
 }
 

@@ -350,3 +350,37 @@ async fn the_address_without_the_slash_leads_to_the_one_with_it() {
         assert!(!reply.body.contains(attribute), "{attribute}");
     }
 }
+
+/// Orchestrators ask by IP address and have no token.
+#[tokio::test]
+async fn health_and_readiness_need_no_token_and_tell_nothing() {
+    let fixture = Fixture::start("/ops/dq").await;
+    fixture.schedule("MAIL", "a", "1", Due::NOW).await;
+    for path in ["/ops/dq/healthz", "/ops/dq/readyz"] {
+        for method in ["GET", "HEAD"] {
+            let reply = fixture.raw(method, path, &[], b"").await;
+            let body = if method == "GET" { "ok" } else { "" };
+            assert_eq!((reply.status, reply.body.as_str()), (200, body), "{method} {path}");
+            assert_eq!(reply.header("cache-control"), Some("no-store"), "{reply:?}");
+            assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{reply:?}");
+        }
+        let refused = fixture.raw("POST", path, &[], b"").await;
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET,HEAD")));
+    }
+    for path in
+        ["/ops/dq/", "/ops/dq/v1/queues", "/ops/dq/metrics", "/ops/dq/healthz/", "/ops/dq/x"]
+    {
+        assert_eq!(fixture.raw("GET", path, &[], b"").await.status, 401, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_store_is_closed_is_alive_but_not_ready() {
+    let fixture = Fixture::start("").await;
+    fixture.dq.close().await.unwrap();
+    assert_eq!(fixture.raw("GET", "/healthz", &[], b"").await.status, 200);
+    let reply = fixture.raw("GET", "/readyz", &[], b"").await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["detail"], "the store does not answer");
+}

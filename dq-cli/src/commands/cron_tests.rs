@@ -166,7 +166,7 @@ fn the_forecast_and_a_simulation_are_printed() {
     assert_eq!(both.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
 
     let unknown = both.run(&["simulate"]);
-    let remedy = "remedy: give --concurrency 4 and --run-time 1s, or for one queue MAIL=4 and MAIL=1s\nexit code 2\n";
+    let remedy = "remedy: give --concurrency 4 and --run-time 1s, or for one queue MAIL=4 and MAIL=1s\nexit code 4\n";
     assert!(unknown.ends_with(remedy), "{unknown}");
     let line = ["simulate", "--window", "2h", "--load", "3"];
     both.expect(

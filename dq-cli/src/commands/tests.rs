@@ -412,7 +412,7 @@ fn queues_are_shown_paused_resumed_and_purged() {
         "# MAIL: 5 jobs would be deleted\n\
          error: the typed name is not MAIL\n\
          remedy: to confirm that its jobs go, give MAIL exactly: as `confirm` in the body of a request, \
-         by `--confirm` of `dq purge`, or typed\nexit code 2\n",
+         by `--confirm` of `dq purge`, or typed\nexit code 4\n",
     );
     both.expect(
         &["purge", "MAIL", "--confirm", "MAIL"],

@@ -148,10 +148,7 @@ impl Simulation {
         QueueName::new(name).map_err(|error| self.error.get_or_insert(error)).ok()
     }
 
-    async fn run(mut self) -> Result<SimulationReport> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
+    async fn run(self) -> Result<SimulationReport> {
         self.validate()?;
         let now = self.dq.backend().now().await?;
         let start = self.start.unwrap_or(now);
@@ -179,7 +176,14 @@ impl Simulation {
         Ok(SimulationReport { start, end, due_earlier: copy.due_earlier, queues })
     }
 
-    fn validate(&self) -> Result<()> {
+    /// Checks the options without asking the store. It is also done when the simulation is awaited.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is out of range or a name is invalid.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
         if self.window.is_zero() || self.window > MAX_WINDOW {
             let window = humantime::format_duration(self.window);
             let message =

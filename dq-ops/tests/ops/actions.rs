@@ -39,7 +39,7 @@ async fn actions_change_jobs_and_say_why_they_cannot() {
     assert!(matches!(error, OpsError::Conflict { .. }), "it is not dead: {error}");
 
     let error = admin.purge(&fixture.queue, "mail").await.unwrap_err();
-    assert_eq!(error.store_kind(), Some(ErrorKind::InvalidInput));
+    assert!(matches!(error, OpsError::Conflict { .. }), "{error}");
     assert_eq!(admin.queue(&fixture.queue).await.unwrap().ready, 1);
     assert_eq!(admin.purge(&fixture.queue, "MAIL").await.unwrap().changed, 1);
 }

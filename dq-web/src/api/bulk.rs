@@ -1,7 +1,8 @@
 //! Changes of many jobs.
 
 use axum::{Extension, Json};
-use dq_ops::{BulkAction, BulkCount, BulkReport, JobFilter, Session, parse_due};
+use dq_core::QueueName;
+use dq_ops::{BulkAction, BulkCount, BulkReport, JobFilter, Session, json, openapi, parse_due};
 use serde::{Deserialize, Serialize};
 
 use super::input::{queue_of, unknown_action};
@@ -14,15 +15,18 @@ use crate::problem::{Problem, Result};
 pub(crate) struct BulkBody {
     /// Which jobs: they match all parts that are set. If no part is set, a change needs `all` or
     /// `expected`.
+    #[serde(deserialize_with = "json::object")]
     filter: JobFilter,
     /// Take every job that the action can change. Refused together with a filter.
     all: bool,
     /// The new due time, for `reschedule`.
+    #[schema(value_type = Option<openapi::Due>)]
     due: Option<String>,
     /// Only count the jobs.
     dry_run: bool,
     /// The number of jobs that was counted: nothing changes if more match now, or if there are too many
     /// jobs to count those that match.
+    #[serde(deserialize_with = "json::whole")]
     expected: Option<u64>,
 }
 
@@ -34,49 +38,101 @@ pub(crate) enum BulkResult {
     Counted(BulkCount),
 }
 
-/// Cancels, moves, replays or removes all jobs that match: `action` is `cancel`, `reschedule`,
-/// `replay` or `remove`.
-///
-/// With `dry_run`, the jobs are only counted.
-#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:{action}", tag = "jobs", operation_id = "change_jobs",
-    params(("queue" = String, Path), ("action" = String, Path)), request_body = BulkBody,
-    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
+/// `POST /v1/queues/{queue}/jobs:{action}`
 pub(crate) async fn act(
     Extension(session): Extension<Session>,
     Segments((queue, segment)): Segments<(String, String)>,
     JsonBody(body): JsonBody<BulkBody>,
 ) -> Result<Json<BulkResult>> {
     let queue = queue_of(&queue)?;
-    let name = segment.strip_prefix("jobs:").unwrap_or_default();
-    let action = match (name, body.due.as_deref()) {
-        ("cancel", None) => BulkAction::Cancel,
-        ("replay", None) => BulkAction::Replay,
-        ("remove", None) => BulkAction::Remove,
-        ("reschedule", Some(due)) => BulkAction::Reschedule(parse_due(due)?),
-        ("reschedule", None) => return Err(Problem::bad_request("`due` is missing")),
-        ("cancel" | "replay" | "remove", Some(_)) => {
-            return Err(Problem::bad_request("`due` belongs to reschedule"));
+    let action = segment.strip_prefix("jobs:").unwrap_or_default();
+    if body.due.is_some() && action != "reschedule" && ACTIONS.contains(&action) {
+        return Err(Problem::bad_request("`due` belongs to reschedule"));
+    }
+    match action {
+        "cancel" => cancel(&session, &queue, &body).await,
+        "reschedule" => reschedule(&session, &queue, &body).await,
+        "replay" => replay(&session, &queue, &body).await,
+        "remove" => remove(&session, &queue, &body).await,
+        _ => Err(unknown_action(&segment, &ACTIONS.map(|action| format!("jobs:{action}")))),
+    }
+}
+
+/// The actions on many jobs.
+const ACTIONS: [&str; 4] = ["cancel", "reschedule", "replay", "remove"];
+
+/// Cancels all waiting jobs that match. With `dry_run`, they are only counted.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:cancel", tag = "jobs", operation_id = "cancel_jobs",
+    params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
+    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
+pub(crate) async fn cancel(
+    session: &Session,
+    queue: &QueueName,
+    body: &BulkBody,
+) -> Result<Json<BulkResult>> {
+    body.change(session, queue, BulkAction::Cancel).await
+}
+
+/// Gives all waiting jobs that match another due time. With `dry_run`, they are only counted.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:reschedule", tag = "jobs", operation_id = "reschedule_jobs",
+    params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
+    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
+pub(crate) async fn reschedule(
+    session: &Session,
+    queue: &QueueName,
+    body: &BulkBody,
+) -> Result<Json<BulkResult>> {
+    let due = body.due.as_deref().ok_or_else(|| Problem::bad_request("`due` is missing"))?;
+    body.change(session, queue, BulkAction::Reschedule(parse_due(due)?)).await
+}
+
+/// Makes all dead jobs that match due now, with all of their attempts. With `dry_run`, they are only
+/// counted.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:replay", tag = "jobs", operation_id = "replay_jobs",
+    params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
+    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
+pub(crate) async fn replay(
+    session: &Session,
+    queue: &QueueName,
+    body: &BulkBody,
+) -> Result<Json<BulkResult>> {
+    body.change(session, queue, BulkAction::Replay).await
+}
+
+/// Deletes all dead jobs that match. With `dry_run`, they are only counted.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs:remove", tag = "jobs", operation_id = "remove_jobs",
+    params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
+    responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
+pub(crate) async fn remove(
+    session: &Session,
+    queue: &QueueName,
+    body: &BulkBody,
+) -> Result<Json<BulkResult>> {
+    body.change(session, queue, BulkAction::Remove).await
+}
+
+impl BulkBody {
+    async fn change(
+        &self,
+        session: &Session,
+        queue: &QueueName,
+        action: BulkAction,
+    ) -> Result<Json<BulkResult>> {
+        if self.all && !self.filter.is_empty() {
+            return Err(Problem::bad_request("the body has both `all` and a filter"));
         }
-        _ => {
-            return Err(unknown_action(
-                &segment,
-                "jobs:cancel, jobs:reschedule, jobs:replay and jobs:remove",
+        // A body that was lost, or a filter whose parts were null, must not take every job.
+        let is_meant = self.dry_run || self.all || self.expected.is_some();
+        if self.filter.is_empty() && !is_meant {
+            return Err(Problem::bad_request("the body selects no jobs").remedy(
+                "give a filter, the number that was counted as `expected`, or \"all\": true",
             ));
         }
-    };
-    if body.all && !body.filter.is_empty() {
-        return Err(Problem::bad_request("the body has both `all` and a filter"));
+        if self.dry_run {
+            let count = session.count(queue, action, &self.filter).await?;
+            return Ok(Json(BulkResult::Counted(count)));
+        }
+        let report = session.bulk(queue, action, &self.filter, self.expected).await?;
+        Ok(Json(BulkResult::Changed(report)))
     }
-    // A body that was lost, or a filter whose parts were null, must not take every job.
-    let is_meant = body.dry_run || body.all || body.expected.is_some();
-    if body.filter.is_empty() && !is_meant {
-        return Err(Problem::bad_request("the body selects no jobs")
-            .remedy("give a filter, the number that was counted as `expected`, or \"all\": true"));
-    }
-    if body.dry_run {
-        let count = session.count(&queue, action, &body.filter).await?;
-        return Ok(Json(BulkResult::Counted(count)));
-    }
-    let report = session.bulk(&queue, action, &body.filter, body.expected).await?;
-    Ok(Json(BulkResult::Changed(report)))
 }

@@ -32,8 +32,10 @@ pub(crate) fn split_action(segment: &str) -> Result<(&str, &str)> {
 }
 
 /// The error for an action that does not exist.
-pub(crate) fn unknown_action(action: &str, known: &str) -> Problem {
+pub(crate) fn unknown_action(action: &str, known: &[impl AsRef<str>]) -> Problem {
     let action: String = action.chars().take(32).collect();
-    Problem::bad_request(format!("there is no action {action:?}"))
-        .remedy(format!("the actions are {known}"))
+    Problem::bad_request(format!("there is no action {action:?}")).remedy(format!(
+        "the actions are {}",
+        known.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ")
+    ))
 }

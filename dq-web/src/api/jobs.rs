@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use dq_core::{Due, Headers, JobState, OnConflict, OnRunning, QueueName, Target, TraceContext};
 use dq_ops::{
     CancelResult, JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult,
-    ScheduledJob, Session, Timeline, parse_due, parse_timestamp,
+    ScheduledJob, Session, Timeline, json, openapi, parse_due, parse_timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -26,24 +26,31 @@ use crate::problem::{Problem, Result};
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
     /// `scheduled` (the default), `ready`, `running`, `dead` or `ended`.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<openapi::JobState>)]
     state: Option<JobState>,
     /// Only jobs whose key begins with this text.
+    #[param(value_type = Option<openapi::FilterText>)]
     key_prefix: Option<String>,
     /// Only jobs that are due at this time or later.
+    #[param(value_type = Option<String>, format = "date-time")]
     due_from: Option<String>,
     /// Only jobs that are due before this time.
+    #[param(value_type = Option<String>, format = "date-time")]
     due_before: Option<String>,
     /// Only jobs whose error or reason contains this text.
+    #[param(value_type = Option<openapi::FilterText>)]
     error: Option<String>,
     /// Only jobs whose payload contains this text; needs the role reader.
+    #[param(value_type = Option<openapi::SearchText>)]
     contains: Option<String>,
     /// The `next` of the page before.
+    #[param(value_type = Option<openapi::Cursor>)]
     after: Option<String>,
     /// Maximum number of jobs on the page: 50 by default; clamped to 1 to 500.
     limit: Option<usize>,
     /// By due time; running jobs by the end of their lease, dead ones by the time of death, ended ones
     /// by their end: `asc` (the default) or `desc`.
+    #[param(value_type = Option<openapi::Order>)]
     order: Option<String>,
 }
 
@@ -69,7 +76,7 @@ impl ListParams {
 
 /// A page of the jobs of a queue in one state.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "list_jobs",
-    params(("queue" = String, Path), ListParams),
+    params(("queue" = openapi::QueueName, Path), ListParams),
     responses((status = 200, body = JobPage), (status = "default", body = Problem)))]
 pub(crate) async fn list(
     Extension(session): Extension<Session>,
@@ -88,28 +95,35 @@ pub(crate) struct NewJobBody {
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
     /// The payload, if it is something else.
+    #[schema(value_type = Option<openapi::Base64>)]
     payload_base64: Option<String>,
     /// The MIME type of `payload_base64`; `application/octet-stream` by default.
     content_type: Option<String>,
     /// When the job is due: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`,
     /// which is the default.
+    #[schema(value_type = Option<openapi::Due>)]
     due: Option<String>,
     /// The caller's name for the job, by which it can be found, changed and cancelled: at most one
     /// waiting or running job of a queue has it.
+    #[schema(value_type = Option<openapi::JobKey>)]
     key: Option<String>,
     /// What happens if a waiting job has the key: `keep` (the default), `replace`, `earliest` or
     /// `latest`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = openapi::OnConflict)]
     on_conflict: OnConflict,
     /// What happens if a running job has the key: `refuse` (the default) or `detach`.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = openapi::OnRunning)]
     on_running: OnRunning,
     /// Further headers; not `content-type`, which is a field of its own.
+    #[schema(value_type = BTreeMap<openapi::JobKey, String>)]
     headers: BTreeMap<String, String>,
     /// Maximum number of attempts; that of the queue by default.
+    #[schema(minimum = 1)]
+    #[serde(deserialize_with = "json::whole")]
     max_attempts: Option<u32>,
     /// How long the id is remembered after the end of the job, such as `7d`; by default not at all, or
     /// `1d` with an `Idempotency-Key`.
+    #[schema(value_type = Option<openapi::Duration>)]
     remember: Option<String>,
 }
 
@@ -170,8 +184,8 @@ impl NewJobBody {
 /// same `Idempotency-Key` has ended, 409 if the job that has its key runs. The job continues the trace of
 /// the request's `traceparent`, unless the job's own headers have one.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
-    params(("queue" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "A name of the request, by which it can be repeated"),
+    params(("queue" = openapi::QueueName, Path),
+        ("Idempotency-Key" = Option<openapi::IdempotencyKey>, Header, description = "A name of the request, by which it can be repeated"),
         ("traceparent" = Option<String>, Header, description = "The trace that the job continues, as W3C Trace Context defines it")),
     request_body = NewJobBody,
     responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
@@ -200,8 +214,8 @@ pub(super) fn status_of(scheduled: &ScheduledJob) -> StatusCode {
 
 /// One job, with payload and headers unless the role is viewer.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "get_job",
-    params(("queue" = String, Path),
-        ("job" = String, Path, description = "The id; or `key:` and the key of a live job")),
+    params(("queue" = openapi::QueueName, Path),
+        ("job" = openapi::JobTarget, Path)),
     responses((status = 200, body = JobDetail), (status = "default", body = Problem)))]
 pub(crate) async fn get(
     Extension(session): Extension<Session>,
@@ -212,7 +226,7 @@ pub(crate) async fn get(
 
 /// What has happened to a job, and why it does not run now.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}/timeline", tag = "jobs", operation_id = "get_job_timeline",
-    params(("queue" = String, Path), ("job" = String, Path)),
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobTarget, Path)),
     responses((status = 200, body = Timeline), (status = "default", body = Problem)))]
 pub(crate) async fn timeline(
     Extension(session): Extension<Session>,
@@ -226,12 +240,13 @@ pub(crate) async fn timeline(
 #[serde(deny_unknown_fields)]
 pub(crate) struct PatchBody {
     /// The new due time: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`.
+    #[schema(value_type = openapi::Due)]
     due: String,
 }
 
 /// Changes the due time of a waiting job.
 #[utoipa::path(patch, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "reschedule_job",
-    params(("queue" = String, Path), ("job" = String, Path)), request_body = PatchBody,
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobTarget, Path)), request_body = PatchBody,
     responses((status = 200, body = Moved), (status = "default", body = Problem)))]
 pub(crate) async fn reschedule(
     Extension(session): Extension<Session>,
@@ -242,26 +257,37 @@ pub(crate) async fn reschedule(
     Ok(Json(session.reschedule(&queue_of(&queue)?, &job_of(&job)?, due).await?))
 }
 
+/// What has happened to a job.
+#[derive(Debug, Clone, Copy, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobChange {
+    Cancelled,
+    /// The store cannot prevent every start, so the job may still run.
+    Requested,
+    Replayed,
+    Removed,
+}
+
 /// The result of a change of a job.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ActionReport {
     /// What happened: `cancelled`, `replayed` or `removed`; or `requested`, if the store cannot prevent
     /// every start, so that the job may still run.
-    result: &'static str,
+    result: JobChange,
 }
 
 /// Cancels a waiting job.
 #[utoipa::path(delete, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "cancel_job",
-    params(("queue" = String, Path), ("job" = String, Path)),
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobTarget, Path)),
     responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
 pub(crate) async fn cancel(
     Extension(session): Extension<Session>,
     Segments((queue, job)): Segments<(String, String)>,
 ) -> Result<Json<ActionReport>> {
     let result = match session.cancel(&queue_of(&queue)?, &job_of(&job)?).await? {
-        CancelResult::Cancelled => "cancelled",
+        CancelResult::Cancelled => JobChange::Cancelled,
         // `Requested`, and whatever else does not promise that the job never starts.
-        _ => "requested",
+        _ => JobChange::Requested,
     };
     Ok(Json(ActionReport { result }))
 }
@@ -270,6 +296,9 @@ pub(crate) async fn cancel(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoFields {}
+
+/// The actions on a job.
+pub(super) const ACTIONS: &[&str] = &["run", "replay", "remove"];
 
 /// `POST /v1/queues/{queue}/jobs/{job}:{action}`
 pub(crate) async fn act(
@@ -283,13 +312,13 @@ pub(crate) async fn act(
         "run" => Ok(run(&session, &queue, &job).await?.into_response()),
         "replay" => Ok(replay(&session, &queue, &job).await?.into_response()),
         "remove" => Ok(remove(&session, &queue, &job).await?.into_response()),
-        _ => Err(unknown_action(action, "run, replay and remove")),
+        _ => Err(unknown_action(action, ACTIONS)),
     }
 }
 
 /// Makes a waiting job due now.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:run", tag = "jobs", operation_id = "run_job",
-    params(("queue" = String, Path), ("job" = String, Path)),
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobTarget, Path)),
     responses((status = 200, body = Moved), (status = "default", body = Problem)))]
 pub(crate) async fn run(session: &Session, queue: &QueueName, job: &Target) -> Result<Json<Moved>> {
     Ok(Json(session.run_now(queue, job).await?))
@@ -297,7 +326,7 @@ pub(crate) async fn run(session: &Session, queue: &QueueName, job: &Target) -> R
 
 /// Makes a dead job due now, with all of its attempts.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:replay", tag = "jobs", operation_id = "replay_job",
-    params(("queue" = String, Path), ("job" = String, Path)),
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobId, Path)),
     responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
 pub(crate) async fn replay(
     session: &Session,
@@ -305,12 +334,12 @@ pub(crate) async fn replay(
     job: &Target,
 ) -> Result<Json<ActionReport>> {
     session.replay(queue, job).await?;
-    Ok(Json(ActionReport { result: "replayed" }))
+    Ok(Json(ActionReport { result: JobChange::Replayed }))
 }
 
 /// Deletes a dead job.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:remove", tag = "jobs", operation_id = "remove_job",
-    params(("queue" = String, Path), ("job" = String, Path)),
+    params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobId, Path)),
     responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
 pub(crate) async fn remove(
     session: &Session,
@@ -318,5 +347,5 @@ pub(crate) async fn remove(
     job: &Target,
 ) -> Result<Json<ActionReport>> {
     session.remove(queue, job).await?;
-    Ok(Json(ActionReport { result: "removed" }))
+    Ok(Json(ActionReport { result: JobChange::Removed }))
 }

@@ -1,21 +1,25 @@
 //! The HTTP API under `/v1`.
 
+mod address;
 mod bulk;
 mod input;
 mod jobs;
 mod openapi;
 mod queues;
+mod refine;
 mod schedules;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::Method;
+use axum::http::header::ALLOW;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::app::App;
 use crate::problem::Problem;
+use address::Address;
 
 /// The routes of the API.
 pub(crate) fn routes() -> Router<App> {
@@ -47,6 +51,34 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/events", get(queues::events))
         .route("/openapi.json", get(openapi::document))
         .route_layer(from_fn(refuse_queries_of_changes))
+        .route_layer(from_fn(refuse_other_methods))
+}
+
+/// The response to a method that an address does not have.
+pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
+    let problem = Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "invalid input",
+        "the address has no such method",
+    );
+    match Address::of(uri.path()) {
+        // The router would list the methods of the resource and of its actions.
+        Some(Address { allow, actions, .. }) => {
+            let actions: Vec<_> = actions.iter().map(|action| format!(":{action}")).collect();
+            let remedy = format!("it has {allow}; a POST goes to one of {}", actions.join(", "));
+            ([(ALLOW, allow)], problem.remedy(remedy)).into_response()
+        }
+        None => problem.into_response(),
+    }
+}
+
+/// A `POST` is for an action. Checked before the body, which would be read as that of one.
+async fn refuse_other_methods(request: Request, next: Next) -> Response {
+    let address = Address::of(request.uri().path());
+    if address.is_some_and(|address| address.refuses(request.method())) {
+        return method_not_allowed(request.uri().clone()).await;
+    }
+    next.run(request).await
 }
 
 /// Changes take everything from their bodies. A parameter in the address would be ignored, and with

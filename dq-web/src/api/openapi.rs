@@ -1,12 +1,18 @@
 //! The OpenAPI document, generated from the handlers.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use axum::http::StatusCode;
+use dq_ops::openapi;
+use serde_json::Value;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{PathItem, RefOr};
 use utoipa::{Modify, OpenApi};
 
+use super::refine::refine;
 use super::{bulk, jobs, queues, schedules};
+use crate::health;
 use crate::problem::Problem;
 
 #[derive(OpenApi)]
@@ -26,8 +32,15 @@ use crate::problem::Problem;
         schedules::list, schedules::get, schedules::put, schedules::remove, schedules::pause,
         schedules::resume, schedules::skip_next, schedules::run, schedules::backfill,
         jobs::list, jobs::schedule, jobs::get, jobs::timeline, jobs::reschedule, jobs::cancel,
-        jobs::run, jobs::replay, jobs::remove, bulk::act,
+        jobs::run, jobs::replay, jobs::remove,
+        bulk::cancel, bulk::reschedule, bulk::replay, bulk::remove,
+        health::healthz, health::readyz,
     ),
+    // Those of parameters alone.
+    components(schemas(
+        openapi::Cursor, openapi::Duration, openapi::FilterText, openapi::IdempotencyKey, openapi::JobId, openapi::JobTarget,
+        openapi::Order, openapi::ScheduleName, openapi::SearchText,
+    )),
     modifiers(&Schemes, &Responses),
     security(("token" = []), ("basic" = [])),
     tags(
@@ -82,6 +95,11 @@ impl Modify for Responses {
 }
 
 /// `GET /openapi.json`
-pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
-    Json(Document::openapi())
+pub(super) async fn document() -> Json<&'static Value> {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+        let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+        refine(&mut document);
+        document
+    });
+    Json(&DOCUMENT)
 }

@@ -10,8 +10,8 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use dq_core::QueueName;
 use dq_ops::{
-    AuditEntry, BulkReport, DeadGroups, FindingView, Forecast, Forecasts, Overview, QueueSummary,
-    RunnerSummary, Session, SimulationRequest, SimulationView,
+    AuditEntry, BulkReport, DeadGroups, FindingView, Forecast, Forecasts, OpsError, Overview,
+    QueueSummary, RunnerSummary, Session, SimulationRequest, SimulationView, openapi,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub(crate) async fn queues(
 
 /// One queue.
 #[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", operation_id = "get_queue",
-    params(("queue" = String, Path, description = "The name; or `base64:` and the name in URL-safe Base64")),
+    params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = QueueSummary), (status = "default", body = Problem)))]
 pub(crate) async fn queue(
     Extension(session): Extension<Session>,
@@ -60,9 +60,12 @@ pub(crate) struct ChangeReport {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PurgeRequest {
     /// The name of the queue, to confirm that its jobs go.
-    #[schema(required = true)]
+    #[schema(value_type = openapi::QueueName, required = true)]
     confirm: String,
 }
+
+/// The actions on a queue.
+pub(super) const ACTIONS: &[&str] = &["pause", "create-paused", "resume", "purge"];
 
 /// `POST /v1/queues/{queue}:{action}`
 pub(crate) async fn act(
@@ -77,14 +80,14 @@ pub(crate) async fn act(
         "create-paused" => Ok(create_paused(&session, &queue).await?.into_response()),
         "resume" => Ok(resume(&session, &queue).await?.into_response()),
         "purge" => Ok(purge(&session, &queue, &body).await?.into_response()),
-        _ => Err(unknown_action(action, "pause, create-paused, resume and purge")),
+        _ => Err(unknown_action(action, ACTIONS)),
     }
 }
 
 /// Pauses a queue in all processes; running jobs finish.
 ///
 /// A queue that nobody uses counts as misspelt: see `create-paused`.
-#[utoipa::path(post, path = "/v1/queues/{queue}:pause", tag = "queues", operation_id = "pause_queue", params(("queue" = String, Path)),
+#[utoipa::path(post, path = "/v1/queues/{queue}:pause", tag = "queues", operation_id = "pause_queue", params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn pause(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.pause(queue).await? }))
@@ -92,7 +95,7 @@ pub(crate) async fn pause(session: &Session, queue: &QueueName) -> Result<Json<C
 
 /// Pauses a queue also if nobody uses it yet, such as before its first deployment.
 #[utoipa::path(post, path = "/v1/queues/{queue}:create-paused", tag = "queues", operation_id = "create_paused_queue",
-    params(("queue" = String, Path)),
+    params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn create_paused(
     session: &Session,
@@ -102,14 +105,14 @@ pub(crate) async fn create_paused(
 }
 
 /// Resumes a paused queue.
-#[utoipa::path(post, path = "/v1/queues/{queue}:resume", tag = "queues", operation_id = "resume_queue", params(("queue" = String, Path)),
+#[utoipa::path(post, path = "/v1/queues/{queue}:resume", tag = "queues", operation_id = "resume_queue", params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn resume(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.resume(queue).await? }))
 }
 
 /// Deletes all jobs of a queue but those that are running.
-#[utoipa::path(post, path = "/v1/queues/{queue}:purge", tag = "queues", operation_id = "purge_queue", params(("queue" = String, Path)),
+#[utoipa::path(post, path = "/v1/queues/{queue}:purge", tag = "queues", operation_id = "purge_queue", params(("queue" = openapi::QueueName, Path)),
     request_body = PurgeRequest,
     responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
 pub(crate) async fn purge(
@@ -117,11 +120,17 @@ pub(crate) async fn purge(
     queue: &QueueName,
     body: &PurgeRequest,
 ) -> Result<Json<BulkReport>> {
-    Ok(Json(session.purge(queue, &body.confirm).await?))
+    match session.purge(queue, &body.confirm).await {
+        Err(OpsError::Conflict { .. }) if body.confirm.is_empty() => {
+            Err(Problem::bad_request("`confirm` is missing")
+                .remedy("give the name of the queue as `confirm`: all of its jobs go"))
+        }
+        purged => Ok(Json(purged?)),
+    }
 }
 
 /// The dead jobs of a queue, grouped by error.
-#[utoipa::path(get, path = "/v1/queues/{queue}/dead", tag = "queues", operation_id = "list_dead_groups", params(("queue" = String, Path)),
+#[utoipa::path(get, path = "/v1/queues/{queue}/dead", tag = "queues", operation_id = "list_dead_groups", params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = DeadGroups), (status = "default", body = Problem)))]
 pub(crate) async fn dead(
     Extension(session): Extension<Session>,
@@ -136,6 +145,7 @@ pub(crate) async fn dead(
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastParams {
     /// How far to look ahead: `24h` by default; clamped to one minute to 366 days.
+    #[param(value_type = Option<openapi::Duration>)]
     window: Option<String>,
     /// The number of steps: 24 by default; clamped to 1 to 240.
     steps: Option<usize>,
@@ -143,7 +153,7 @@ pub(crate) struct ForecastParams {
 
 /// How many jobs of a queue will be due, by time.
 #[utoipa::path(get, path = "/v1/queues/{queue}/forecast", tag = "queues", operation_id = "get_forecast_of_queue",
-    params(("queue" = String, Path), ForecastParams),
+    params(("queue" = openapi::QueueName, Path), ForecastParams),
     responses((status = 200, body = Forecast), (status = "default", body = Problem)))]
 pub(crate) async fn forecast(
     Extension(session): Extension<Session>,
@@ -161,6 +171,7 @@ pub(crate) async fn forecast(
 #[into_params(parameter_in = Query)]
 pub(crate) struct ForecastsParams {
     /// How far to look ahead: `24h` by default; clamped to one minute to seven days.
+    #[param(value_type = Option<openapi::Duration>)]
     window: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use dq_ops::{
     BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob, Session,
-    parse_schedule, parse_timestamp,
+    openapi, parse_schedule, parse_timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +28,13 @@ pub(crate) async fn list(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NextParams {
-    /// The number of next occurrences; 0 to 100, 5 by default.
+    /// The number of next occurrences: 5 by default; clamped to 100.
     next: Option<usize>,
 }
 
 /// One schedule with its next occurrences, and with its payload unless the role is viewer.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "get_schedule",
-    params(("schedule" = String, Path, description = "The name; or `base64:` and the name in URL-safe Base64"), NextParams),
+    params(("schedule" = openapi::ScheduleName, Path), NextParams),
     responses((status = 200, body = RecurringDetail), (status = "default", body = Problem)))]
 pub(crate) async fn get(
     Extension(session): Extension<Session>,
@@ -47,7 +47,7 @@ pub(crate) async fn get(
 
 /// Stores a schedule, or changes it to this one.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "put_schedule",
-    params(("schedule" = String, Path)), request_body = RecurringDefinition,
+    params(("schedule" = openapi::ScheduleName, Path)), request_body = RecurringDefinition,
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn put(
     Extension(session): Extension<Session>,
@@ -58,23 +58,32 @@ pub(crate) async fn put(
     Ok(Json(ChangeReport { changed: session.put_schedule(&name, &definition).await? }))
 }
 
+/// What has happened to a schedule.
+#[derive(Debug, Clone, Copy, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ScheduleChange {
+    /// The next occurrence is left out.
+    Skipped,
+    Removed,
+}
+
 /// The result of a change of a schedule.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ScheduleReport {
-    /// What happened: `skipped` or `removed`.
-    result: &'static str,
+    /// What happened.
+    result: ScheduleChange,
 }
 
 /// Removes a schedule. Jobs of earlier occurrences still run.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "remove_schedule",
-    params(("schedule" = String, Path)),
+    params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ScheduleReport), (status = "default", body = Problem)))]
 pub(crate) async fn remove(
     Extension(session): Extension<Session>,
     Segments(schedule): Segments<String>,
 ) -> Result<Json<ScheduleReport>> {
     session.remove_schedule(&parse_schedule(&schedule)?).await?;
-    Ok(Json(ScheduleReport { result: "removed" }))
+    Ok(Json(ScheduleReport { result: ScheduleChange::Removed }))
 }
 
 /// The body of a backfill.
@@ -83,12 +92,15 @@ pub(crate) async fn remove(
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BackfillRequest {
     /// Only occurrences after this time.
-    #[schema(required = true)]
+    #[schema(format = "date-time", required = true)]
     after: String,
     /// Only occurrences until this time.
-    #[schema(required = true)]
+    #[schema(format = "date-time", required = true)]
     until: String,
 }
+
+/// The actions on a schedule.
+pub(super) const ACTIONS: &[&str] = &["pause", "resume", "skip-next", "run", "backfill"];
 
 /// `POST /v1/schedules/{schedule}:{action}`
 pub(crate) async fn act(
@@ -104,14 +116,14 @@ pub(crate) async fn act(
         "skip-next" => Ok(skip_next(&session, &name).await?.into_response()),
         "run" => run(&session, &name).await,
         "backfill" => Ok(backfill(&session, &name, &body).await?.into_response()),
-        _ => Err(unknown_action(action, "pause, resume, skip-next, run and backfill")),
+        _ => Err(unknown_action(action, ACTIONS)),
     }
 }
 
 /// Pauses a schedule: its occurrences schedule no jobs until it is resumed, and those that are missed
 /// are not made up for.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:pause", tag = "schedules", operation_id = "pause_schedule",
-    params(("schedule" = String, Path)),
+    params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn pause(session: &Session, name: &str) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.pause_schedule(name).await? }))
@@ -119,7 +131,7 @@ pub(crate) async fn pause(session: &Session, name: &str) -> Result<Json<ChangeRe
 
 /// Resumes a paused schedule with its next occurrence.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:resume", tag = "schedules", operation_id = "resume_schedule",
-    params(("schedule" = String, Path)),
+    params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn resume(session: &Session, name: &str) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.resume_schedule(name).await? }))
@@ -127,18 +139,18 @@ pub(crate) async fn resume(session: &Session, name: &str) -> Result<Json<ChangeR
 
 /// Leaves the next occurrence of a schedule out.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:skip-next", tag = "schedules", operation_id = "skip_next_occurrence",
-    params(("schedule" = String, Path)),
+    params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ScheduleReport), (status = "default", body = Problem)))]
 pub(crate) async fn skip_next(session: &Session, name: &str) -> Result<Json<ScheduleReport>> {
     session.skip_next(name).await?;
-    Ok(Json(ScheduleReport { result: "skipped" }))
+    Ok(Json(ScheduleReport { result: ScheduleChange::Skipped }))
 }
 
 /// Schedules a job of a schedule now, beside its occurrences.
 ///
 /// 201 if it is stored; 200 if a job of the schedule waits and jobs must not overlap, 409 if it runs.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:run", tag = "schedules", operation_id = "run_schedule",
-    params(("schedule" = String, Path)),
+    params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
         (status = 409, body = ScheduledJob), (status = "default", body = Problem)))]
 pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
@@ -148,7 +160,7 @@ pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
 
 /// Schedules the occurrences of a time in the past now. A time with more than 1,000 of them is refused.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:backfill", tag = "schedules", operation_id = "backfill_schedule",
-    params(("schedule" = String, Path)), request_body = BackfillRequest,
+    params(("schedule" = openapi::ScheduleName, Path)), request_body = BackfillRequest,
     responses((status = 200, body = BackfillReport), (status = "default", body = Problem)))]
 pub(crate) async fn backfill(
     session: &Session,

@@ -1,0 +1,120 @@
+//! How fields of requests are read from JSON, for `serde(deserialize_with = "…")`: as its definition has it,
+//! not as Rust has.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Number;
+
+/// The largest whole number up to which all have a floating-point number of their own.
+const MAX_FLOAT: f64 = 9_007_199_254_740_991.0;
+
+/// A whole number, which is also `3.0`: some programs write all numbers with a point.
+struct Whole<T>(T);
+
+impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Number::deserialize(deserializer)?;
+        let is_whole = |float: &f64| float.fract() == 0.0 && float.abs() <= MAX_FLOAT;
+        let whole =
+            number.as_i64().or_else(|| number.as_f64().filter(is_whole).map(|float| float as i64));
+        let value = whole.and_then(|whole| T::try_from(whole).ok());
+        let refused = || D::Error::custom(format_args!("{number} is no whole number of the range"));
+        value.map(Self).ok_or_else(refused)
+    }
+}
+
+/// Reads a whole number that may be absent.
+///
+/// # Errors
+/// If it is another value, or out of range.
+pub fn whole<'de, T: TryFrom<i64>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Whole<T>>::deserialize(deserializer)?.map(|Whole(number)| number))
+}
+
+/// Reads whole numbers by name.
+///
+/// # Errors
+/// If one of them is another value, or out of range.
+pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, u64>, D::Error> {
+    let numbers = BTreeMap::<String, Whole<u64>>::deserialize(deserializer)?;
+    Ok(numbers.into_iter().map(|(name, Whole(number))| (name, number)).collect())
+}
+
+/// Reads an object. Of a list, the parser would take the fields by their position.
+///
+/// # Errors
+/// If it is another value.
+pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Object(PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobFilter;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Body {
+        #[serde(deserialize_with = "whole")]
+        number: Option<u32>,
+        #[serde(deserialize_with = "whole_numbers")]
+        numbers: BTreeMap<String, u64>,
+        #[serde(deserialize_with = "object")]
+        filter: JobFilter,
+    }
+
+    #[test]
+    fn a_number_with_a_point_is_whole() {
+        for (text, number) in [
+            ("{}", None),
+            (r#"{"number": null}"#, None),
+            (r#"{"number": 3}"#, Some(3)),
+            (r#"{"number": 3.0}"#, Some(3)),
+            (r#"{"number": 4294967295}"#, Some(u32::MAX)),
+        ] {
+            assert_eq!(serde_json::from_str::<Body>(text).unwrap().number, number, "{text}");
+        }
+        for wrong in ["3.5", "-1", "4294967296", "1e300", "\"3\"", "true", "9223372036854775808"] {
+            let text = format!(r#"{{"number": {wrong}}}"#);
+            assert!(serde_json::from_str::<Body>(&text).is_err(), "{text}");
+        }
+        let body: Body = serde_json::from_str(r#"{"numbers": {"a": 1, "b": 2.0}}"#).unwrap();
+        assert_eq!(body.numbers["b"], 2);
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        let body: Body = serde_json::from_str(r#"{"filter": {"error": "x"}}"#).unwrap();
+        assert_eq!(body.filter.error.as_deref(), Some("x"));
+        for wrong in [r#"["x"]"#, "null", "\"x\"", r#"{"eror": "x"}"#] {
+            let text = format!(r#"{{"filter": {wrong}}}"#);
+            assert!(serde_json::from_str::<Body>(&text).is_err(), "{text}");
+        }
+    }
+}
