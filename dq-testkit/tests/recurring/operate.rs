@@ -189,10 +189,12 @@ async fn backfill_schedules_past_times_once() {
     assert_eq!(world.take_runs(), [1.hours(), 2.hours()]);
     let backfill = || schedule().backfill(START - 3.hours(), START + 2.hours());
     // Two of the five have run, and their ids are still pinned.
-    assert_eq!(backfill().await.unwrap(), 3);
+    let first = backfill().await.unwrap();
+    assert_eq!((first.scheduled, first.existing), (3, 2));
     program.run_until(2.hours()).await;
     assert_eq!(world.take_runs().len(), 3);
-    assert_eq!(backfill().await.unwrap(), 0, "they have run");
+    let again = backfill().await.unwrap();
+    assert_eq!((again.scheduled, again.existing), (0, 5), "they have run");
     let error = schedule().backfill(START - 1001.hours(), START).await.unwrap_err();
     assert!(error.to_string().contains("1000"), "{error}");
 }
@@ -206,7 +208,7 @@ async fn backfill_leaves_occurrences_that_are_not_due_to_the_schedule() {
     program.run_until(2.hours()).await;
     world.take_runs();
     let stored = schedule().backfill(START - 1.hours(), START + 2_000.hours()).await.unwrap();
-    assert_eq!(stored, 1, "00:00");
+    assert_eq!(stored.scheduled, 1, "00:00");
     program.run_until(2.hours()).await;
     assert_eq!(world.take_runs(), [0.hours()]);
     program.run_until(4.hours()).await;
@@ -588,7 +590,7 @@ async fn many_occurrences_are_stored_in_calls_of_the_allowed_size() {
     world.clock.set(START + 12.hours());
     runner.run_due().await.unwrap();
     assert_eq!(world.take_runs(), (3_u64..=12).map(|hour| hour.hours()).collect::<Vec<_>>());
-    assert_eq!(schedule().backfill(START - 7.hours(), START).await.unwrap(), 7);
+    assert_eq!(schedule().backfill(START - 7.hours(), START).await.unwrap().scheduled, 7);
 }
 
 #[tokio::test]
