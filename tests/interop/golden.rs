@@ -11,7 +11,7 @@ use dq_servers::Redis;
 
 use crate::peer::{Codec, Order, Peer, Type, Value, Version};
 
-const UPDATE: &str = "DQ_INTEROP_GOLDEN=write cargo test --all-features --test interop golden";
+const UPDATE: &str = "DQ_INTEROP_GOLDEN=write cargo test -p dq-tests --test interop golden";
 
 const KEY: &str = "redisson_delay_queue_timeout:{golden}";
 

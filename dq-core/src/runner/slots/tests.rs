@@ -1,0 +1,237 @@
+//! Tests of slots: reservations, jobs in line, several claim loops.
+
+use super::*;
+use crate::clock::VirtualClock;
+
+/// Slots of queues of the application, and of an internal one with the next index.
+fn slots(total: usize, queues: &[usize], internal: Option<usize>, claimers: usize) -> Arc<Slots> {
+    let internal = internal.map(|slots| (slots, true));
+    let queues = queues.iter().map(|slots| (*slots, false)).chain(internal);
+    let clock = Arc::new(VirtualClock::default());
+    clock.advance(Duration::from_secs(1));
+    with_clock(total, queues, claimers, clock)
+}
+
+fn with_clock(
+    total: usize,
+    queues: impl IntoIterator<Item = (usize, bool)>,
+    claimers: usize,
+    clock: Arc<VirtualClock>,
+) -> Arc<Slots> {
+    Arc::new(Slots::new(total, queues, claimers, clock, Observers::default()))
+}
+
+/// The queues of a reservation, each with its reserved slots.
+fn shares(reservation: &Reservation) -> Vec<(usize, usize)> {
+    reservation.queues.iter().map(|share| (share.queue, share.slots)).collect()
+}
+
+/// Gives each queue as many of its reserved slots as the function says. The slots are not freed.
+fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> usize) {
+    let of_queue = |share: &Share| vec![share.queue; jobs(share.queue)];
+    let jobs: Vec<_> = reservation.queues.iter().flat_map(of_queue).collect();
+    for place in slots.fill(reservation, jobs) {
+        let Place::Slot(slot) = place else { panic!("no slot") };
+        std::mem::forget(slot);
+    }
+}
+
+/// Frees the slot of a job that took a second.
+fn free(slots: &Arc<Slots>, queue: usize) {
+    slots.free(queue, slots.clock.elapsed() - Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn several_claim_loops_share_slots_and_wake_each_other() {
+    let slots = slots(100, &[2], None, 2);
+    let slow = slots.reserve(0, false);
+    assert_eq!((slow.queues[0].slots, slow.limit), (1, 1));
+    let other = slots.reserve(1, false);
+    assert_eq!(shares(&other), [(0, 1)]);
+    let blocked = slots.reserve(0, false);
+    assert!(blocked.saturated && blocked.queues.is_empty());
+    let notified =
+        async || tokio::time::timeout(std::time::Duration::ZERO, slots.freed(0)).await.is_ok();
+    fill(&slots, &blocked, |_| 0);
+    assert!(!notified().await, "a loop does not notify itself");
+    fill(&slots, &other, |_| 0);
+    assert!(notified().await, "a blocked loop is notified");
+    fill(&slots, &slow, |_| 0);
+    assert!(!notified().await, "a loop that is not blocked is not notified");
+}
+
+#[test]
+fn a_scarce_total_rotates_over_queues_and_no_slot_leaks() {
+    let slots = slots(3, &[2, 2, 2], None, 1);
+    let first = slots.reserve(0, false);
+    assert_eq!(shares(&first), [(0, 2), (1, 2), (2, 2)]);
+    assert_eq!(first.limit, 3);
+    assert!(slots.reserve(0, false).queues.is_empty(), "the total is used up");
+    fill(&slots, &first, |queue| usize::from(queue == 0));
+    let second = slots.reserve(0, false);
+    assert_eq!(second.queues[0].queue, 1, "another queue comes first");
+    assert_eq!(second.limit, 2);
+    assert_eq!(slots.used(), (1, vec![1, 0, 0]), "reserved slots are not used");
+    assert_eq!([0, 1].map(|queue| slots.unused(queue)), [1, 2]);
+    fill(&slots, &second, |_| 0);
+    free(&slots, 0);
+    let state = slots.lock();
+    assert_eq!((state.total.free, state.total.reserved), (3, 0));
+    let counts = state.queues.iter().map(|queue| queue.count);
+    assert!(counts.clone().all(|count| (count.free, count.reserved) == (2, 0)));
+}
+
+#[test]
+fn a_job_has_waited_if_it_was_due_while_the_slots_were_full() {
+    let clock = Arc::new(VirtualClock::default());
+    let slots = with_clock(2, [(1, false), (2, false)], 1, clock.clone());
+    let start = clock.elapsed();
+    let first = slots.reserve(0, false);
+    assert!(!slots.has_waited(0, start), "none has been used yet");
+    fill(&slots, &first, |queue| usize::from(queue == 0));
+    clock.advance(Duration::from_secs(1));
+    free(&slots, 0);
+    let second = slots.reserve(0, false);
+    let freed = start + Duration::from_secs(1);
+    assert!(slots.has_waited(0, start) && !slots.has_waited(0, freed));
+    assert!(!slots.has_waited(1, start), "the other queue and the total had free slots");
+    fill(&slots, &second, |_| 1);
+    clock.advance(Duration::from_secs(1));
+    free(&slots, 0);
+    let _third = slots.reserve(0, false);
+    assert!(slots.has_waited(1, freed), "the total was full");
+}
+
+#[test]
+fn internal_queues_have_slots_outside_the_total() {
+    let slots = slots(3, &[2], Some(5), 1);
+    let all = slots.reserve(0, false);
+    assert_eq!((all.scope, all.limit), (Scope::All, 7));
+    assert_eq!(shares(&all), [(1, 5), (0, 2)]);
+    fill(&slots, &all, |queue| [2, 1][queue]);
+    assert_eq!(slots.used(), (2, vec![2, 1]), "one job is not of the total");
+
+    // A slot of the total is free, but none of the queue.
+    let rest = slots.reserve(0, false);
+    assert_eq!((rest.scope, &shares(&rest)[..], rest.limit), (Scope::All, &[(1, 4)][..], 4));
+    fill(&slots, &rest, |_| 4);
+    let full = slots.reserve(0, true);
+    assert!(full.internal_full && full.saturated && full.queues.is_empty());
+    fill(&slots, &full, |_| 0);
+    for queue in [0, 0, 1, 1, 1, 1, 1] {
+        free(&slots, queue);
+    }
+    let state = slots.lock();
+    assert_eq!((state.total.free, state.total.reserved), (3, 0));
+    assert_eq!(state.queues.iter().map(|queue| queue.count.free).collect::<Vec<_>>(), [2, 5]);
+}
+
+/// Otherwise the due time of a job of the application counts as one of an internal queue, and the
+/// claim loop does not sleep while the slots are full.
+#[test]
+fn without_internal_queues_these_count_as_full() {
+    let slots = slots(1, &[1], None, 1);
+    let all = slots.reserve(0, false);
+    assert_eq!(all.scope, Scope::All);
+    assert!(all.internal_full && !all.saturated);
+}
+
+#[test]
+fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
+    let slots = slots(1_000, &[300, 300], Some(256), 1);
+    let all = slots.reserve(0, false);
+    assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
+    assert_eq!(all.limit, 2 * BATCH);
+    // No internal job is due, so the limit is used up by the others.
+    fill(&slots, &all, |queue| [BATCH, BATCH, 0][queue]);
+    assert_eq!(slots.used(), (2 * BATCH, vec![BATCH, BATCH, 0]));
+    assert_eq!(slots.lock().total.free, 1_000 - 2 * BATCH);
+}
+
+#[test]
+fn a_scarce_total_makes_claims_of_their_own_for_internal_queues() {
+    let slots = slots(3, &[2, 2], Some(5), 1);
+    let application = slots.reserve(0, false);
+    assert_eq!((application.scope, application.limit), (Scope::Application, 3));
+    fill(&slots, &application, |queue| [2, 1, 0][queue]);
+    assert_eq!(slots.reserve(0, false).limit, 0, "the total is used up");
+    let internal = slots.reserve(0, true);
+    assert_eq!((internal.scope, internal.limit), (Scope::Internal, 5));
+    assert_eq!(shares(&internal), [(2, 5)]);
+    fill(&slots, &internal, |_| 5);
+    assert_eq!(slots.used(), (3, vec![2, 1, 5]));
+}
+
+/// A queue whose jobs take no time.
+fn short_jobs(total: usize, slots: usize, claimers: usize) -> Arc<Slots> {
+    let slots = self::slots(total, &[slots], None, claimers);
+    let first = slots.reserve(0, false);
+    assert_eq!(first.queues[0].ahead, 0, "no job has run yet");
+    drop(slots.fill(&first, [0]));
+    slots
+}
+
+#[test]
+fn short_jobs_are_claimed_ahead_and_take_over_the_slots_of_those_that_end() {
+    let slots = short_jobs(2, 2, 1);
+    let claim = slots.reserve(0, false);
+    assert_eq!((shares(&claim), claim.limit), (vec![(0, 2)], BATCH));
+    let places = slots.fill(&claim, [0; 4]);
+    let [Place::Slot(first), Place::Slot(second), Place::InLine(third), Place::InLine(fourth)] =
+        <[Place; 4]>::try_from(places).unwrap()
+    else {
+        panic!("two slots and two places in line");
+    };
+    let (mut third, mut fourth) = (third, fourth);
+    assert_eq!(slots.used().0, 2, "jobs in line occupy no slot");
+    assert!(slots.reserve(0, false).queues.is_empty());
+    drop(second);
+    let third = third.try_recv().expect("the first in line has the slot");
+    assert!(fourth.try_recv().is_err());
+    slots.give_up(0);
+    assert!(matches!(fourth.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    drop((first, third));
+    assert_eq!(slots.used().0, 0);
+}
+
+#[test]
+fn a_job_that_has_left_the_line_passes_its_slot_on() {
+    let slots = short_jobs(1, 1, 1);
+    let mut places = slots.fill(&slots.reserve(0, false), [0; 3]);
+    let (Some(Place::InLine(mut last)), Some(second), Some(first)) =
+        (places.pop(), places.pop(), places.pop())
+    else {
+        panic!("two places in line");
+    };
+    drop(second);
+    drop(first);
+    drop(last.try_recv().expect("the last job has the slot"));
+    assert_eq!(slots.used().0, 0);
+}
+
+#[test]
+fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
+    // Two queues with one slot each, and two slots in total.
+    let slots = self::slots(2, &[1, 1], None, 1);
+    let claim = slots.reserve(0, false);
+    let mut places = slots.fill(&claim, [0, 1, 0]);
+    let Some(Place::InLine(mut waiting)) = places.pop() else { panic!("no place in line") };
+    drop(places.pop());
+    assert!(waiting.try_recv().is_err(), "that slot is of the other queue");
+    drop(places.pop());
+    assert!(waiting.try_recv().is_ok());
+}
+
+#[test]
+fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
+    let slots = self::slots(2, &[2, 2], None, 1);
+    drop(slots.fill(&slots.reserve(0, false), [0, 1]));
+    let claim = slots.reserve(0, false);
+    assert_eq!((claim.scope, claim.limit), (Scope::Application, BATCH));
+    fill(&slots, &claim, |queue| usize::from(queue == 1));
+    free(&slots, 1);
+    let claim = slots.reserve(0, false);
+    assert_eq!(claim.limit, 2);
+    let jobs = claim.queues.iter().map(|share| share.jobs()).collect::<Vec<_>>();
+    assert!(jobs.contains(&BATCH) && jobs.contains(&2), "{jobs:?}");
+}
