@@ -20,14 +20,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::model::{HistoryLimit, HistoryLimits, JobRef, JobView, NewJob, QueueName, Timestamp};
 
-/// Maximum number of jobs that a call changes before it lets others in, which wait for a millisecond
-/// at most.
-const STEP: usize = 500;
+/// A call for a list of jobs releases the mutex after this many, so that other callers wait about a
+/// millisecond at most. `claim` and `operate` have limits of their own.
+const BATCH: usize = 500;
 
 /// A backend that keeps jobs in the memory of this process.
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    // Fair, so that a caller gets in between two steps of another. It is never held across an await.
+    // tokio's mutex is fair: another caller gets in between two batches. It is never held across an
+    // await.
     machine: Mutex<Machine>,
     listeners: Listeners,
     closed: AtomicBool,
@@ -44,7 +45,7 @@ impl MemoryBackend {
     /// default none.
     #[must_use]
     pub fn with_history(clock: Arc<dyn Clock>, history: HistoryLimits) -> Self {
-        // With a history a settlement takes about three times as long.
+        // Off by default: with a history, a settlement takes about three times as long.
         let history = history.or_default(HistoryLimit::OFF);
         Self {
             clock,
@@ -97,9 +98,9 @@ impl MemoryBackend {
     ) -> Result<Vec<T>> {
         let mut results = Vec::with_capacity(items.len());
         let mut items = items.fuse();
-        while items.len() > STEP {
+        while items.len() > BATCH {
             let step = self.long_call(operation, |machine, now| {
-                results.extend(items.by_ref().take(STEP).map(|item| call(machine, item, now)));
+                results.extend(items.by_ref().take(BATCH).map(|item| call(machine, item, now)));
             });
             step.await?;
         }

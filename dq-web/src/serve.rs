@@ -42,10 +42,10 @@ fn build(app: App, process_metrics: ProcessMetrics) -> Router {
         .merge(api::routes())
         .route("/metrics", get(metrics::metrics).layer(Extension(process_metrics)))
         .fallback(not_found)
-        .layer(from_fn_with_state(app.clone(), guard))
-        // Behind the guard: orchestrators have no token.
-        .merge(health::routes())
         .method_not_allowed_fallback(api::method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), guard))
+        // Added after the guard, so these need no token: orchestrators have none.
+        .merge(health::routes().method_not_allowed_fallback(api::method_not_allowed))
         .layer(from_fn(with_headers))
         .with_state(app)
 }

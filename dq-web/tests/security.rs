@@ -114,6 +114,13 @@ async fn without_authentication_every_address_is_401() {
             assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
         }
     }
+    // A method that the address lacks tells nothing either.
+    for path in READS {
+        for method in ["OPTIONS", "PATCH"] {
+            let reply = fixture.raw(method, path, &[], b"").await;
+            assert_eq!(reply.status, 401, "{method} {path}");
+        }
+    }
     for (method, path, body) in WRITES {
         let headers = [("content-type", content_type(path, body))];
         assert_eq!(

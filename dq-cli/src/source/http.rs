@@ -194,11 +194,13 @@ impl Api {
         if status.is_success() || has_body_if_running && status == http::StatusCode::CONFLICT {
             let parsed = serde_json::from_slice(&text);
             return parsed.map_err(|error| {
-                Failure::new(
-                    "internal",
-                    format!("the response of {} cannot be read: {error}", self.base),
-                    "is it a dq server of the same version?",
-                )
+                let message = format!("the response of {} cannot be read: {error}", self.base);
+                match effect {
+                    Effect::Changes => outcome_unknown(message),
+                    Effect::Reads => {
+                        Failure::new("internal", message, "is it a dq server of the same version?")
+                    }
+                }
             });
         }
         Err(self.problem(&response, &text, effect))

@@ -217,9 +217,8 @@ impl Layer for Checked {
             Operation::Remove { .. } => {
                 self.require(capabilities.dead_letters, "dead-letter removal", "remove")?;
             }
-            Operation::Pause { .. } | Operation::Resume { .. } => {
-                self.require(capabilities.pause, "pausing", "pause")?;
-            }
+            Operation::Pause { .. } => self.require(capabilities.pause, "pausing", "pause")?,
+            Operation::Resume { .. } => self.require(capabilities.pause, "pausing", "resume")?,
             Operation::Purge { .. } => {}
         }
         self.backend.operate(operation).await

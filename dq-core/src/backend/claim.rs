@@ -78,16 +78,16 @@ impl Want {
 pub struct Claimed {
     /// The leased jobs; within each queue the oldest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more jobs: the next due time or end of a lease in the
-    /// claimed queues. Not later than `now` if more jobs could be claimed already; one that is left
-    /// to another claimer counts from the end of that. Paused queues do not count. `None` if no job
-    /// waits or is leased in the others.
+    /// When the same call could return more jobs: the next due time or lease expiry in the claimed
+    /// queues that are not paused. At or before `now` if more jobs can be claimed already. A job that
+    /// is reserved for another claimer counts from the end of the reservation. `None` if no job waits
+    /// or is leased there.
     pub next_due: Option<Timestamp>,
     /// The time by the store's clock, to compare `next_due` with.
     pub now: Timestamp,
-    /// Jobs that the store has made dead since the last claim, because it cannot read them: another
-    /// program has written or damaged them. What cannot be read of them has default values. Runners
-    /// notify their observers; after a crash, these notices are lost.
+    /// Jobs that the store made dead since this process's last claim because it cannot read them:
+    /// another program wrote or damaged them. Unreadable fields have default values. Runners report
+    /// them to their observers; a crash loses the report.
     pub quarantined: Vec<(Job, DeadReason)>,
 }
 

@@ -25,12 +25,11 @@ impl Headers {
     /// Name of the header with the time of the occurrence, in milliseconds since
     /// 1970-01-01T00:00Z.
     pub const OCCURRENCE: &'static str = "dq-occurrence";
-    /// Name of the header with the step of an escalation, from 0; absent at the first step, and in
-    /// listings without payloads and in the history, since stores keep it in front of the payload.
+    /// Name of the header with the escalation step, counted from 0; absent at step 0. Stores keep it
+    /// with the payload, so listings without payloads and the history lack it.
     pub const STEP: &'static str = "dq-step";
-    /// Name of the header with the due time of the first step, in milliseconds since
-    /// 1970-01-01T00:00Z, of an escalation that counts from it; absent at the first step, and kept like
-    /// [`Self::STEP`].
+    /// Name of the header with the first step's due time, in milliseconds since 1970-01-01T00:00Z, for
+    /// escalations that count from it. Absent at step 0; stored like [`Self::STEP`].
     pub const FIRST_DUE: &'static str = "dq-first-due";
     /// Name of the header with the W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";

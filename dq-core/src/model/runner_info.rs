@@ -91,8 +91,8 @@ impl RunnerInfo {
         self.queues.iter().find(|served| served.queue == *queue)
     }
 
-    /// Encodes to JSON of at most `max_bytes`, without the queues of the fewest runs if it is longer
-    /// otherwise.
+    /// Encodes to JSON. While it is longer than `max_bytes`, leaves out the queues with the fewest
+    /// runs; without queues it may still be longer.
     pub(crate) fn encode(mut self, max_bytes: usize) -> Result<Bytes, serde_json::Error> {
         loop {
             let json = serde_json::to_vec(&self)?;
