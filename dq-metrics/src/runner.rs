@@ -71,6 +71,7 @@ impl Observer for RunnerMetrics {
                 free_slots().increment(count(*slots));
             }
             Event::Claimed { jobs, .. } => occupy(count(*jobs)),
+            Event::SlotTaken => occupy(1.0),
             Event::SlotFreed => occupy(-1.0),
             Event::Started(job) => {
                 seconds(&histogram!(LATENESS, "queue" => job.queue().to_string()), job.lateness());

@@ -118,7 +118,7 @@ impl Session {
                 cause: format!("no runner serves queues with due jobs: {}", list(&unserved)),
                 remedy:
                     "start a program whose runner handles them; `dq serve` runs the jobs of queues \
-                         with a forward only. If a name was misspelt, purge that queue"
+                         with a forward only. If a name was misspelt, schedule the jobs again under the right one, and cancel these"
                         .to_owned(),
             });
         }

@@ -95,7 +95,9 @@ impl Store {
             let is_complete = self.claim_from_all(&part, true, batch).await?;
             next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
             let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
-            if !is_complete || has_more && batch.claimed.jobs.len() >= params.limit {
+            // A look at all goes on without claiming, so that the index can be used from then on.
+            let is_enough = upcoming.is_some() && has_more;
+            if !is_complete || is_enough && batch.claimed.jobs.len() >= params.limit {
                 batch.claimed.next_due = next_due;
                 return Ok(());
             }

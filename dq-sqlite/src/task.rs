@@ -126,6 +126,8 @@ impl QueuedTask {
 /// they wait, and other calls may wait.
 #[derive(Default)]
 pub(crate) struct TaskQueue {
+    /// Fills a transaction. It has found one in use, and runs first in the next one.
+    first: Option<QueuedTask>,
     held_leases: VecDeque<QueuedTask>,
     writes: VecDeque<QueuedTask>,
 }
@@ -142,24 +144,32 @@ impl TaskQueue {
         self.part(task.access).push_back(task);
     }
 
-    /// Returns the task of the last [`pop`](Self::pop).
+    /// Returns the task of the last [`pop`](Self::pop), which will be that of the next one.
     pub(crate) fn put_back(&mut self, task: QueuedTask) {
-        self.part(task.access).push_front(task);
+        self.first = Some(task);
     }
 
     pub(crate) fn pop(&mut self) -> Option<QueuedTask> {
-        self.held_leases.pop_front().or_else(|| self.writes.pop_front())
+        let first = self.first.take().or_else(|| self.held_leases.pop_front());
+        first.or_else(|| self.writes.pop_front())
     }
 
-    /// Takes a task that was queued at least this long ago.
-    pub(crate) fn pop_waiting_for(&mut self, timeout: Duration) -> Option<QueuedTask> {
-        let is_over = |task: &QueuedTask| task.queued_at.elapsed() >= timeout;
+    /// Takes a task that has waited this long since `since`, or since it was queued if that is later.
+    pub(crate) fn pop_waiting_for(
+        &mut self,
+        timeout: Duration,
+        since: Instant,
+    ) -> Option<QueuedTask> {
+        let is_over = |task: &QueuedTask| task.queued_at.max(since).elapsed() >= timeout;
+        if self.first.as_ref().is_some_and(is_over) {
+            return self.first.take();
+        }
         let parts = [&mut self.held_leases, &mut self.writes];
         parts.into_iter().find(|part| part.front().is_some_and(is_over))?.pop_front()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.held_leases.is_empty() && self.writes.is_empty()
+        self.first.is_none() && self.held_leases.is_empty() && self.writes.is_empty()
     }
 }
 

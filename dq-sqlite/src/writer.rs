@@ -286,8 +286,9 @@ impl Writer {
     /// Takes the write lock. While another connection holds it, tasks are accepted, so that all that
     /// arrive are in the transaction.
     ///
-    /// Rejects each task that has waited for `busy_timeout`, and fails if none is left.
+    /// Rejects each task that has waited for the lock for `busy_timeout`, and fails if none is left.
     fn take_lock(&mut self) -> StoreResult<()> {
+        let since = Instant::now();
         loop {
             let conn = &self.session.as_ref().expect("it was just opened").conn;
             let error = match execute(conn, "BEGIN IMMEDIATE") {
@@ -297,7 +298,7 @@ impl Writer {
                     return Ok(result?);
                 }
             };
-            self.reject_timed_out(error.into())?;
+            self.reject_timed_out(since, error.into())?;
             match self.messages.recv_timeout(LOCK_POLL_INTERVAL) {
                 Ok(message) => self.accept(message),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -306,10 +307,11 @@ impl Writer {
         }
     }
 
-    /// Rejects the tasks that have waited for `busy_timeout`; fails if none is left.
-    fn reject_timed_out(&mut self, busy: StoreError) -> StoreResult<()> {
+    /// Rejects the tasks that have waited for the lock, since then or since they arrived, for
+    /// `busy_timeout`; fails if none is left.
+    fn reject_timed_out(&mut self, since: Instant, busy: StoreError) -> StoreResult<()> {
         let timeout = self.shared.config.busy_timeout;
-        while let Some(task) = self.pending.pop_waiting_for(timeout) {
+        while let Some(task) = self.pending.pop_waiting_for(timeout, since) {
             task.task.reject(busy.clone());
         }
         if self.pending.is_empty() { Err(busy) } else { Ok(()) }

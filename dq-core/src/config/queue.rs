@@ -32,8 +32,9 @@ pub struct QueueSettings {
     /// Maximum number of jobs of this queue that one runner runs concurrently; at least 1. Default
     /// 16.
     ///
-    /// It also bounds the throughput: `concurrency` divided by the duration of one run plus the
-    /// store's latency for a claim and a settlement. Raise it for many short jobs.
+    /// It also bounds the throughput of jobs that take longer than 5 ms: `concurrency` divided by the
+    /// duration of one run plus the store's latency for a claim and a settlement. Of shorter jobs a
+    /// runner claims up to 100 at once.
     pub concurrency: Option<usize>,
     /// Maximum number of attempts of a job; 1 means no retry. Default 5, and 15 for a queue with a
     /// forward.

@@ -27,8 +27,8 @@ pub(crate) struct Escalation {
 impl Escalation {
     /// When the first step of this job was due, if steps count from then.
     ///
-    /// The job has the time from its second step on. Before, it is that of the run that ends the first
-    /// step: a retry and a snooze have a due time of their own, and no store keeps the earlier one.
+    /// The job carries the time from its second step on. In the first step it is the due time of the
+    /// current run: a retry and a snooze set a new one, and no store keeps the earlier one.
     pub(crate) fn first_due(&self, job: &Job) -> Option<Timestamp> {
         let EscalateFrom::FirstDue = self.from else { return None };
         let known = job.headers.get(Headers::FIRST_DUE).and_then(|due| due.parse().ok());

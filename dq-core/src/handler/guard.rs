@@ -58,8 +58,8 @@ impl<T: IntoGuard, E: Into<BoxError>> IntoGuard for Result<T, E> {
     }
 }
 
-/// An async function that can guard a handler with the payload `P`: its arguments are extractors, then
-/// the payload, all of which are optional.
+/// An async function that can guard a handler with the payload `P`: it may take
+/// extractors, and after them the payload.
 ///
 /// `M` tells the implementations apart. Each is for a number of extractors, with or without payload.
 #[diagnostic::on_unimplemented(

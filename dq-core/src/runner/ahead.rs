@@ -15,7 +15,7 @@ const HORIZON: Duration = Duration::from_millis(5);
 
 /// The maximum time for which a claimed job waits for a slot before it is given back: the estimate
 /// was wrong, and another process may have a slot.
-pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+pub(super) const MAX_HOLD: Duration = Duration::from_millis(10);
 
 /// An estimate of how long the next job will occupy its slot. A longer job raises it at once, shorter
 /// ones lower it gradually. `None` before the first job has ended.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::ahead::PATIENCE;
+use super::ahead::MAX_HOLD;
 use super::claim_schedule::ClaimSchedule;
 use super::events::Event;
 use super::execute::execute;
@@ -125,7 +125,8 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
             schedule.internal_queues_claimed(next, now);
         }
         start_jobs(context, &reservation, jobs, sent_at, schedule).await;
-        all_started(context).await;
+        // Another process may be slow to claim what was given back.
+        schedule.saturated |= !all_started(context).await;
         if runner.stop.is_cancelled() {
             return Ok(());
         }
@@ -278,18 +279,19 @@ async fn start_jobs(
 }
 
 /// Waits until all claimed jobs have started. Gives back those that find no slot in time or before the
-/// runner stops.
-async fn all_started(context: &StoreContext) {
+/// runner stops; returns whether there was none.
+async fn all_started(context: &StoreContext) -> bool {
     let runner = &context.runner;
     tokio::select! {
         biased;
-        () = context.starting.wait() => return,
+        () = context.starting.wait() => return true,
         () = runner.stop.cancelled() => {}
         // The timer is created only if a job waits.
-        () = async { runner.clock().sleep(PATIENCE).await } => {}
+        () = async { runner.clock().sleep(MAX_HOLD).await } => {}
     }
-    runner.slots.give_up(context.index);
+    let given_up = runner.slots.give_up(context.index);
     context.starting.wait().await;
+    given_up == 0
 }
 
 /// Hands back a job that was not started.
@@ -320,7 +322,7 @@ async fn run_job(context: Arc<StoreContext>, claimed: ClaimedJob) {
     let is_in_line = matches!(place, Place::InLine(_));
     start.waited_for_slot |= is_in_line;
     let waits_since = (earlier_ended.is_some() || is_in_line).then(|| runner.clock().elapsed());
-    let slot = match place {
+    let mut slot = match place {
         Place::Slot(slot) => Some(slot),
         Place::InLine(slot) => slot.await.ok(),
     };
@@ -333,14 +335,14 @@ async fn run_job(context: Arc<StoreContext>, claimed: ClaimedJob) {
     }
     let verdict = if guard.lost.is_cancelled() {
         None
-    } else if let Some(slot) = slot.as_ref().filter(|_| !runner.abort.is_cancelled()) {
+    } else if let Some(slot) = slot.as_mut().filter(|_| !runner.abort.is_cancelled()) {
         let signals = RunSignals {
             // A child token: it also fires at the timeout and on abort, without marking the lease
             // as lost.
             cancelled: guard.lost.child_token(),
             superseded: guard.superseded.clone(),
         };
-        let queue = &runner.queues[slot.queue()];
+        let queue = &runner.queues[slot.begin_run()];
         // In a place of its own: its 4 KiB would be moved several times when the task is started.
         Box::pin(execute(&context, queue, leased, start, signals)).await
     } else {

@@ -20,16 +20,18 @@ pub enum Event<'a> {
         /// Maximum number of jobs that it runs concurrently.
         slots: usize,
     },
-    /// Jobs were claimed; their handlers have not started. Jobs of the framework itself, such as those
-    /// of schedules, occupy no slot and are not counted, and `run_due` has no slots; all other events
-    /// are sent for both.
+    /// Jobs were claimed; their handlers have not started. The framework's own jobs, such as those of
+    /// schedules, occupy no slot and are not counted, and `run_due` has no slots; all other events are
+    /// sent for both.
     Claimed {
         /// Number of jobs that occupy a slot each, until [`SlotFreed`](Self::SlotFreed).
         jobs: usize,
-        /// Number of further jobs, which wait some milliseconds for a slot. Each takes over the slot of a
-        /// job that ends, or is given back to the store.
+        /// Number of further jobs, which wait some milliseconds for a slot. Each has
+        /// [taken one](Self::SlotTaken) then, or is given back to the store.
         held: usize,
     },
+    /// A held job has taken a slot.
+    SlotTaken,
     /// A handler is about to start.
     Started(&'a JobContext),
     /// A blocking handler runs longer than its timeout. The cancellation signal of the run has fired;
@@ -50,8 +52,7 @@ pub enum Event<'a> {
         /// How long the handler and its middleware ran.
         duration: Duration,
     },
-    /// A claimed job has freed its slot, as its run has ended or does not start, and no held job has
-    /// taken it over.
+    /// A claimed job has freed its slot: its run has ended, or does not start.
     SlotFreed,
     /// A job is dead. The runner will report it so: its run has ended so, or it does not run because too
     /// many leases were lost, because the late policy of its queue says so, or because it could not be

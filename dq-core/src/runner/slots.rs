@@ -84,13 +84,15 @@ impl SlotCount {
         self.free += reserved;
     }
 
-    /// Frees the slot of a job that has taken it at `since` and ends now, by [`Clock::elapsed`].
-    fn free(&mut self, since: Duration, now: Duration) {
+    /// Frees the slot of a job at `now`, by [`Clock::elapsed`]; `run` is how long it ran, if it did.
+    fn free(&mut self, run: Option<Duration>, now: Duration) {
         if self.used() == self.capacity {
             self.full_until = Some(now);
         }
         self.free += 1;
-        self.run_time.record(now.saturating_sub(since));
+        if let Some(run) = run {
+            self.run_time.record(run);
+        }
     }
 }
 
@@ -153,6 +155,7 @@ pub(super) struct Slot {
     queue: usize,
     /// When the job took it, by [`Clock::elapsed`].
     since: Duration,
+    has_run: bool,
 }
 
 /// What a claimed job has got.
@@ -221,11 +224,13 @@ impl Slots {
             }
             let ahead = if is_internal { 0 } else { slots.run_time.ahead(share) };
             let shares = if is_internal { &mut internal } else { &mut application };
-            let ahead = ahead.min(BATCH.saturating_sub(share));
             shares.push(Share { queue, slots: share, ahead });
         }
         let sum = |shares: &[Share]| shares.iter().map(|share| share.slots).sum::<usize>();
         let (sum_application, sum_internal) = (sum(&application), sum(&internal));
+        // Jobs ahead take no place of one that can start at once.
+        let room = BATCH.saturating_sub(sum_application);
+        application.iter_mut().for_each(|share| share.ahead = share.ahead.min(room));
         let ahead = application.iter().map(|share| share.ahead).sum::<usize>();
         let internal_full = sum_internal == 0;
         let is_scarce = limit == 0 || sum_application > of_total;
@@ -281,13 +286,15 @@ impl Slots {
         state.total.release(reservation.of_total);
         let place = |queue: usize| {
             if state.take(queue) {
-                return Place::Slot(Slot { slots: Arc::clone(self), queue, since: now });
+                return Place::Slot(Slot::new(Arc::clone(self), queue, now));
             }
             let (slot, place) = oneshot::channel();
             state.line.push_back(Waiting { queue, claimer: reservation.claimer, slot });
             Place::InLine(place)
         };
         let places = jobs.into_iter().map(place).collect();
+        // Slots that this claim did not need may be those that jobs of other loops wait for.
+        let granted = std::iter::from_fn(|| state.next_in_line()).collect::<Vec<_>>();
         // Notifies only other loops that were blocked: loops that notified themselves or each other
         // after every claim would never sleep.
         for (claimer, freed) in self.freed.iter().enumerate() {
@@ -295,12 +302,23 @@ impl Slots {
                 freed.notify_one();
             }
         }
+        drop(guard);
+        granted.into_iter().for_each(|waiting| self.grant(waiting, now));
         places
     }
 
-    /// Gives up the places in line of the jobs of one claim loop.
-    pub(super) fn give_up(&self, claimer: usize) {
-        self.lock().line.retain(|waiting| waiting.claimer != claimer);
+    /// Hands a slot to a job in line. If it waits no more, the slot is dropped, and so freed.
+    fn grant(self: &Arc<Self>, Waiting { queue, slot, .. }: Waiting, now: Duration) {
+        self.observers.notify(&Event::SlotTaken);
+        let _ = slot.send(Slot::new(Arc::clone(self), queue, now));
+    }
+
+    /// Gives up the places in line of the jobs of one claim loop; returns how many there were.
+    pub(super) fn give_up(&self, claimer: usize) -> usize {
+        let line = &mut self.lock().line;
+        let before = line.len();
+        line.retain(|waiting| waiting.claimer != claimer);
+        before - line.len()
     }
 
     /// The number of slots that jobs occupy: of the total, and of each queue by its index.
@@ -336,28 +354,27 @@ impl Slots {
         }
     }
 
-    /// Frees the slot of a job that has ended. The first job in line that can use it takes it over;
-    /// if there is none, all claim loops are woken.
-    fn free(self: &Arc<Self>, queue: usize, since: Duration) {
+    /// Frees the slot of a job that has ended; `run` is how long it ran, if it did. The first job in
+    /// line that can use it takes it over; otherwise all claim loops are woken.
+    fn free(self: &Arc<Self>, queue: usize, run: Option<Duration>) {
         let now = self.clock.elapsed();
         let mut state = self.lock();
-        state.queues[queue].count.free(since, now);
+        state.queues[queue].count.free(run, now);
         let is_internal = state.queues[queue].is_internal;
         if !is_internal {
-            state.total.free(since, now);
+            state.total.free(run, now);
         }
         let next = state.next_in_line();
         drop(state);
-        if let Some(Waiting { queue, slot, .. }) = next {
-            // A job that waits no more drops the slot, so that the next one gets it.
-            let _ = slot.send(Slot { slots: Arc::clone(self), queue, since: now });
-            return;
-        }
-        for claimer in &self.freed {
-            claimer.notify_one();
-        }
         if !is_internal {
             self.observers.notify(&Event::SlotFreed);
+        }
+        // A job of another queue takes a slot of the total only, so that of this queue is free.
+        if next.as_ref().is_none_or(|waiting| waiting.queue != queue) {
+            self.freed.iter().for_each(Notify::notify_one);
+        }
+        if let Some(waiting) = next {
+            self.grant(waiting, now);
         }
     }
 
@@ -386,14 +403,21 @@ impl State {
 }
 
 impl Slot {
-    pub(super) const fn queue(&self) -> usize {
+    const fn new(slots: Arc<Slots>, queue: usize, since: Duration) -> Self {
+        Self { slots, queue, since, has_run: false }
+    }
+
+    /// Records that the job runs, and not only occupies the slot; returns the index of its queue.
+    pub(super) const fn begin_run(&mut self) -> usize {
+        self.has_run = true;
         self.queue
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.free(self.queue, self.since);
+        let run = self.has_run.then(|| self.slots.clock.elapsed().saturating_sub(self.since));
+        self.slots.free(self.queue, run);
     }
 }
 

@@ -236,6 +236,7 @@ async fn each_claimed_job_frees_its_slot_and_the_run_time_is_observed() {
         move |event: &Event<'_>| match event {
             Event::Starting { slots } => assert_eq!(*slots, 7),
             Event::Claimed { jobs, .. } => drop(busy.fetch_add(*jobs, Ordering::SeqCst)),
+            Event::SlotTaken => drop(busy.fetch_add(1, Ordering::SeqCst)),
             Event::SlotFreed => drop(busy.fetch_sub(1, Ordering::SeqCst)),
             Event::Finished { duration, .. } => durations.lock().unwrap().push(*duration),
             Event::StoreCalled { operation, .. } => calls.lock().unwrap().push(*operation),

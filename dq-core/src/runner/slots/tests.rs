@@ -38,7 +38,7 @@ fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> u
 
 /// Frees the slot of a job that took a second.
 fn free(slots: &Arc<Slots>, queue: usize) {
-    slots.free(queue, slots.clock.elapsed() - Duration::from_secs(1));
+    slots.free(queue, Some(Duration::from_secs(1)));
 }
 
 #[tokio::test]
@@ -162,12 +162,20 @@ fn a_scarce_total_makes_claims_of_their_own_for_internal_queues() {
     assert_eq!(slots.used(), (3, vec![2, 1, 5]));
 }
 
+/// Runs jobs that take no time.
+fn run_shortly(places: Vec<Place>) {
+    for place in places {
+        let Place::Slot(mut slot) = place else { panic!("no slot") };
+        slot.begin_run();
+    }
+}
+
 /// A queue whose jobs take no time.
 fn short_jobs(total: usize, slots: usize, claimers: usize) -> Arc<Slots> {
     let slots = self::slots(total, &[slots], None, claimers);
     let first = slots.reserve(0, false);
     assert_eq!(first.queues[0].ahead, 0, "no job has run yet");
-    drop(slots.fill(&first, [0]));
+    run_shortly(slots.fill(&first, [0]));
     slots
 }
 
@@ -225,7 +233,7 @@ fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
 #[test]
 fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
     let slots = self::slots(2, &[2, 2], None, 1);
-    drop(slots.fill(&slots.reserve(0, false), [0, 1]));
+    run_shortly(slots.fill(&slots.reserve(0, false), [0, 1]));
     let claim = slots.reserve(0, false);
     assert_eq!((claim.scope, claim.limit), (Scope::Application, BATCH));
     fill(&slots, &claim, |queue| usize::from(queue == 1));
@@ -233,5 +241,24 @@ fn a_scarce_total_is_claimed_ahead_only_if_the_jobs_of_all_queues_are_short() {
     let claim = slots.reserve(0, false);
     assert_eq!(claim.limit, 2);
     let jobs = claim.queues.iter().map(|share| share.jobs()).collect::<Vec<_>>();
-    assert!(jobs.contains(&BATCH) && jobs.contains(&2), "{jobs:?}");
+    assert!(jobs.contains(&98) && jobs.contains(&2), "{jobs:?}");
+}
+
+#[test]
+fn short_jobs_take_no_place_of_a_job_that_can_start() {
+    let slots = self::slots(200, &[1, 60], None, 1);
+    run_shortly(slots.fill(&slots.reserve(0, false), [0]));
+    let claim = slots.reserve(0, false);
+    let jobs = |queue| claim.queues.iter().find(|share| share.queue == queue).unwrap().jobs();
+    assert_eq!((jobs(0), jobs(1), claim.limit), (1 + BATCH - 61, 60, BATCH));
+}
+
+#[test]
+fn slots_that_a_claim_does_not_need_go_to_the_jobs_in_line_of_another_loop() {
+    let slots = short_jobs(2, 2, 2);
+    let (first, second) = (slots.reserve(0, false), slots.reserve(1, false));
+    let mut places = slots.fill(&first, [0, 0]);
+    let Some(Place::InLine(mut waiting)) = places.pop() else { panic!("no place in line") };
+    slots.fill(&second, []);
+    assert!(waiting.try_recv().is_ok());
 }

@@ -30,15 +30,15 @@
 --   unpin   sorted set  handle → end of the pin: the pinned ids
 --   pin     hash        handle → pin: the pinned ids
 --
+-- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
+-- do not outlive their last entry by long.
+--
 -- The index of queues, `{prefix}:due-queues`, follows the keys of all partitions of a call, unless
 -- these are shards or of the Redisson layout:
 --   sorted set  key `due` of a partition → when a claim has to look at the partition: not after the
---               first due time or end of a lease there, except that what has been due already may
---               have any time up to now
+--               first due time or end of a lease there. If that is not after now, any time up to now
 -- What makes the first due time or end earlier lowers the time in the index. A claim that reads the
 -- index sets it to the first one exactly; claims of few queues, which do not read it, leave it.
--- Jobs in the history and pinned ids have entries in the last four only. These expire, so that they
--- do not outlive their last entry by long.
 --
 -- An entry of a sorted set that is no job, since it has no record or is not as long as a handle, is
 -- quarantined. Only another program can have written it. Scripts that meet one move it to the
