@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, DeadKind, ErrorKind, Headers, Job, Operation, Scheduled, Timestamp, Want,
+    Backend, ClaimParams, DeadKind, ErrorKind, Headers, HistoryLimit, HistoryLimits, Job,
+    Operation, Scheduled, Timestamp, Want,
 };
 use dq_testkit::fixture::{by_id, job, stats, wait_until};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
@@ -105,7 +106,10 @@ async fn messages_that_are_no_entries_are_skipped_and_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
     let config = classic("lost-payload");
-    let backend = open(&config).await.unwrap();
+    // Without a history, which would remember the id.
+    let mut environment = Environment::default();
+    environment.history = HistoryLimits::all(HistoryLimit::OFF);
+    let backend = RabbitBackend::connect(&config, &environment).await.unwrap();
     let connection = connect(&config);
     let new = job("q");
     let name = new.queue.clone();
@@ -144,7 +148,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
             let claimed = backend.claim(ClaimParams::new(&wants, 9, "worker")).await.unwrap();
             assert!(claimed.jobs.is_empty(), "{claimed:?}");
             quarantined.extend(claimed.quarantined);
-            stats(&*backend, "q").await.dead == 1
+            stats(&backend, "q").await.dead == 1
         })
         .await;
         let dead = backend.get(&by_id(&new)).await.unwrap().unwrap();
