@@ -8,8 +8,8 @@
 //! - `URL DIRECTORY judge` reads all journals, and fails if they or the store break a promise;
 //! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on its standard input.
 //!
-//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process, and `DQ_FAULTS_CLOCK`, with any
-//! value, lets its clock jump.
+//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process. With any value, `DQ_FAULTS_CLOCK` lets
+//! its clock jump, and `DQ_FAULTS_HISTORY` keeps a history.
 
 mod clock;
 mod defects;

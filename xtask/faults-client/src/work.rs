@@ -69,9 +69,9 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
         Ok(_) => Arc::new(JumpingClock),
         Err(_) => Arc::new(SystemClock),
     };
-    let history = HistoryLimits::all(HistoryLimit::default());
-    let environment =
-        Environment::new(clock.clone(), Arc::new(Entropy::from_os())).history(history);
+    let history = env::var("DQ_FAULTS_HISTORY").map(|_| HistoryLimit::default());
+    let environment = Environment::new(clock.clone(), Arc::new(Entropy::from_os()))
+        .history(HistoryLimits::all(history.unwrap_or(HistoryLimit::OFF)));
     let begin = Instant::now();
     let mut backend = loop {
         match backend_from_url(url)?.connect(&environment).await {

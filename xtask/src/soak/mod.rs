@@ -144,7 +144,8 @@ fn sampled(options: &Options) -> Result<Vec<Series>> {
 /// Runs the load, and samples it.
 fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     let path = built().join("debug/dq-faults-client");
-    let mut steady = Program { name: "steady", path, environment: Vec::new() };
+    let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
+    let mut steady = Program { name: "steady", path, environment: vec![history] };
     if let Some(defect) = &options.defect {
         steady.environment.push(("DQ_FAULTS_DEFECT", defect.clone()));
     }
