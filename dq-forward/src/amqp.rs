@@ -60,7 +60,7 @@ impl AmqpSettings {
 ///
 /// Messages are persistent. `message_id` is the id of the job; `content_type` and the headers are
 /// those of the job, with `x-dq-queue`, `x-dq-key` if it has one, and as numbers `x-dq-due` in
-/// milliseconds, `x-dq-attempt`, `x-dq-deliveries` and `x-dq-fencing-token`.
+/// milliseconds, `x-dq-first-due`, `x-dq-attempt`, `x-dq-deliveries` and `x-dq-fencing-token`.
 pub struct AmqpForward {
     broker: Broker,
     exchange: ShortString,
@@ -211,6 +211,7 @@ fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     let token = i64::try_from(job.fencing_token().0).unwrap_or(i64::MAX);
     for (name, number) in [
         ("x-dq-due", job.due().as_millis()),
+        ("x-dq-first-due", job.first_due().as_millis()),
         ("x-dq-attempt", job.attempt().into()),
         ("x-dq-deliveries", job.deliveries().into()),
         ("x-dq-fencing-token", token),

@@ -63,7 +63,7 @@ async fn a_job_becomes_a_persistent_message_with_its_id() {
         assert_eq!(headers[name], AMQPValue::LongString(value.into()), "{name}");
     }
     for (name, number) in
-        [("x-dq-due", due), ("x-dq-attempt", 1), ("x-dq-deliveries", 1), ("x-dq-fencing-token", 1)]
+        [("x-dq-due", due), ("x-dq-first-due", due), ("x-dq-attempt", 1), ("x-dq-deliveries", 1), ("x-dq-fencing-token", 1)]
     {
         assert_eq!(headers[name], AMQPValue::LongLongInt(number), "{name}");
     }

@@ -64,6 +64,7 @@ async fn a_request_says_which_job_it_is_for() {
     let request = requests.iter().find(of_key).unwrap();
     assert_eq!(request.header("dq-key"), Some("%D0%BA%D0%BB%D1%8E%D1%87%2017%25"));
     assert_eq!(request.header("dq-due"), Some(due.to_string().as_str()));
+    assert_eq!(request.header("dq-first-due"), Some(due.to_string().as_str()));
     assert_eq!(request.header("dq-occurrence"), None);
     let occurrence = requests.iter().find_map(|request| request.header("dq-occurrence")).unwrap();
     assert!(occurrence.ends_with(".000Z"), "{occurrence}");
@@ -115,6 +116,9 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
         let ids: Vec<_> =
             receiver.requests().iter().map(|r| r.header("webhook-id").map(str::to_owned)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "a repetition has the same id");
+        let due = |name| receiver.requests().last().unwrap().header(name).map(str::to_owned);
+        let is_retry = receiver.requests().len() > 1;
+        assert_eq!(due("dq-due") != due("dq-first-due"), is_retry, "{answers:?}");
     }
     assert_eq!(elsewhere.connections(), 0, "redirects are not followed");
 }

@@ -102,6 +102,10 @@ pub struct JobSummary {
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
+    /// When the job was due at first, before retries and snoozes.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub first_due: Timestamp,
     /// When the store accepted the job.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
@@ -254,6 +258,7 @@ impl JobSummary {
             key: job.key.as_ref().map(|key| key.as_str().to_owned()),
             state: view.state,
             due: job.due,
+            first_due: job.first_due,
             created: job.created,
             attempts: job.attempts,
             max_attempts: job.max_attempts,

@@ -179,6 +179,26 @@ async fn a_handler_can_say_when_the_next_step_is_due() {
     assert!(runs.iter().all(|run| run.id == scheduled.id()), "one job");
 }
 
+#[delay_handler("RETRIED", escalate = ["1m", "1h"], escalate_from = "first_due")]
+async fn retried(ctx: JobContext, (): ()) -> HandlerResult {
+    match (ctx.step(), ctx.attempt()) {
+        (0, 1) => Err("the first step fails".into()),
+        (0, _) => Ok(Outcome::next_step()),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+#[tokio::test]
+async fn a_retry_of_the_first_step_does_not_move_the_others() {
+    let kit = TestKit::new().await.unwrap();
+    let start = kit.now();
+    kit.dq().schedule::<retried>(()).await.unwrap();
+    let runs = kit.advance(2.hours()).await;
+    assert_eq!(runs.len(), 3);
+    assert!(runs[1].at > start + 1.minutes(), "the retry is due later than the first attempt");
+    assert_eq!(runs[2].at, start + 1.minutes() + 1.hours());
+}
+
 struct WithoutSteps;
 
 impl DelayHandler for WithoutSteps {

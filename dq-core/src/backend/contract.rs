@@ -120,7 +120,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// Requires [`Capabilities::cancel`].
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>>;
 
-    /// Changes the due time of jobs; id, payload and counts stay.
+    /// Changes the due time and the first due time of jobs; id, payload and counts stay.
     ///
     /// Behaviour:
     /// - listeners are woken if the new due time is earlier;

@@ -34,15 +34,16 @@ pub enum Verdict {
         /// Why there was nothing to do; at most [`DeadReason::MAX_BYTES`] bytes.
         reason: String,
     },
-    /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero.
+    /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero;
+    /// `first_due` stays.
     Retry {
         /// When the job is due again.
         due: Due,
         /// Why it failed; at most [`DeadReason::MAX_BYTES`] bytes.
         error: String,
     },
-    /// The next step of the same job: it is due at this time with another payload, with `attempts`
-    /// and `losses` zero. Id, key and headers stay.
+    /// The next step of the same job: it is due at this time, as if at first, with another payload
+    /// and with `attempts` and `losses` zero. Id, key and headers stay.
     ///
     /// Requires [`Capabilities::again`](super::Capabilities::again).
     Again {
@@ -51,8 +52,8 @@ pub enum Verdict {
         /// The encoded payload of the next step.
         payload: Bytes,
     },
-    /// The job is postponed: it is due again at this time, with `attempts` unchanged and `losses`
-    /// zero.
+    /// The job is postponed: it is due again at this time, with `attempts` and `first_due` unchanged
+    /// and `losses` zero.
     Snooze(Due),
     /// The job is dead: it stays in the store until an operator replays or removes it.
     Dead {

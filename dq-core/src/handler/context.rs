@@ -76,6 +76,12 @@ impl JobContext {
         self.inner.leased.job.due
     }
 
+    /// When the job was due at first: a retry and a snooze change [`Self::due`] and leave this.
+    #[must_use]
+    pub fn first_due(&self) -> Timestamp {
+        self.inner.leased.job.first_due
+    }
+
     /// When the store accepted the job.
     #[must_use]
     pub fn created(&self) -> Timestamp {

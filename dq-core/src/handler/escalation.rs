@@ -27,13 +27,12 @@ pub(crate) struct Escalation {
 impl Escalation {
     /// When the first step of this job was due, if steps count from then.
     ///
-    /// The job carries the time from its second step on. In the first step it is the due time of the
-    /// current run: a retry and a snooze set a new one, and no store keeps the earlier one.
+    /// The job carries the time from its second step on.
     pub(crate) fn first_due(&self, job: &Job) -> Option<Timestamp> {
         let EscalateFrom::FirstDue = self.from else { return None };
         let known = job.headers.get(Headers::FIRST_DUE).and_then(|due| due.parse().ok());
         // A job that began before the handler counted from the first step has none.
-        Some(known.map_or_else(|| job.due - self.offset(job.step()), Timestamp::from_millis))
+        Some(known.map_or_else(|| job.first_due - self.offset(job.step()), Timestamp::from_millis))
     }
 
     /// From the due time of the first step to that of another one.

@@ -278,13 +278,15 @@ impl Machine {
                 due.resolve(now)
             }
             Verdict::Again { due, payload } => {
+                let due = due.resolve(now);
                 self.table.change(slot, |record| {
+                    record.job.first_due = due;
                     record.job.attempts = 0;
                     record.job.losses = 0;
                     record.job.payload = payload.clone();
                     record.notes_mut().last_error = None;
                 });
-                due.resolve(now)
+                due
             }
             Verdict::Snooze(due) => {
                 self.table.change(slot, |record| record.job.losses = 0);
@@ -295,7 +297,7 @@ impl Machine {
                 due
             }
         };
-        self.table.set_waiting(slot, due);
+        self.table.postpone(slot, due);
         self.hint(queue, due);
         Settled::Accepted
     }

@@ -276,8 +276,14 @@ impl JobTable {
         }
     }
 
-    /// Makes a job wait until `due`.
+    /// Makes a job wait until `due`, as if it had been scheduled then.
     pub(super) fn set_waiting(&mut self, slot: Slot, due: Timestamp) {
+        self.postpone(slot, due);
+        self.records[slot].job.first_due = due;
+    }
+
+    /// Makes a job wait until `due`, and keeps when it was due at first.
+    pub(super) fn postpone(&mut self, slot: Slot, due: Timestamp) {
         self.unplace(slot);
         self.records[slot].job.due = due;
         self.place(slot, JobPlacement::Waiting);

@@ -99,6 +99,9 @@ pub struct Job {
     /// When the job is due, as set by the last schedule, retry, snooze, next step, reschedule or
     /// replay.
     pub due: Timestamp,
+    /// When the job was due at first: retries and snoozes change [`Self::due`] and leave this; a
+    /// reschedule, a next step and a replay change both.
+    pub first_due: Timestamp,
     /// When the store accepted the job, to within a second; by the clock of the process that stored it
     /// if the store has none, as SQLite and RabbitMQ.
     pub created: Timestamp,
@@ -194,8 +197,8 @@ impl NewJob {
 }
 
 impl Job {
-    /// Creates a job without key and headers, with the queue's maximum of attempts and all counts
-    /// zero. Stores set the other fields.
+    /// Creates a job that was never due before, without key and headers, with the queue's maximum of
+    /// attempts and all counts zero. Stores set the other fields.
     #[must_use]
     pub fn new(
         id: JobId,
@@ -209,6 +212,7 @@ impl Job {
             queue,
             key: None,
             due,
+            first_due: due,
             created,
             payload,
             headers: Headers::new(),
@@ -267,6 +271,7 @@ impl fmt::Debug for Job {
             .field("queue", &self.queue)
             .field("key", &self.key)
             .field("due", &self.due)
+            .field("first_due", &self.first_due)
             .field("created", &self.created)
             .field("payload", &format_args!("<{} bytes>", self.payload.len()))
             .field("headers", &self.headers)

@@ -32,7 +32,7 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The headers that the handler sets itself.
-const OWN_HEADERS: [&str; 17] = [
+const OWN_HEADERS: [&str; 18] = [
     "connection",
     "content-length",
     "content-type",
@@ -40,6 +40,7 @@ const OWN_HEADERS: [&str; 17] = [
     "dq-deliveries",
     "dq-due",
     "dq-fencing-token",
+    "dq-first-due",
     "dq-key",
     "dq-occurrence",
     "dq-queue",
@@ -56,7 +57,7 @@ const OWN_HEADERS: [&str; 17] = [
 ///
 /// The request is a `POST` with the payload as its body. Its headers are `content-type`,
 /// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, the job's
-/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due`, `dq-attempt`, `dq-deliveries`,
+/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due`, `dq-first-due`, `dq-attempt`, `dq-deliveries`,
 /// `dq-fencing-token` and, for a job of a schedule, `dq-occurrence`. Queue and key are
 /// percent-encoded, except for letters, digits and `-._~`.
 ///
@@ -127,6 +128,7 @@ impl HttpForward {
             headers.insert("dq-key", percent_encoded(key.as_str())?);
         }
         headers.insert("dq-due", HeaderValue::from_str(&job.due().to_string())?);
+        headers.insert("dq-first-due", HeaderValue::from_str(&job.first_due().to_string())?);
         headers.insert("dq-attempt", job.attempt().into());
         headers.insert("dq-deliveries", job.deliveries().into());
         headers.insert("dq-fencing-token", job.fencing_token().0.into());

@@ -17,6 +17,7 @@ topic! { "settle":
     retry_resets_losses,
     snooze_counts_no_attempt,
     snooze_resets_losses,
+    retry_and_snooze_keep_the_first_due_time,
     delays_are_exact_to_the_millisecond [VirtualTime],
     redelivered_job_is_unchanged,
     dead_job_never_starts,
@@ -122,6 +123,22 @@ async fn snooze_counts_no_attempt(store: TrialStore) -> TrialResult {
 async fn snooze_resets_losses(store: TrialStore) -> TrialResult {
     let job = job_after_lapse_and(&store, Verdict::Snooze(Due::NOW)).await?;
     ensure_eq!((job.attempts, job.losses), (0, 0), "`losses` counts consecutive lapses only");
+    Ok(())
+}
+
+async fn retry_and_snooze_keep_the_first_due_time(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.job(&queue, Due::NOW)).await?.due;
+    for verdict in [Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)] {
+        let leased = store.lease_one(&queue).await?;
+        ensure_eq!(leased.job.first_due, first, "the first run has the due time of the schedule");
+        // So that the next due time is another one.
+        store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
+        store.settle_accepted(&leased, verdict).await?;
+    }
+    let job = store.lease_one(&queue).await?.job;
+    ensure!(job.due > first, "a retry and a snooze set the due time");
+    ensure_eq!(job.first_due, first, "a retry and a snooze keep the first due time");
     Ok(())
 }
 

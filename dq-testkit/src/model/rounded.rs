@@ -44,6 +44,7 @@ impl Rounded for Claimed {
         self.next_due.iter_mut().for_each(round);
         for leased in &mut self.jobs {
             round(&mut leased.job.due);
+            round(&mut leased.job.first_due);
             round(&mut leased.job.created);
             round(&mut leased.leased_until);
         }
@@ -61,6 +62,7 @@ impl Rounded for Renewed {
 impl Rounded for JobView {
     fn round(&mut self, round: &dyn Fn(&mut Timestamp)) {
         round(&mut self.job.due);
+        round(&mut self.job.first_due);
         round(&mut self.job.created);
         self.leased_until.iter_mut().for_each(round);
         self.leased_since.iter_mut().for_each(round);
