@@ -96,8 +96,8 @@ impl Session {
     /// Finds jobs in any queue and state by an id, a key, or the beginning of a key. Dead jobs come
     /// first, then ready, running, scheduled and ended ones.
     ///
-    /// An id and a whole key are found in every queue. For the beginning of a key, a limited number
-    /// of jobs is compared.
+    /// An id, and a live job's whole key, are found in every queue. Otherwise the search compares a
+    /// limited number of keys.
     ///
     /// # Errors
     /// `InvalidInput` if the text is empty or too long, `Unsupported` if the store cannot read or list
@@ -132,17 +132,15 @@ impl Session {
         Ok(JobsAnywhere { jobs, complete })
     }
 
-    /// The jobs by this id or key, of all queues.
+    /// The jobs with this id, and the live jobs with this key, of all queues.
     async fn find_one(&self, overview: &Overview, target: &Target) -> Result<Vec<JobSummary>> {
         let mut found = Vec::new();
         for queues in overview.queues.chunks(AT_ONCE) {
-            let views = queues.iter().map(|queue| self.view(&queue.queue, target));
+            let views = queues.iter().map(async |queue| {
+                Ok::<_, OpsError>(self.ops.dq().queue(&queue.queue)?.get(target).await?)
+            });
             for view in join_all(views).await {
-                match view {
-                    Ok(view) => found.push(self.summary(&view)),
-                    Err(OpsError::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+                found.extend(view?.map(|view| self.summary(&view)));
             }
         }
         Ok(found)
