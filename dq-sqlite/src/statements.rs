@@ -114,7 +114,7 @@ statements! {
     );
     /// Removes the waiting jobs up to and including one with due time `?2` and `seq` `?3`.
     remove_due_until = "DELETE FROM {p}due WHERE q = ?1 AND (at, seq) <= (?2, ?3)";
-    first_due = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
+    first_due_entries = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
     count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at <= ?2";
     count_later = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at > ?2";
 
