@@ -59,8 +59,8 @@ struct Buffered {
 #[derive(Debug)]
 pub(crate) struct EndedLease {
     pub(crate) worker: String,
-    /// When it was granted; `None` if an older version of the library granted it.
-    pub(crate) since: Option<i64>,
+    /// When it was granted.
+    pub(crate) since: i64,
 }
 
 /// A queue whose first waiting job has changed, and when that job is due.
