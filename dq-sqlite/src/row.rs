@@ -10,8 +10,8 @@ use rusqlite::{Result, Row};
 
 /// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
 /// `key`, 2 `due`, 3 `first_due`, 4 `created`, 5 `attempts`, 6 `deliveries`, 7 `losses`, 8
-/// `max_attempts`, 9 `headers`, 10 `payload`. A statement may append `seq` and the time by which it is ordered. The
-/// statements for views append `last_error`, too.
+/// `max_attempts`, 9 `headers`, 10 `payload`. A statement may append `seq` and the time by which it is
+/// ordered. The statements for views append `last_error`, too.
 const JOB_COLUMNS: usize = 11;
 
 /// Index of `last_error`. It is followed for dead jobs by `kind` and `message`, for running ones by

@@ -81,14 +81,14 @@ statements! {
     reschedule_job = "UPDATE {p}job SET due = ?2, first_due = NULL WHERE seq = ?1";
     /// After a retry or snooze: counts the delivery and, if `?3` is 1, the attempt. Keeps the first
     /// due time, and resets the consecutive losses.
-    requeue_job = "UPDATE {p}job SET due = ?2, first_due = coalesce(first_due, due), attempts = attempts + ?3, \
-        deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
+    requeue_job = "UPDATE {p}job SET due = ?2, first_due = coalesce(first_due, due), \
+        attempts = attempts + ?3, deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
     /// After a release or a lapse: counts the delivery and adds `?2` losses; the due time stays.
     release_job = "UPDATE {p}job SET deliveries = deliveries + 1, losses = losses + ?2 \
         WHERE seq = ?1 RETURNING due";
     /// After a next step: counts the delivery. Another payload, and no failed attempts and losses.
-    again_job = "UPDATE {p}job SET due = ?2, first_due = NULL, payload = ?3, attempts = 0, losses = 0, \
-        deliveries = deliveries + 1 WHERE seq = ?1";
+    again_job = "UPDATE {p}job SET due = ?2, first_due = NULL, payload = ?3, attempts = 0, \
+        losses = 0, deliveries = deliveries + 1 WHERE seq = ?1";
     detach_job = "UPDATE {p}job SET key = NULL WHERE seq = ?1";
     remove_job = "DELETE FROM {p}job WHERE seq = ?1";
 
@@ -191,8 +191,8 @@ statements! {
         dead.message FROM {p}dead AS dead LEFT JOIN {p}note AS note ON note.seq = dead.seq \
         WHERE dead.id = ?1 AND dead.q = ?2");
     view_ended = "SELECT id, key, due, coalesce(first_due, due), created, attempts, deliveries, \
-        losses, max_attempts, NULL, x'', seq, at, last_error, ending, reason, worker, started FROM {p}ended \
-        WHERE id = ?1 AND q = ?2";
+        losses, max_attempts, NULL, x'', seq, at, last_error, ending, reason, worker, started \
+        FROM {p}ended WHERE id = ?1 AND q = ?2";
 
     // Notes on jobs.
     note = "SELECT remember, started, worker, last_error FROM {p}note WHERE seq = ?1";
