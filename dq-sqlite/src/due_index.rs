@@ -19,7 +19,7 @@ pub(crate) const MIN_QUEUES: usize = 64;
 
 /// A queue that a transaction has changed, and when its first job is due now; `None` if no job waits, or
 /// the queue is paused.
-pub(crate) type FirstDue = (i64, Option<Timestamp>);
+pub(crate) type NextDue = (i64, Option<Timestamp>);
 
 /// The queues of the last claim that filled it, in the order in which their first jobs are due.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl DueIndex {
     /// whether, at the time of its call, others have committed since the transaction began.
     pub(crate) fn committed(
         &mut self,
-        changes: &[FirstDue],
+        changes: &[NextDue],
         others_committed: impl FnOnce() -> bool,
     ) {
         self.generation += 1;

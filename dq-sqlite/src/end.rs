@@ -106,7 +106,7 @@ fn add_to_history(
     }
     let JobEnd { ending, reason, lease } = end;
     let started = match lease {
-        Some(lease) => lease.since,
+        Some(lease) => Some(lease.since),
         None => note.and_then(|note| note.started),
     };
     let worker = match lease {

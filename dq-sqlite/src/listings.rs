@@ -75,14 +75,15 @@ const TEMPLATES: [(&str, &str); 7] = [
     ),
     (
         "ended",
-        "SELECT id, key, due, created, attempts, deliveries, losses, max_attempts, NULL, x'', seq, \
-         at, last_error, ending, reason, worker, started FROM {p}ended \
+        "SELECT id, key, due, coalesce(first_due, due), created, attempts, deliveries, losses, \
+         max_attempts, NULL, x'', seq, at, last_error, ending, reason, worker, started FROM {p}ended \
          WHERE q = ?1 AND (at, seq) {beyond} (?2, ?3) AND at >= ?4 \
          ORDER BY at {direction}, seq {direction} LIMIT ?5",
     ),
 ];
 
-const COLUMNS: &str = "id, key, due, created, attempts, deliveries, losses, max_attempts, headers";
+const COLUMNS: &str = "id, key, due, coalesce(first_due, due), created, attempts, deliveries, \
+    losses, max_attempts, headers";
 
 /// The statements of all listings.
 #[derive(Debug)]

@@ -153,7 +153,7 @@ fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateRep
     // One more than is removed, to know whether there are more.
     let limit = STEP_JOBS + 1;
     let waiting: Vec<(i64, i64)> = tx
-        .prepare(&tx.statements.first_due)?
+        .prepare(&tx.statements.first_due_entries)?
         .query_map([queue_id, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let dead: Vec<i64> = tx

@@ -9,10 +9,10 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
 /// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
-/// `key`, 2 `due`, 3 `created`, 4 `attempts`, 5 `deliveries`, 6 `losses`, 7 `max_attempts`, 8
-/// `headers`, 9 `payload`. A statement may append `seq` and the time by which it is ordered. The
-/// statements for views append `last_error`, too.
-const JOB_COLUMNS: usize = 10;
+/// `key`, 2 `due`, 3 `first_due`, 4 `created`, 5 `attempts`, 6 `deliveries`, 7 `losses`, 8
+/// `max_attempts`, 9 `headers`, 10 `payload`. A statement may append `seq` and the time by which it is
+/// ordered. The statements for views append `last_error`, too.
+const JOB_COLUMNS: usize = 11;
 
 /// Index of `last_error`. It is followed for dead jobs by `kind` and `message`, for running ones by
 /// the lease's end that is shown, `worker` and `since`, for ended ones by `ending`, `reason`,
@@ -41,7 +41,7 @@ pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, 
     let reason = |error: rusqlite::Error| error.to_string();
     let key = row.get::<_, Option<String>>(1).map_err(reason)?;
     let key = key.map(JobKey::new).transpose().map_err(|error| error.to_string())?;
-    let headers = match row.get::<_, Option<String>>(8).map_err(reason)? {
+    let headers = match row.get::<_, Option<String>>(9).map_err(reason)? {
         None => Headers::new(),
         Some(json) => serde_json::from_str(&json)
             .map_err(|error| format!("the headers are not a JSON object of strings: {error}"))?,
@@ -50,20 +50,21 @@ pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, 
         JobId::from_bytes(row.get(0).map_err(reason)?),
         queue.clone(),
         row.get(2).map(Timestamp::from_millis).map_err(reason)?,
-        row.get(3).map(Timestamp::from_millis).map_err(reason)?,
+        row.get(4).map(Timestamp::from_millis).map_err(reason)?,
         payload(row).map_err(reason)?,
     );
     job.key = key;
-    job.attempts = row.get(4).map_err(reason)?;
-    job.deliveries = row.get(5).map_err(reason)?;
-    job.losses = row.get(6).map_err(reason)?;
-    job.max_attempts = row.get(7).map_err(reason)?;
+    job.first_due = row.get(3).map(Timestamp::from_millis).map_err(reason)?;
+    job.attempts = row.get(5).map_err(reason)?;
+    job.deliveries = row.get(6).map_err(reason)?;
+    job.losses = row.get(7).map_err(reason)?;
+    job.max_attempts = row.get(8).map_err(reason)?;
     job.headers = headers;
     Ok(job)
 }
 
 fn payload(row: &Row<'_>) -> Result<Bytes> {
-    Ok(Bytes::copy_from_slice(row.get_ref(9)?.as_bytes()?))
+    Ok(Bytes::copy_from_slice(row.get_ref(10)?.as_bytes()?))
 }
 
 /// The job of a row that may be invalid: columns that cannot be read get default values.
@@ -75,13 +76,14 @@ pub(crate) fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
         JobId::from_bytes(row.get(0).unwrap_or_default()),
         queue.clone(),
         Timestamp::from_millis(row.get(2).unwrap_or_default()),
-        Timestamp::from_millis(row.get(3).unwrap_or_default()),
+        Timestamp::from_millis(row.get(4).unwrap_or_default()),
         payload(row).unwrap_or_default(),
     );
-    job.attempts = row.get(4).unwrap_or_default();
-    job.deliveries = row.get(5).unwrap_or_default();
-    job.losses = row.get(6).unwrap_or_default();
-    job.max_attempts = row.get(7).unwrap_or_default();
+    job.first_due = row.get(3).map_or(job.due, Timestamp::from_millis);
+    job.attempts = row.get(5).unwrap_or_default();
+    job.deliveries = row.get(6).unwrap_or_default();
+    job.losses = row.get(7).unwrap_or_default();
+    job.max_attempts = row.get(8).unwrap_or_default();
     job
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn lapsed(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobVie
 pub(crate) struct LeaseShown {
     until: i64,
     worker: String,
-    since: Option<i64>,
+    since: i64,
 }
 
 impl LeaseShown {
@@ -141,7 +143,7 @@ pub(crate) fn running(row: &Row<'_>, queue: &QueueName, lease: LeaseShown) -> Jo
     job.deliveries = job.deliveries.saturating_add(1);
     let mut view = view(row, job, JobState::Running);
     view.leased_until = Some(Timestamp::from_millis(lease.until));
-    view.leased_since = lease.since.map(Timestamp::from_millis);
+    view.leased_since = Some(Timestamp::from_millis(lease.since));
     view.worker = Some(lease.worker);
     view
 }

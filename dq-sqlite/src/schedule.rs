@@ -72,7 +72,7 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
         return Ok(same_id(Receipt { id: job.id, due }, job_queue == queue_id));
     }
     if let Some(due) = remembered(tx, job, queue_id)? {
-        // An older version of the library may have stored the job nevertheless.
+        // A process with a shorter history may have stored the job nevertheless.
         return Ok(match by_id(tx, job.id)? {
             Some(existing) => same_id(existing.receipt(), existing.queue_id == queue_id),
             None => Scheduled::Ended(Receipt { id: job.id, due }),

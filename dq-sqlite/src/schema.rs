@@ -18,27 +18,17 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use crate::error::{StoreError, StoreResult};
 
-/// Migrations, each from the previous version to the one with its number, counted from 1. The
-/// statements of a released migration never change.
-const MIGRATIONS: [&str; 5] = [
-    include_str!("schema/1_tables.sql"),
-    include_str!("schema/2_schedule_view.sql"),
-    include_str!("schema/3_versions.sql"),
-    include_str!("schema/4_grants.sql"),
-    include_str!("schema/5_history.sql"),
-];
+/// Migrations, each from the previous version to the one with its number, counted from 1. One that
+/// older versions cannot live with also raises `min_writer` or `min_reader`. The statements of a
+/// released migration never change.
+const MIGRATIONS: [&str; 1] = [include_str!("schema/1_tables.sql")];
 
 /// The version of the tables that this version of the library creates.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The oldest versions that may write and read these tables: a migration that older versions cannot
-/// live with raises them to its number. Programs of versions 1 and 2 look only at a fourth number,
-/// `format`; see `3_versions.sql`.
-const MIN_WRITER: i64 = 2;
-const MIN_READER: i64 = 2;
-
-/// Number of tables that every version has.
-const TABLES: i64 = 6;
+/// The names of the tables, without the prefix.
+const TABLES: [&str; 10] =
+    ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"];
 
 /// Application id of files that hold only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
@@ -57,7 +47,12 @@ struct Versions {
 /// `Incompatible` for foreign tables with the same names, and if this version of the library may not
 /// read and write the tables any more.
 pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
-    if supported_version(conn, prefix)? >= VERSION {
+    migrate(conn, prefix, &MIGRATIONS)
+}
+
+fn migrate(conn: &mut Connection, prefix: &str, migrations: &[&str]) -> StoreResult<()> {
+    let target = migrations.len() as i64;
+    if supported_version(conn, prefix)? >= target {
         return Ok(());
     }
     // Another process may migrate at the same time, so the version is read again under the lock.
@@ -66,20 +61,16 @@ pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let from = supported_version(&tx, prefix)?;
-    if from >= VERSION {
+    if from >= target {
         return Ok(());
     }
-    for (_, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
+    for (_, migration) in (1..).zip(migrations).skip_while(|(number, _)| *number <= from) {
         tx.execute_batch(&migration.replace("{p}", prefix))?;
     }
-    let minimums = "min_writer = max(min_writer, ?2), min_reader = max(min_reader, ?3)";
-    tx.execute(
-        &format!("UPDATE {prefix}meta SET version = ?1, {minimums}"),
-        [VERSION, MIN_WRITER, MIN_READER],
-    )?;
+    tx.execute(&format!("UPDATE {prefix}meta SET version = ?1"), [target])?;
     tx.commit()?;
     if from > 0 {
-        tracing::info!(from, to = VERSION, "migrated the tables");
+        tracing::info!(from, to = target, "migrated the tables");
     }
     Ok(())
 }
@@ -126,33 +117,22 @@ fn outdated(verb: &str, minimum: i64) -> StoreError {
 
 /// Reads the numbers of the `meta` table; `None` if there are no tables.
 fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
-    let tables: i64 = conn.query_row(
-        "SELECT count(*) FROM sqlite_schema WHERE name IN (?1 || 'meta', ?1 || 'queue', \
-         ?1 || 'job', ?1 || 'due', ?1 || 'lease', ?1 || 'dead')",
-        [prefix],
-        |row| row.get(0),
-    )?;
+    let names = TABLES.map(|table| format!("'{prefix}{table}'")).join(", ");
+    let count = format!("SELECT count(*) FROM sqlite_schema WHERE name IN ({names})");
+    let tables: i64 = conn.query_row(&count, [], |row| row.get(0))?;
     if tables == 0 {
         return Ok(None);
     }
-    let versions = match has_minimums(conn, prefix)? {
-        true => conn.query_row(
-            &format!("SELECT version, min_writer, min_reader FROM {prefix}meta WHERE one = 1"),
-            [],
-            |row| {
-                let (version, min_writer, min_reader) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok(Versions { version, min_writer, min_reader })
-            },
-        ),
-        false => {
-            conn.query_row(&format!("SELECT format FROM {prefix}meta WHERE one = 1"), [], |row| {
-                let version: i64 = row.get(0)?;
-                Ok(Versions { version, min_writer: version, min_reader: version })
-            })
-        }
-    };
+    let versions = conn.query_row(
+        &format!("SELECT version, min_writer, min_reader FROM {prefix}meta WHERE one = 1"),
+        [],
+        |row| {
+            let (version, min_writer, min_reader) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Versions { version, min_writer, min_reader })
+        },
+    );
     match versions.optional() {
-        Ok(Some(versions)) if tables == TABLES && versions.version >= 1 => Ok(Some(versions)),
+        Ok(Some(versions)) if tables == TABLES.len() as i64 => Ok(Some(versions)),
         // A table without these columns is SQLITE_ERROR, and a value of another type has no code.
         Err(error) if !matches!(error.sqlite_error_code(), None | Some(ErrorCode::Unknown)) => {
             Err(error.into())
@@ -163,11 +143,6 @@ fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
             "choose another `table_prefix`, or another file",
         )),
     }
-}
-
-fn has_minimums(conn: &Connection, prefix: &str) -> rusqlite::Result<bool> {
-    let count = "SELECT count(*) FROM pragma_table_info(?1 || 'meta') WHERE name = 'version'";
-    conn.query_row(count, [prefix], |row| row.get(0))
 }
 
 /// Whether the database has no tables yet.
@@ -199,9 +174,28 @@ mod tests {
     }
 
     #[test]
-    fn foreign_tables_with_the_same_names_are_refused() {
+    fn a_migration_changes_a_file_that_exists_and_may_refuse_older_versions() {
         let mut conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch("CREATE TABLE dq_job (x)").unwrap();
-        assert_eq!(ensure(&mut conn, "dq_").unwrap_err().kind, ErrorKind::Incompatible);
+        ensure(&mut conn, "dq_").unwrap();
+        let addition = "ALTER TABLE {p}job ADD COLUMN later INTEGER";
+        migrate(&mut conn, "dq_", &[MIGRATIONS[0], addition]).unwrap();
+        conn.execute_batch("SELECT later FROM dq_job").unwrap();
+        ensure(&mut conn, "dq_").unwrap();
+        assert_eq!(supported_version(&conn, "dq_").unwrap(), 2);
+        let change = "UPDATE {p}meta SET min_writer = 3";
+        migrate(&mut conn, "dq_", &[MIGRATIONS[0], addition, change]).unwrap();
+        let error = ensure(&mut conn, "dq_").unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Incompatible);
+        assert!(error.message().contains("version 3"), "{}", error.message());
+    }
+
+    #[test]
+    fn foreign_tables_with_the_same_names_are_refused() {
+        for table in ["dq_meta (version, min_writer, min_reader)", "dq_job (x)", "dq_runner (x)"] {
+            let mut conn = Connection::open_in_memory().unwrap();
+            conn.execute_batch(&format!("CREATE TABLE {table}")).unwrap();
+            let error = ensure(&mut conn, "dq_").unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Incompatible, "{table}");
+        }
     }
 }

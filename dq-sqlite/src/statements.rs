@@ -7,7 +7,8 @@ use crate::listings::Listings;
 /// Columns of a job, in the order in which `row.rs` reads them.
 macro_rules! columns {
     () => {
-        "id, key, due, created, attempts, deliveries, losses, max_attempts, headers, payload"
+        "id, key, due, coalesce(first_due, due), created, attempts, deliveries, losses, \
+        max_attempts, headers, payload"
     };
 }
 
@@ -77,17 +78,17 @@ statements! {
     job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
     job_by_key = "SELECT seq, id, due, q FROM {p}job WHERE q = ?1 AND key = ?2";
     job_due = "SELECT due FROM {p}job WHERE seq = ?1";
-    reschedule_job = "UPDATE {p}job SET due = ?2 WHERE seq = ?1";
-    /// After a retry or snooze: counts the delivery and, if `?3` is 1, the attempt. Resets the
-    /// consecutive losses.
-    requeue_job = "UPDATE {p}job SET due = ?2, attempts = attempts + ?3, \
-        deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
+    reschedule_job = "UPDATE {p}job SET due = ?2, first_due = NULL WHERE seq = ?1";
+    /// After a retry or snooze: counts the delivery and, if `?3` is 1, the attempt. Keeps the first
+    /// due time, and resets the consecutive losses.
+    requeue_job = "UPDATE {p}job SET due = ?2, first_due = coalesce(first_due, due), \
+        attempts = attempts + ?3, deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
     /// After a release or a lapse: counts the delivery and adds `?2` losses; the due time stays.
     release_job = "UPDATE {p}job SET deliveries = deliveries + 1, losses = losses + ?2 \
         WHERE seq = ?1 RETURNING due";
     /// After a next step: counts the delivery. Another payload, and no failed attempts and losses.
-    again_job = "UPDATE {p}job SET due = ?2, payload = ?3, attempts = 0, losses = 0, \
-        deliveries = deliveries + 1 WHERE seq = ?1";
+    again_job = "UPDATE {p}job SET due = ?2, first_due = NULL, payload = ?3, attempts = 0, \
+        losses = 0, deliveries = deliveries + 1 WHERE seq = ?1";
     detach_job = "UPDATE {p}job SET key = NULL WHERE seq = ?1";
     remove_job = "DELETE FROM {p}job WHERE seq = ?1";
 
@@ -114,7 +115,7 @@ statements! {
     );
     /// Removes the waiting jobs up to and including one with due time `?2` and `seq` `?3`.
     remove_due_until = "DELETE FROM {p}due WHERE q = ?1 AND (at, seq) <= (?2, ?3)";
-    first_due = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
+    first_due_entries = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
     count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at <= ?2";
     count_later = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at > ?2";
 
@@ -169,9 +170,9 @@ statements! {
         concat!("INSERT INTO {p}due (q, at, seq) SELECT q, due, seq FROM {p}job ", where_stuck!());
 
     // Dead jobs.
-    add_dead = "INSERT INTO {p}dead (seq, id, q, key, due, created, attempts, deliveries, losses, \
-        max_attempts, died, kind, message, headers, payload) \
-        SELECT seq, id, q, key, due, created, attempts + ?2, deliveries + ?3, losses, \
+    add_dead = "INSERT INTO {p}dead (seq, id, q, key, due, first_due, created, attempts, deliveries, \
+        losses, max_attempts, died, kind, message, headers, payload) \
+        SELECT seq, id, q, key, due, first_due, created, attempts + ?2, deliveries + ?3, losses, \
         max_attempts, ?4, ?5, ?6, headers, payload FROM {p}job WHERE seq = ?1";
     first_dead = "SELECT seq FROM {p}dead WHERE q = ?1 ORDER BY died, seq LIMIT ?2";
     dead_by_id = "SELECT seq, due, q FROM {p}dead WHERE id = ?1";
@@ -189,9 +190,9 @@ statements! {
     view_dead = concat!("SELECT ", columns!(), ", dead.seq, dead.died, note.last_error, dead.kind, \
         dead.message FROM {p}dead AS dead LEFT JOIN {p}note AS note ON note.seq = dead.seq \
         WHERE dead.id = ?1 AND dead.q = ?2");
-    view_ended = "SELECT id, key, due, created, attempts, deliveries, losses, max_attempts, NULL, \
-        x'', seq, at, last_error, ending, reason, worker, started FROM {p}ended \
-        WHERE id = ?1 AND q = ?2";
+    view_ended = "SELECT id, key, due, coalesce(first_due, due), created, attempts, deliveries, \
+        losses, max_attempts, NULL, x'', seq, at, last_error, ending, reason, worker, started \
+        FROM {p}ended WHERE id = ?1 AND q = ?2";
 
     // Notes on jobs.
     note = "SELECT remember, started, worker, last_error FROM {p}note WHERE seq = ?1";
@@ -205,15 +206,15 @@ statements! {
 
     // Jobs that have ended. Nothing is inserted if the id has ended before. No constraint can fail
     // with these, so that SQLite keeps no statement journal.
-    remember_job = "INSERT OR IGNORE INTO {p}ended (q, at, seq, id, key, due, created, attempts, \
-        deliveries, losses, max_attempts, started, worker, last_error, ending, reason) \
-        SELECT q, ?2, seq, id, key, due, created, attempts, deliveries + ?3, losses, max_attempts, \
-        ?4, ?5, ?6, ?7, ?8 FROM {p}job WHERE seq = ?1";
+    remember_job = "INSERT OR IGNORE INTO {p}ended (q, at, seq, id, key, due, first_due, created, \
+        attempts, deliveries, losses, max_attempts, started, worker, last_error, ending, reason) \
+        SELECT q, ?2, seq, id, key, due, first_due, created, attempts, deliveries + ?3, losses, \
+        max_attempts, ?4, ?5, ?6, ?7, ?8 FROM {p}job WHERE seq = ?1";
     /// The reason is the text of the `DeadReason`.
-    remember_dead = "INSERT OR IGNORE INTO {p}ended (q, at, seq, id, key, due, created, attempts, \
-        deliveries, losses, max_attempts, started, worker, last_error, ending, reason) \
-        SELECT q, ?2, seq, id, key, due, created, attempts, deliveries, losses, max_attempts, \
-        ?3, ?4, ?5, ?6, kind || ': ' || message FROM {p}dead WHERE seq = ?1";
+    remember_dead = "INSERT OR IGNORE INTO {p}ended (q, at, seq, id, key, due, first_due, created, \
+        attempts, deliveries, losses, max_attempts, started, worker, last_error, ending, reason) \
+        SELECT q, ?2, seq, id, key, due, first_due, created, attempts, deliveries, losses, \
+        max_attempts, ?3, ?4, ?5, ?6, kind || ': ' || message FROM {p}dead WHERE seq = ?1";
     /// Removes the earlier end of the id of a live or dead job.
     forget_ended = "DELETE FROM {p}ended WHERE id IN (SELECT id FROM {p}job WHERE seq = ?1 \
         UNION ALL SELECT id FROM {p}dead WHERE seq = ?1) RETURNING q";

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use dq_core::{HistoryLimits, QueueName, Timestamp, Totals};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use crate::due_index::FirstDue;
+use crate::due_index::NextDue;
 use crate::ended_jobs::EndedJobs;
 use crate::error::StoreResult;
 use crate::reader::ReadTx;
@@ -59,8 +59,8 @@ struct Buffered {
 #[derive(Debug)]
 pub(crate) struct EndedLease {
     pub(crate) worker: String,
-    /// When it was granted; `None` if an older version of the library granted it.
-    pub(crate) since: Option<i64>,
+    /// When it was granted.
+    pub(crate) since: i64,
 }
 
 /// A queue whose first waiting job has changed, and when that job is due.
@@ -71,7 +71,7 @@ pub(crate) type QueueWakeup = (QueueName, Timestamp);
 pub(crate) struct Changes {
     /// For listeners.
     pub(crate) wakeups: Vec<QueueWakeup>,
-    pub(crate) first_due: Vec<FirstDue>,
+    pub(crate) next_due: Vec<NextDue>,
 }
 
 /// An open write transaction on `conn`. It begins by returning lapsed leases to their queues, unless
@@ -161,7 +161,7 @@ impl<'c> WriteTx<'c> {
                 .query_row([queue_id], |row| row.get(0))
                 .optional()?
                 .map(Timestamp::from_millis);
-            changes.first_due.push((*queue_id, first));
+            changes.next_due.push((*queue_id, first));
             let added = self.buffered.earliest_added.get(queue_id);
             if let (Some(due), Some(added)) = (first, added)
                 && due >= *added

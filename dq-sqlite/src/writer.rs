@@ -257,7 +257,7 @@ impl Writer {
             self.session = None;
             return Err(StoreError::from(error).into_commit_error());
         }
-        due_index.committed(&changes.first_due, || self.others_have_committed());
+        due_index.committed(&changes.next_due, || self.others_have_committed());
         drop(due_index);
         self.shared.verify_file().map_err(StoreError::after_commit)
     }

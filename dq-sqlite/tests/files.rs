@@ -1,4 +1,4 @@
-//! Opening files of all kinds: older and newer formats, foreign files, full and locked files.
+//! Opening files of all kinds: foreign files, full and locked files.
 
 mod common;
 
@@ -6,8 +6,8 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Fixture, claim, dead_ids, queue, settle, stats};
-use dq_core::{Backend, DeadKind, Due, ErrorKind, JobRef, JobState, Operation, Severity, Verdict};
+use common::{Fixture, claim, queue, settle, stats};
+use dq_core::{Backend, Due, ErrorKind, JobRef, Severity, Verdict};
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{Durability, SqliteBackend, SqliteConfig};
 
@@ -31,31 +31,6 @@ async fn jobs_tokens_and_totals_survive_reopening() {
     assert_eq!((stats.scheduled, stats.totals.unwrap().done), (1, 1));
     let view = backend.get(&JobRef::new(queue(), stays.key.unwrap())).await.unwrap().unwrap();
     assert_eq!(view.job.id, stays.id);
-}
-
-#[tokio::test]
-async fn an_older_format_is_migrated_with_all_its_jobs() {
-    let fixture = Fixture::new();
-    let conn = Connection::open(fixture.path()).unwrap();
-    conn.execute_batch(include_str!("fixtures/format-1.sql")).unwrap();
-    drop(conn);
-
-    let backend = fixture.open().await;
-    let stats = stats(&backend).await;
-    assert_eq!((stats.ready, stats.dead), (1, 1));
-    let job = claim(&backend, 9).await.jobs.remove(0);
-    assert_eq!(job.job.key.as_ref().unwrap().as_str(), "order-1");
-    assert!(job.token.0 > 7);
-    let replay =
-        Operation::Replay { queue: &queue(), jobs: &dead_ids(&backend).await[..], due: Due::NOW };
-    assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
-    let revived = claim(&backend, 9).await.jobs.remove(0);
-    assert_eq!(&revived.job.payload[..], [0, 255]);
-    // The view of the newer format exists.
-    let conn = Connection::open(fixture.path()).unwrap();
-    let listed: i64 =
-        conn.query_row("SELECT count(*) FROM dq_schedule_v1", [], |row| row.get(0)).unwrap();
-    assert_eq!(listed, 2);
 }
 
 #[tokio::test]
@@ -90,7 +65,7 @@ async fn the_tables_can_be_added_to_an_application_database() {
 async fn foreign_tables_with_the_same_names_are_refused_and_another_prefix_works() {
     let fixture = Fixture::new();
     let conn = Connection::open(fixture.path()).unwrap();
-    conn.execute_batch("CREATE TABLE dq_meta (format TEXT); CREATE TABLE dq_job (x)").unwrap();
+    conn.execute_batch("CREATE TABLE dq_meta (x); CREATE TABLE dq_job (x)").unwrap();
     let mut config = fixture.config();
     assert_eq!(fixture.open_error(&config).await.kind(), ErrorKind::Incompatible);
     config.table_prefix = "jobs_".to_owned();
@@ -165,21 +140,6 @@ async fn check_reports_relaxed_durability() {
 }
 
 #[tokio::test]
-async fn the_reason_of_a_dead_job_survives_migration() {
-    let fixture = Fixture::new();
-    let conn = Connection::open(fixture.path()).unwrap();
-    conn.execute_batch(include_str!("fixtures/format-1.sql")).unwrap();
-    drop(conn);
-    let backend = fixture.open().await;
-    let id = "01900000-0000-7000-8000-000000000002".parse::<dq_core::JobId>().unwrap();
-    let view = backend.get(&JobRef::new(queue(), id)).await.unwrap().unwrap();
-    assert_eq!(view.state, JobState::Dead);
-    let (reason, _) = view.dead.unwrap();
-    assert_eq!((reason.kind, reason.message.as_str()), (DeadKind::Exhausted, "no such host"));
-    assert_eq!(view.job.headers.get("a"), Some("b"));
-}
-
-#[tokio::test]
 async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
     let fixture = Fixture::new();
     let backend = fixture.open().await;
@@ -189,8 +149,8 @@ async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
         "INSERT INTO dq_queue (name) VALUES ('mail' || char(10)), (CAST(x'ff' AS TEXT)), (x'00');
          INSERT INTO dq_job (seq, id, q, due, created, payload)
              SELECT 100 + q, randomblob(16), q, 1, 1, x'' FROM dq_queue WHERE q > 1;
-         INSERT INTO dq_lease (seq, q, until, token, worker)
-             SELECT seq, q, 1, 1, 'test' FROM dq_job WHERE q > 1;",
+         INSERT INTO dq_lease (seq, q, until, token, worker, granted, since)
+             SELECT seq, q, 1, 1, 'test', 0, 0 FROM dq_job WHERE q > 1;",
     )
     .unwrap();
     // Their leases have lapsed, so every transaction processes them.

@@ -1,5 +1,4 @@
-//! The stored form of what version 5 of the tables added: ended jobs, pinned ids, notes of jobs and
-//! announcements. A file that was written once is read as it was then.
+//! The stored form of version 1. A file that was written once is read as it was then.
 
 mod common;
 
@@ -9,12 +8,18 @@ use std::time::Duration;
 use common::{Fixture, MINUTE, claim, queue, settle, stats};
 use dq_core::{
     Announcement, Backend, BrowseParams, Clock, DeadKind, DeadReason, Due, Ending, FencingToken,
-    JobId, JobKey, JobRef, JobState, Lease, NewJob, Scheduled, Settled, Settlement, Verdict,
+    JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,
+    Verdict,
 };
+use dq_sqlite::rusqlite::Connection;
 
-/// Written by [`write_the_file`] at version 5.
-const FILE: &[u8] = include_bytes!("fixtures/format-5.db");
+/// Written by [`write_the_file`] at version 1.
+const FILE: &[u8] = include_bytes!("fixtures/format-1.db");
 
+/// The token of the running job.
+const TOKEN: FencingToken = FencingToken(1_704_067_201_000_003);
+
+const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn id(last: u8) -> JobId {
@@ -28,45 +33,65 @@ fn job(last: u8) -> NewJob {
     job
 }
 
-/// Writes `target/format-5.db`. Another version would write another file: keep this one.
+/// Writes `target/format-1.db`. Another version would write another file: keep this one.
 #[tokio::test]
-#[ignore = "writes the file that the other test reads"]
+#[ignore = "writes the file that the other tests read"]
 async fn write_the_file() {
     let fixture = Fixture::new();
     let backend = fixture.open().await;
     let jobs = vec![job(1).remember(365 * DAY), job(2), job(3), job(4), job(5)];
     let _ = backend.schedule(jobs).await.unwrap();
-    fixture.clock.advance(MINUTE / 60);
+    fixture.clock.advance(SECOND);
     let leased = claim(&backend, 5).await.jobs;
-    fixture.clock.advance(MINUTE / 60);
-    let dead = DeadReason::new(DeadKind::Rejected, "no such host");
+    fixture.clock.advance(SECOND);
     for leased in &leased {
         let verdict = match leased.job.id {
             job if job == id(1) => Verdict::Done,
-            job if job == id(2) => Verdict::skip("it is paid"),
+            job if job == id(2) => Verdict::Snooze(Due::NOW),
             job if job == id(3) => Verdict::retry(Due::After(MINUTE), "connect refused"),
-            job if job == id(5) => Verdict::Dead { reason: dead.clone(), failed: true },
-            _ => continue,
+            job if job == id(4) => {
+                println!("the token of the running job: {:?}", leased.token);
+                continue;
+            }
+            _ => Verdict::retry(Due::NOW, "connect refused"),
         };
         settle(&backend, leased, verdict).await;
     }
+    for leased in claim(&backend, 2).await.jobs {
+        let reason = DeadReason::new(DeadKind::Rejected, "no such host");
+        let verdict = match leased.job.id {
+            job if job == id(2) => Verdict::skip("it is paid"),
+            _ => Verdict::Dead { reason, failed: true },
+        };
+        settle(&backend, &leased, verdict).await;
+    }
     let announcement = Announcement::new("web-1", b"{\"host\":\"a\"}".to_vec(), 365 * DAY);
     backend.announce(announcement).await.unwrap();
-    println!(
-        "the token of the running job: {:?}",
-        leased.iter().find(|job| job.job.id == id(4)).unwrap().token
-    );
     backend.close().await.unwrap();
-    let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/format-5.db");
+    let target = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/format-1.db");
     fs::copy(fixture.path(), target).unwrap();
 }
 
 #[tokio::test]
-async fn ended_jobs_pins_notes_and_announcements_are_read() {
+async fn the_tables_are_those_of_the_file() {
+    let (fixture, new) = (Fixture::new(), Fixture::new());
+    fs::write(fixture.path(), FILE).unwrap();
+    let [of_file, of_new] = [fixture, new].map(|fixture| async move {
+        fixture.open().await;
+        let conn = Connection::open(fixture.path()).unwrap();
+        let mut sql = conn.prepare("SELECT sql FROM sqlite_schema ORDER BY name").unwrap();
+        let rows = sql.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect::<Vec<Option<String>>>()
+    });
+    assert_eq!(of_file.await, of_new.await);
+}
+
+#[tokio::test]
+async fn everything_in_the_file_is_read() {
     let fixture = Fixture::new();
     fs::write(fixture.path(), FILE).unwrap();
     let started = fixture.clock.now().as_millis();
-    fixture.clock.advance(MINUTE / 20);
+    fixture.clock.advance(3 * SECOND);
     let backend = fixture.open().await;
     let counts = stats(&backend).await;
     assert_eq!((counts.scheduled, counts.running, counts.dead), (1, 1, 1));
@@ -74,7 +99,12 @@ async fn ended_jobs_pins_notes_and_announcements_are_read() {
     assert_eq!((totals.done, totals.skipped), (1, 1));
     let get = async |last| backend.get(&JobRef::new(queue(), id(last))).await.unwrap().unwrap();
 
+    // When the job was due at first, and is due now.
+    let dues =
+        |view: &JobView| [view.job.first_due, view.job.due].map(|due| due.as_millis() - started);
+
     let done = get(1).await;
+    assert_eq!(dues(&done), [0, 0]);
     let ended = done.ended.unwrap();
     assert_eq!(
         (ended.ending, ended.reason, ended.at.as_millis()),
@@ -83,23 +113,28 @@ async fn ended_jobs_pins_notes_and_announcements_are_read() {
     assert_eq!((done.job.attempts, done.job.deliveries), (0, 1));
     assert_eq!((done.worker.as_deref(), done.job.key.unwrap().as_str()), (Some("test"), "order-1"));
     assert_eq!(done.leased_since.unwrap().as_millis(), started + 1_000);
-    let skipped = get(2).await.ended.unwrap();
-    assert_eq!((skipped.ending, skipped.reason.as_deref()), (Ending::Skipped, Some("it is paid")));
+    let skipped = get(2).await;
+    assert_eq!((dues(&skipped), skipped.job.deliveries), ([0, 2_000], 2));
+    let ended = skipped.ended.unwrap();
+    assert_eq!((ended.ending, ended.reason.as_deref()), (Ending::Skipped, Some("it is paid")));
     let queue = queue();
     let listed = backend.browse(BrowseParams::new(&queue, JobState::Ended)).await.unwrap();
     assert_eq!(listed.jobs.len(), 2);
 
     let retried = get(3).await;
     assert_eq!((retried.state, retried.job.attempts), (JobState::Scheduled, 1));
+    assert_eq!(dues(&retried), [0, 62_000]);
     assert_eq!(retried.last_error.as_deref(), Some("connect refused"));
     assert_eq!(
         (retried.job.headers.get("tenant"), &retried.job.payload[..]),
         (Some("acme"), &[3][..])
     );
     let running = get(4).await;
-    assert_eq!(running.worker.as_deref(), Some("test"));
+    assert_eq!((running.worker.as_deref(), dues(&running)), (Some("test"), [0, 0]));
     assert_eq!(running.leased_since.unwrap().as_millis(), started + 1_000);
-    let (reason, _) = get(5).await.dead.unwrap();
+    let dead = get(5).await;
+    assert_eq!((dead.job.attempts, dues(&dead)), (2, [0, 2_000]));
+    let (reason, _) = dead.dead.unwrap();
     assert_eq!((reason.kind, &*reason.message), (DeadKind::Rejected, "no such host"));
 
     let again = backend.schedule(vec![job(1)]).await.unwrap();
@@ -110,11 +145,8 @@ async fn ended_jobs_pins_notes_and_announcements_are_read() {
         ("web-1", &b"{\"host\":\"a\"}"[..])
     );
 
-    // The lease of the version that wrote the file is settled.
+    // The lease of the process that wrote the file is settled.
     let lease = Lease { queue: queue.clone(), job: id(4), token: TOKEN };
     let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
     assert_eq!(settled, [Settled::Accepted]);
 }
-
-/// The token of the running job.
-const TOKEN: FencingToken = FencingToken(1_704_067_201_000_003);

@@ -1,4 +1,4 @@
-//! The history in the file: its bounds, processes of an older version, and its cost.
+//! The history in the file: its bounds and its cost.
 
 mod common;
 
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use common::{Fixture, MINUTE, claim, queue, settle, stats};
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Due, HistoryLimit, HistoryLimits, JobRef, JobState, NewJob,
-    Operation, Scheduled, Settlement, Verdict, Want,
+    Backend, BrowseParams, ClaimParams, Due, HistoryLimit, HistoryLimits, JobState, NewJob,
+    Scheduled, Settlement, Verdict, Want,
 };
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -170,43 +170,21 @@ async fn schedule_ended_in_a_transaction(max: u32, remember: Duration) {
     assert_eq!(stats(&backend).await.stored(), 0);
 }
 
-/// An older version that runs beside this one ends jobs without a history, and leaves notes.
 #[tokio::test]
-async fn jobs_that_an_older_version_ends_leave_the_history_alone() {
+async fn a_job_that_a_process_with_a_shorter_history_stored_again_is_found() {
     let fixture = Fixture::new();
-    let backend = open(&fixture, 10).await;
-    let job = fixture.job(Due::NOW).remember(MINUTE);
+    let (backend, shorter) = (open(&fixture, 10).await, open(&fixture, 0).await);
+    let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
-    settle(&backend, &leased, Verdict::retry(Due::NOW, "a reason")).await;
-    let conn = Connection::open(fixture.path()).unwrap();
-    let seq: i64 = conn.query_row("SELECT seq FROM dq_job", [], |row| row.get(0)).unwrap();
-    let now = backend.now().await.unwrap().as_millis();
-    // Its statements for a claim: the lease has no start.
-    conn.execute_batch(&format!(
-        "DELETE FROM dq_due WHERE seq = {seq};
-         INSERT INTO dq_lease (seq, q, until, token, worker, granted)
-             VALUES ({seq}, 1, {now} + 60000, 9, 'old', {now});"
-    ))
-    .unwrap();
-    let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap().unwrap();
-    assert_eq!((view.worker.as_deref(), view.leased_since), (Some("old"), None));
-    assert_eq!(view.last_error.as_deref(), Some("a reason"));
-    // Its statements for a settlement.
-    conn.execute_batch(&format!(
-        "DELETE FROM dq_lease WHERE seq = {seq}; DELETE FROM dq_job WHERE seq = {seq};
-         UPDATE dq_queue SET done = done + 1;"
-    ))
-    .unwrap();
-    assert_eq!(backend.get(&JobRef::new(queue(), job.id)).await.unwrap(), None);
-    // It pins nothing, so the id can be scheduled again, and its note is not that of the new job.
-    let scheduled = backend.schedule(vec![job.clone()]).await.unwrap();
-    assert!(matches!(scheduled[..], [Scheduled::Created(_)]), "{scheduled:?}");
-    let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap().unwrap();
-    assert_eq!(view.last_error, None);
-    let purge = Operation::Purge { queue: &queue() };
-    assert_eq!(backend.operate(purge).await.unwrap().affected, 1);
-    assert_eq!(listed(&backend).await, 1);
+    settle(&backend, &leased, Verdict::Done).await;
+    let again = backend.schedule(vec![job.clone()]).await.unwrap();
+    assert!(matches!(again[..], [Scheduled::Ended(_)]), "{again:?}");
+    for backend in [&shorter, &backend] {
+        let again = backend.schedule(vec![job.clone()]).await.unwrap();
+        assert!(matches!(again[..], [Scheduled::Created(_)]), "{again:?}");
+    }
+    assert_eq!(count(&fixture, "job"), 1);
 }
 
 /// Prints the throughput with and without history: of settlements, 100 jobs per call, and of jobs
