@@ -15,8 +15,8 @@ use dq_servers::Redis;
 /// Data that [`write_the_data`] wrote, and the token of the running job there.
 type Written = (&'static str, FencingToken);
 
-const NATIVE: Written = (include_str!("native.txt"), FencingToken(0));
-const REDISSON: Written = (include_str!("redisson.txt"), FencingToken(0));
+const NATIVE: Written = (include_str!("native.txt"), FencingToken(1_795_829_959_060_402));
+const REDISSON: Written = (include_str!("redisson.txt"), FencingToken(1_795_829_959_611_414));
 
 /// The server's clock has moved on by years when the data are read.
 const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
