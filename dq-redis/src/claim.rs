@@ -27,7 +27,7 @@ use crate::args::millis_arg;
 use crate::batch::CHUNK;
 use crate::error::{self, unexpected};
 use crate::keys::Partition;
-use crate::record::{self, StoredState};
+use crate::record::{self, Numbers};
 use crate::reply::{Refusal, Reply};
 use crate::settle::UndecodableJob;
 use crate::store::Store;
@@ -493,9 +493,9 @@ impl Store {
         let Partition { queue, shards, shard, .. } = &*request.partition;
         while !reply.is_empty() {
             let (handle, due) = (reply.bytes()?, reply.number()?);
-            let (record, state) = (reply.bytes()?, reply.bytes()?);
-            let state = StoredState::decode(&state);
-            match record::decode(queue, &handle, &record, due, state) {
+            let record = reply.bytes()?;
+            let numbers = Numbers::decode(&reply.bytes()?);
+            match record::decode(queue, &handle, &record, due, numbers) {
                 Some(mut job) => {
                     job.deliveries += 1;
                     if *shards > 1 {
@@ -505,7 +505,7 @@ impl Store {
                     batch.claimed.jobs.push(LeasedJob::new(job, token, leased_until));
                 }
                 None => batch.undecodable.push(UndecodableJob {
-                    job: record::undecodable(queue, &handle, &record, due, state)?,
+                    job: record::undecodable(queue, &handle, &record, due, numbers)?,
                     shard: *shard,
                     token,
                 }),

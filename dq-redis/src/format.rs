@@ -7,18 +7,12 @@
 //!
 //! - The hash `{prefix}:format` says it for the whole prefix, in the fields `format`, `write` and
 //!   `read`. It is read when a process connects: a process that is too old for either is refused, and
-//!   a newer one raises the format. Without the hash, the format is 1.
+//!   a newer one raises the format.
 //! - The field `format` of the hash `meta` of a partition, as `format/write/read`, says it for the
 //!   partition. A version that stores what older ones cannot read sets it in the same script. All
 //!   scripts that read or change jobs look at it, so that processes that have been connected since
 //!   before are refused there, but for `settle` and `renew`, by which they finish what they hold.
-//!   Absent, older versions may do everything.
-//!
-//! | Format | Change |
-//! | --- | --- |
-//! | 1 | |
-//! | 2 | Notes, history and pins in keys of their own. Additive: a job that a version of format 1 ends is in no history, and its id is not pinned. |
-//! | 3 | A note is stored with the state of its job, so that a lease writes one field and not two. Older versions take it for a part of the key, so they may neither read nor write. When they settle what they still hold they may end expired leases, and keep it. A version of format 1 does not look for the numbers above, and must have ended before. Also the index of queues, which lacks what older versions have stored until a claim has looked at all queues. |
+//!   Absent, every version may do everything.
 
 use dq_core::Result;
 
@@ -29,11 +23,11 @@ use crate::script::Script;
 use crate::store::Store;
 
 /// The number of the format that this version writes; also in `scripts/library/access.lua`.
-const OWN: u32 = 3;
+const OWN: u32 = 1;
 /// The oldest format whose versions may write this one.
-const OLDEST_WRITER: u32 = 3;
+const OLDEST_WRITER: u32 = 1;
 /// The oldest format whose versions may read this one.
-const OLDEST_READER: u32 = 3;
+const OLDEST_READER: u32 = 1;
 
 const CONNECT: &str = "connect";
 

@@ -8,7 +8,7 @@ use dq_core::{DeadKind, DeadReason, JobId, JobKey, NewJob, QueueName, Timestamp}
 use dq_testkit::fuzz;
 
 use crate::record::{
-    Note, StoredState, decode, decode_past, decode_reason, encode, encode_reason, undecodable,
+    Note, Numbers, decode, decode_past, decode_reason, encode, encode_reason, undecodable,
 };
 use crate::redisson::codec::Codec;
 use crate::redisson::member::{Format, LongSize, parse_as};
@@ -32,26 +32,26 @@ fn records() {
     let plain = NewJob::new(job().id, queue(), Timestamp::EPOCH, Bytes::new());
     fuzz::check("records", &[encode(&job(), 1_700_000_000_000), encode(&plain, 0)], |bytes| {
         let (record, handle) = (Bytes::copy_from_slice(bytes), &bytes[..bytes.len().min(14)]);
-        let state = StoredState::decode(bytes);
+        let numbers = Numbers::decode(bytes);
         for handle in [&[7; 14][..], handle] {
-            decode(&queue(), handle, &record, 1_000, state);
-            undecodable(&queue(), handle, &record, 1_000, state);
+            decode(&queue(), handle, &record, 1_000, numbers);
+            undecodable(&queue(), handle, &record, 1_000, numbers);
         }
-        decode(&queue(), &[7; 14], &record, 1_000, state).is_some()
+        decode(&queue(), &[7; 14], &record, 1_000, numbers).is_some()
     });
 }
 
 #[test]
-fn reasons_notes_and_ended_jobs() {
+fn reasons_states_and_ended_jobs() {
     let reason = encode_reason(&DeadReason::new(DeadKind::Rejected, "so"));
     // See `scripts/library/keys.lua`.
-    let note =
-        [&[1; 6][..], &[0; 6], &5_u32.to_be_bytes(), &[1; 6], &[7, 7], &[1, 3], b"webso"].concat();
-    let state = [&[0; 7][..], &[9], &1_000_i64.to_be_bytes(), &[0; 12], b"key"].concat();
-    let sized = |part: &[u8]| [&(part.len() as u32).to_be_bytes()[..], part].concat();
-    let past = |letter: u8| [&[letter][..], &sized(&state), &sized(&note), &reason].concat();
+    let numbers = [&[0; 7][..], &[9], &1_000_i64.to_be_bytes(), &[0; 19], &[5]].concat();
+    let note = [&[1; 6][..], &[0; 6], &5_u32.to_be_bytes(), &[1; 6], &[7, 7], &[1, 3, 3]].concat();
+    let state = [&numbers[..], &note, b"keywebso"].concat();
+    let length = (state.len() as u32).to_be_bytes();
+    let past = |letter: u8| [&[letter][..], &length, &state, &reason].concat();
     let at = Timestamp::EPOCH;
-    fuzz::check("reasons and notes", &[reason.clone(), note.clone()], |bytes| {
+    fuzz::check("reasons and states", &[reason.clone(), state.clone()], |bytes| {
         decode_reason(bytes);
         Note::decode(bytes);
         // What cannot be read is left out.

@@ -17,7 +17,7 @@ use crate::batch::Chunk;
 use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
-use crate::record::{self, Note, StoredState};
+use crate::record::{self, Note, Numbers};
 use crate::reply::{self, Refusal, Reply};
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
@@ -60,15 +60,13 @@ struct StoredJob {
     record: Bytes,
     state: Bytes,
     reason: Bytes,
-    note: Bytes,
 }
 
 impl StoredJob {
-    /// Reads record, state, reason and note. `None` if the reply is malformed.
+    /// Reads record, state and reason. `None` if the reply is malformed.
     fn read(reply: &mut Reply, handle: Bytes, at: i64) -> Option<Self> {
-        let (record, state) = (reply.bytes()?, reply.bytes()?);
-        let (reason, note) = (reply.bytes()?, reply.bytes()?);
-        Some(Self { handle, at, record, state, reason, note })
+        let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        Some(Self { handle, at, record, state, reason })
     }
 }
 
@@ -441,20 +439,20 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
 /// A stored job as operators see it, even if its record is malformed. `None` if its handle does not
 /// have the length of one, or if it has ended and is malformed.
 fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
-    let state = StoredState::decode(&stored.state);
     let at = Timestamp::from_millis(stored.at);
     if job_state == JobState::Ended {
         return record::decode_past(queue, &stored.handle, &stored.record, at);
     }
-    let note = Note::decode(&stored.note);
+    let numbers = Numbers::decode(&stored.state);
+    let note = Note::decode(&stored.state);
     let (due, leased_until, dead) = match job_state {
-        JobState::Running => (state.due, Some(at), None),
-        JobState::Dead => (state.due, None, Some((record::decode_reason(&stored.reason), at))),
+        JobState::Running => (numbers.due, Some(at), None),
+        JobState::Dead => (numbers.due, None, Some((record::decode_reason(&stored.reason), at))),
         _ => (stored.at, None, None),
     };
     let StoredJob { handle, record, .. } = stored;
-    let job = record::decode(queue, &handle, &record, due, state)
-        .or_else(|| record::undecodable(queue, &handle, &record, due, state))?;
+    let job = record::decode(queue, &handle, &record, due, numbers)
+        .or_else(|| record::undecodable(queue, &handle, &record, due, numbers))?;
     let mut view = JobView::new(job, job_state);
     if job_state == JobState::Running {
         view.leased_since = note.leased_since;

@@ -4,9 +4,9 @@ use dq_core::QueueName;
 
 /// The keys of a partition, in the order in which scripts expect them. The beginning of
 /// `scripts/library/keys.lua` says what each holds; `stray` is the quarantine.
-const KINDS: [&str; 14] = [
-    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "note", "ended",
-    "past", "unpin", "pin",
+const KINDS: [&str; 13] = [
+    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
+    "unpin", "pin",
 ];
 
 /// The naming scheme of keys.

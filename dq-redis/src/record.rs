@@ -68,51 +68,56 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     }
 }
 
-/// The stored state of a job, without its fencing token.
+/// The numbers of a state, without the fencing token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct StoredState {
+pub(crate) struct Numbers {
     pub(crate) due: i64,
-    pub(crate) attempts: u32,
-    pub(crate) deliveries: u32,
-    pub(crate) losses: u32,
+    attempts: u32,
+    deliveries: u32,
+    losses: u32,
+    /// By how many milliseconds the due time is later than the first due time.
+    postponed: i64,
 }
 
-impl StoredState {
-    /// Decodes a packed state. One that is too short, or empty, is that of a job that was never
-    /// leased.
-    pub(crate) fn decode(raw: &[u8]) -> Self {
-        Self::read(raw).unwrap_or_default()
+impl Numbers {
+    /// Bytes of the numbers.
+    const BYTES: usize = 36;
+
+    /// Decodes the numbers of a state. A state that is too short, or empty, is that of a job that was
+    /// never leased.
+    pub(crate) fn decode(state: &[u8]) -> Self {
+        Self::read(state).unwrap_or_default()
     }
 
-    /// Bytes of a packed state without the key.
-    const BYTES: usize = 28;
-
-    /// Sets the counts of a job.
-    fn copy_to(self, job: &mut Job) {
-        job.attempts = self.attempts;
-        job.deliveries = self.deliveries;
-        job.losses = self.losses;
-    }
-
-    fn read(raw: &[u8]) -> Option<Self> {
+    fn read(state: &[u8]) -> Option<Self> {
         // After the fencing token.
-        let mut rest = raw.get(8..)?;
+        let mut rest = state.get(8..)?;
         let due = i64::from_be_bytes(take(&mut rest)?);
         let attempts = u32::from_be_bytes(take(&mut rest)?);
         let deliveries = u32::from_be_bytes(take(&mut rest)?);
         let losses = u32::from_be_bytes(take(&mut rest)?);
-        Some(Self { due, attempts, deliveries, losses })
+        let postponed = i64::from_be_bytes(take(&mut rest)?);
+        Some(Self { due, attempts, deliveries, losses, postponed })
+    }
+
+    /// Sets the counts and the first due time of a job, whose due time is set.
+    fn copy_to(self, job: &mut Job) {
+        job.attempts = self.attempts;
+        job.deliveries = self.deliveries;
+        job.losses = self.losses;
+        let first_due = job.due.as_millis().saturating_sub(self.postponed);
+        job.first_due = Timestamp::from_millis(first_due);
     }
 }
 
-/// Decodes a job that is due at `due`; `None` if the record is malformed. The due time in `state`
+/// Decodes a job that is due at `due`; `None` if the record is malformed. The due time in `numbers`
 /// is zero for jobs that were never leased, and is ignored here.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],
     record: &Bytes,
     due: i64,
-    state: StoredState,
+    numbers: Numbers,
 ) -> Option<Job> {
     let mut rest = &record[..];
     let [c0, c1, c2, c3, c4, c5]: [u8; 6] = take(&mut rest)?;
@@ -144,7 +149,7 @@ pub(crate) fn decode(
     job.key = key;
     job.headers = headers;
     job.max_attempts = max_attempts;
-    state.copy_to(&mut job);
+    numbers.copy_to(&mut job);
     Some(job)
 }
 
@@ -155,7 +160,7 @@ pub(crate) fn undecodable(
     handle: &[u8],
     record: &Bytes,
     due: i64,
-    state: StoredState,
+    numbers: Numbers,
 ) -> Option<Job> {
     let mut job = Job::new(
         handle::id(handle, record.get(6..8).unwrap_or(&[0; 2]))?,
@@ -164,7 +169,7 @@ pub(crate) fn undecodable(
         Timestamp::EPOCH,
         record.clone(),
     );
-    state.copy_to(&mut job);
+    numbers.copy_to(&mut job);
     Some(job)
 }
 
@@ -181,9 +186,9 @@ pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
-/// What a job has besides record and state.
+/// The note of a job: what its state has besides numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct Note<'a> {
     /// When the last lease began.
     pub(crate) leased_since: Option<Timestamp>,
     /// The holder of the last lease.
@@ -193,30 +198,34 @@ pub(crate) struct Note {
     max_attempts: Option<u32>,
     created: i64,
     tail: [u8; 2],
+    key: &'a [u8],
 }
 
-impl Note {
-    /// Decodes a note. An empty or malformed one has no information.
-    pub(crate) fn decode(raw: &[u8]) -> Self {
-        Self::read(raw).unwrap_or_default()
+impl<'a> Note<'a> {
+    /// Decodes the note of a state. An empty or malformed state has no information.
+    pub(crate) fn decode(state: &'a [u8]) -> Self {
+        Self::read(state).unwrap_or_default()
     }
 
-    fn read(mut raw: &[u8]) -> Option<Self> {
-        let since = number(split(&mut raw, 6)?);
-        split(&mut raw, 6)?;
-        let limit = u32::from_be_bytes(take(&mut raw)?);
-        let created = number(split(&mut raw, 6)?);
-        let tail = take(&mut raw)?;
-        let [has_error, worker_length] = take(&mut raw)?;
-        let worker = split(&mut raw, worker_length.into())?;
+    fn read(state: &'a [u8]) -> Option<Self> {
+        let mut rest = state.get(Numbers::BYTES..)?;
+        let since = number(split(&mut rest, 6)?);
+        split(&mut rest, 6)?;
+        let limit = u32::from_be_bytes(take(&mut rest)?);
+        let created = number(split(&mut rest, 6)?);
+        let tail = take(&mut rest)?;
+        let [has_error, worker_length, key_length] = take(&mut rest)?;
+        let key = split(&mut rest, key_length.into())?;
+        let worker = split(&mut rest, worker_length.into())?;
         let was_leased = since > 0;
         Some(Self {
             leased_since: was_leased.then_some(Timestamp::from_millis(since)),
             worker: was_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
-            last_error: (has_error == 1).then(|| String::from_utf8_lossy(raw).into_owned()),
+            last_error: (has_error == 1).then(|| String::from_utf8_lossy(rest).into_owned()),
             max_attempts: (limit > 0).then_some(limit),
             created,
             tail,
+            key,
         })
     }
 }
@@ -229,8 +238,9 @@ pub(crate) fn decode_past(
     at: Timestamp,
 ) -> Option<JobView> {
     let [letter] = take(&mut past)?;
-    let state = split_sized(&mut past)?;
-    let note = Note::read(split_sized(&mut past)?)?;
+    let length = u32::from_be_bytes(take(&mut past)?);
+    let state = split(&mut past, usize::try_from(length).ok()?)?;
+    let (numbers, note) = (Numbers::read(state)?, Note::read(state)?);
     let (ending, reason) = match letter {
         b'D' => (Ending::Done, None),
         b'S' => (Ending::Skipped, Some(String::from_utf8_lossy(past).into_owned())),
@@ -239,16 +249,16 @@ pub(crate) fn decode_past(
         b'M' => (Ending::Removed, (!past.is_empty()).then(|| decode_reason(past).to_string())),
         _ => return None,
     };
-    let counts = StoredState::read(state)?;
     let id = handle::id(handle, &note.tail)?;
-    let (due, created) = (Timestamp::from_millis(counts.due), Timestamp::from_millis(note.created));
+    let due = Timestamp::from_millis(numbers.due);
+    let created = Timestamp::from_millis(note.created);
     let mut job = Job::new(id, queue.clone(), due, created, Bytes::new());
-    job.key = match state.get(StoredState::BYTES..)? {
+    job.key = match note.key {
         [] => None,
         key => Some(JobKey::new(str::from_utf8(key).ok()?).ok()?),
     };
     job.max_attempts = note.max_attempts;
-    counts.copy_to(&mut job);
+    numbers.copy_to(&mut job);
     let mut view = JobView::new(job, JobState::Ended);
     view.leased_since = note.leased_since;
     view.worker = note.worker;
@@ -262,12 +272,6 @@ pub(crate) fn decode_past(
 /// A big-endian number of any length up to eight bytes.
 fn number(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
-}
-
-/// Removes a length of four bytes and as many bytes as it says.
-fn split_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u32::from_be_bytes(take(rest)?);
-    split(rest, usize::try_from(length).ok()?)
 }
 
 /// Removes the first `N` bytes. `None` if there are fewer.

@@ -10,10 +10,10 @@
 --             first
 -- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED, FORMAT: see
 --          requeue_expired; else {'1' if there are more jobs, else '0'; then for each job:
---          handle, position, time, record, packed state or '', reason or '', note or ''}. The time
---          is the due time, the end of the lease, the time of death or of the end. The position
---          breaks ties of equal times: two zero bytes and the handle. For a job that has ended, the
---          past job is in place of the record.
+--          handle, position, time, record, state or '', reason or ''}. The time is the due time, the
+--          end of the lease, the time of death or of the end. The position breaks ties of equal
+--          times: two zero bytes and the handle. For a job that has ended, the past job is in place
+--          of the record.
 -- cost     O(log n) a job; for every page but the first also O(log n · log m), where m jobs have the
 --          same time as the last job of the page before
 

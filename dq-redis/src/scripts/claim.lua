@@ -17,7 +17,7 @@
 --          {nil}       the partition is paused
 --          {next, due times of the oldest due jobs …}, if the call is a peek
 --          {next, lease_end, first_token, then for each leased job: handle, due time, record,
---          packed state before the lease or ''}
+--          numbers of the state before the lease or ''}
 --          next         when the next job is due or a lease expires; at most `now` if more jobs
 --                       are due or more leases have expired; nil if there are neither
 --          lease_end    the end of all these leases; 0 if there are none
@@ -59,8 +59,7 @@ local MAX_PEEKED = 2000
 local function prepare(partition)
   local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
   partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
-  partition.format = meta[4]
-  partition.refusal = refuse_format(partition.format, 'write')
+  partition.refusal = refuse_format(meta[4], 'write')
   if partition.refusal then
     return
   end
@@ -90,8 +89,6 @@ local function lease_due(partition, max_jobs, length, reply)
   local stored = redis.call('HMGET', partition.state, unpack(handles))
   local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
   local leased_states = {}
-  -- Handles of jobs that an older version stored, with notes in the hash `note`.
-  local apart = {}
   -- Numbers of entries that are no job.
   local invalid = {}
   -- How many jobs are leased.
@@ -102,12 +99,8 @@ local function lease_due(partition, max_jobs, length, reply)
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
       invalid[#invalid + 1] = i
     else
-      local before, leased, was_apart =
-        leased_state(partition, handle, stored[i], record, token + n, due)
+      local before, leased = leased_state(stored[i], record, token + n, due)
       leased_states[2 * n + 1], leased_states[2 * n + 2] = handle, leased
-      if was_apart then
-        apart[#apart + 1] = handle
-      end
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before
       n, at = n + 1, at + 4
     end
@@ -123,7 +116,7 @@ local function lease_due(partition, max_jobs, length, reply)
   end
   if n > 0 then
     local lease_end = now + length
-    add_leases(partition, lease_end, leased_states, apart)
+    add_leases(partition, lease_end, leased_states)
     redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = lease_end, string.format('%.0f', token)
     jobs_left = jobs_left - n

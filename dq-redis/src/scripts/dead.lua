@@ -42,16 +42,9 @@ local function change(handle)
       redis.call('HSET', partition.key, key, handle)
     end
     local state = unpack_state(redis.call('HGET', partition.state, handle)) or fresh_state(record, 0)
-    state.due, state.attempts, state.losses = tonumber(due), 0, 0
-    if state.note then
-      state.note = note_with_error(state.note, nil)
-    else
-      local note = redis.call('HGET', partition.note, handle)
-      if note and #note > NOTE_BYTES then
-        redis.call('HSET', partition.note, handle, note_with_error(note, nil))
-      end
-    end
-    redis.call('HSET', partition.state, handle, stored_state(state))
+    state.due, state.attempts, state.losses, state.postponed = tonumber(due), 0, 0, 0
+    state.note = note_with_error(state.note, nil)
+    redis.call('HSET', partition.state, handle, pack_state(state))
     redis.call('ZADD', partition.due, due, handle)
     replayed[#replayed + 1], replayed[#replayed + 2] = due, handle
   end

@@ -8,7 +8,7 @@
 -- cost     O(1)
 
 local stored = redis.call('HMGET', KEYS[1], 'format', 'write', 'read')
-if (tonumber(stored[1] or 1) or 1) < tonumber(ARGV[1]) then
+if (tonumber(stored[1] or 0) or 0) < tonumber(ARGV[1]) then
   redis.pcall('HSET', KEYS[1], 'format', ARGV[1], 'write', ARGV[2], 'read', ARGV[3])
 end
 return { stored[2] or '', stored[3] or '' }

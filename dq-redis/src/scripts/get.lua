@@ -5,7 +5,7 @@
 --          2  maximum age of a job in the history, in milliseconds; -1 for no history
 -- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the reply
 --          of library/view.lua, which is {} if there is no such job; of a job in the history {now, handle,
---          'e', time of the end, past job, '', '', ''}
+--          'e', time of the end, past job, '', ''}
 -- cost     O(log n)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

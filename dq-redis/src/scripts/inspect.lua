@@ -11,7 +11,7 @@ local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
 -- In the order of KEYS; the last four are of the Redisson layout, and the first of these may be the
 -- index of queues.
 local commands = {
-  ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, ZSET, HASH,
+  ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, ZSET, HASH, ZSET, HASH,
   ZSET, LIST, LIST, HASH,
 }
 local quarantined = redis.pcall('ZCARD', partition.quarantine)

@@ -23,7 +23,7 @@ for i = 1, (#ARGV - 1) / 2 do
     if redis.call('ZSCORE', partition.due, handle) then
       code, due = 'M', resolve_due(ARGV[2 * i + 1])
       id = handle .. id_tail(redis.call('HGET', partition.job, handle))
-      redis.call('ZADD', partition.due, due, handle)
+      set_due(partition, handle, due)
       moved[#moved + 1], moved[#moved + 2] = due, handle
     elseif redis.call('ZSCORE', partition.lease, handle) then
       code = 'A'

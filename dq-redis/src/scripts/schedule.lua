@@ -98,7 +98,7 @@ end
 -- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key,
 -- handle, …). The first `flushed` of the `n` arguments have been stored.
 local records, scores, index = {}, {}, {}
--- Arguments of HSET state (handle, stored state, …), of which all are new.
+-- Arguments of HSET state (handle, state, …), of which all are new.
 local states, remember_at = {}, REMEMBER
 if may_conflict then
   -- A job that is replaced ends.
@@ -126,7 +126,6 @@ local function flush()
       index = {}
     end
     if #states > 0 then
-      raise_format(partition)
       redis.call('HSET', partition.state, unpack(states))
       states = {}
     end
@@ -188,7 +187,6 @@ local function resolve_conflict(i)
     -- Another program removed parts of it, or an earlier call failed at ZADD. What is left of its state
     -- is not that of the job to be stored.
     redis.call('HDEL', partition.state, other)
-    redis.call('HDEL', partition.note, other)
     return true
   end
   if same_id then

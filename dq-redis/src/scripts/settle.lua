@@ -46,7 +46,7 @@ check_ended_keys(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
 -- The handles whose leases end; of these, the ones whose jobs are deleted; the keys of those.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- Of the jobs that are kept: handle, stored state, …; and handle, record, …
+-- Of the jobs that are kept: handle, state, …; and handle, record, …
 local changed, changed_records = {}, {}
 -- Of those that wait again: due time, handle, …
 local waiting = {}
@@ -57,20 +57,6 @@ local done = 0
 local detail_at = 2 * leases + 4
 -- Handles of accepted verdicts: a second verdict on the same lease is stale.
 local seen = {}
--- Whether the state of one of these jobs is older than format 3.
-local has_old_notes = false
-
--- A state as it is stored since format 3, with the note that was in the hash `note`; '', which makes
--- the verdict stale, if it is none.
-local function add_old_note(handle, stored)
-  has_old_notes = true
-  local packed, note = state_and_note(partition, handle, stored, '')
-  if packed == '' then
-    return ''
-  end
-  packed = sub(packed, 1, STATE_BYTES + MAX_KEY)
-  return join_state(packed, #note < NOTE_BYTES and EMPTY_NOTE or note)
-end
 
 -- The record of a job with another payload; nil if the job has none that can be read.
 local function record_with_payload(handle, payload)
@@ -106,25 +92,13 @@ local function keep_job(handle, state, verdict, detail, more)
     elseif verdict == U then
       state.deliveries = state.deliveries - 1
     end
-    local due = detail and resolve_due(detail) or string.format('%.0f', state.due)
-    state.due = tonumber(due)
-    waiting[#waiting + 1], waiting[#waiting + 2] = due, handle
+    local score = detail and resolve_due(detail) or string.format('%.0f', state.due)
+    local due = tonumber(score)
+    state.postponed = verdict == G and 0 or state.postponed + due - state.due
+    state.due = due
+    waiting[#waiting + 1], waiting[#waiting + 2] = score, handle
   end
-  changed[#changed + 1], changed[#changed + 2] = handle, stored_state(state)
-end
-
--- Remembers a job that ends, in the history or as a pin. `reason` is why it was skipped, or nil.
-local function remember(handle, stored, verdict, reason)
-  local packed, note = split_state(stored)
-  if #note < NOTE_BYTES or sub(note, 1, 6) == NO_TIME then
-    -- A version before format 2 granted the lease.
-    local record = redis.call('HGET', partition.job, handle)
-    note = record and #record >= RECORD_BYTES
-      and fill_note(#note < NOTE_BYTES and EMPTY_NOTE or note, record)
-  end
-  if note then
-    add_ended(partition, handle, verdict == D and 'D' or 'S', packed, note, reason or '')
-  end
+  changed[#changed + 1], changed[#changed + 2] = handle, pack_state(state)
 end
 
 for i = 1, leases do
@@ -133,13 +107,9 @@ for i = 1, leases do
   local details = DETAILS[verdict] or 0
   detail_at = detail_at + details
   detail, more = details > 0 and detail or nil, details > 1 and more or nil
-  local mark, key_length = byte(stored or '', MARK_AT, MARK_AT + 1)
-  if stored and (not mark or mark < PINNED) then
-    stored = add_old_note(handle, stored)
-    mark, key_length = byte(stored, MARK_AT, MARK_AT + 1)
-  end
+  local key_length = stored and byte(stored, STATE_BYTES)
   local is_held = key_length and sub(stored, 1, 8) == token and token ~= NO_TOKEN
-    and #stored >= KEY_AT - 1 + key_length and not seen[handle]
+    and #stored >= STATE_BYTES + key_length and not seen[handle]
   if is_held and verdict == G then
     more = record_with_payload(handle, more)
     is_held = more ~= nil
@@ -154,11 +124,9 @@ for i = 1, leases do
       end
       deleted[#deleted + 1] = handle
       if key_length > 0 then
-        keys[#keys + 1] = sub(stored, KEY_AT, KEY_AT + key_length - 1)
+        keys[#keys + 1] = sub(stored, STATE_BYTES + 1, STATE_BYTES + key_length)
       end
-      if mark == PINNED or history_max > 0 then
-        remember(handle, stored, verdict, detail)
-      end
+      add_ended(partition, handle, verdict == D and 'D' or 'S', stored, detail or '')
     else
       keep_job(handle, unpack_state(stored), verdict, detail, more)
     end
@@ -171,9 +139,6 @@ if #changed > 0 then
   if #dead > 0 then
     redis.call('ZCARD', partition.dead)
     redis.call('HSTRLEN', partition.reason, '')
-  end
-  if has_old_notes then
-    raise_format(partition)
   end
   redis.call('HSET', partition.state, unpack(changed))
 end
@@ -198,9 +163,6 @@ end
 if #deleted > 0 then
   redis.call('HDEL', partition.job, unpack(deleted))
   redis.call('HDEL', partition.state, unpack(deleted))
-end
-if has_old_notes and #ended > 0 then
-  redis.call('HDEL', partition.note, unpack(ended))
 end
 flush_ended(partition)
 if #keys > 0 then

@@ -171,7 +171,7 @@ async fn a_history_that_is_off_writes_nothing() {
     }
     assert!(ended(&backend).await.is_empty());
     let keys = |kind: &str| server.command(&["EXISTS", &format!("{{dq}}:{kind}:q")]).int();
-    assert_eq!(["past", "ended", "note", "state", "job"].map(keys), [0; 5]);
+    assert_eq!(["past", "ended", "state", "job"].map(keys), [0; 4]);
     // The pin does not depend on the history.
     assert_eq!(["pin", "unpin"].map(keys), [1; 2]);
 }
@@ -251,27 +251,6 @@ fn sent_bytes(server: &Redis) -> u64 {
     let info = server.command(&["INFO", "stats"]).text();
     let bytes = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
     bytes.unwrap().parse().unwrap()
-}
-
-#[tokio::test]
-async fn a_note_that_a_version_before_format_3_left_behind_is_not_shown() {
-    let server = Redis::start();
-    // Without a history, in which the id would be refused.
-    let backend = connect(&server, HistoryLimit::OFF, 1).await;
-    let first = job();
-    store(&backend, vec![first.clone()]).await;
-    let leased = claim(&backend, 1).await.remove(0);
-    settle(&backend, &leased, Verdict::retry(Due::NOW, "old error")).await;
-    let state = server.command(&["HGETALL", "{dq}:state:q"]);
-    // After the length of the key and the packed state.
-    let (handle, note) = (state.list()[0].bytes(), &state.list()[1].bytes()[30..]);
-    drop(backend.cancel(&[JobRef::new(queue(), first.id)]).await.unwrap());
-    server.command_bytes(&[b"HSET", b"{dq}:note:q", handle, note]);
-    store(&backend, vec![first.clone()]).await;
-    let by_id = JobRef::new(queue(), first.id);
-    assert_eq!(backend.get(&by_id).await.unwrap().unwrap().last_error, None);
-    assert_eq!(claim(&backend, 1).await.len(), 1);
-    assert_eq!(backend.get(&by_id).await.unwrap().unwrap().last_error, None);
 }
 
 #[tokio::test]

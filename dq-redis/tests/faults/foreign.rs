@@ -14,11 +14,11 @@ use crate::fixture::{
 };
 
 /// The keys of a partition; scripts/library/keys.lua says what they hold.
-const KINDS: [&str; 14] = [
-    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "note", "ended",
-    "past", "unpin", "pin",
+const KINDS: [&str; 13] = [
+    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
+    "unpin", "pin",
 ];
-const HASHES: [&str; 8] = ["job", "state", "key", "reason", "meta", "note", "past", "pin"];
+const HASHES: [&str; 7] = ["job", "state", "key", "reason", "meta", "past", "pin"];
 
 /// The key of this kind of the queue `q`.
 fn key(kind: &str) -> String {
@@ -68,7 +68,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
 async fn a_key_of_another_type_ends_no_job_half_way() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    for kind in ["due", "job", "state", "key", "note", "pin", "unpin"] {
+    for kind in ["due", "job", "state", "key", "pin", "unpin"] {
         let waits = in_an_hour(keyed("q", "k"));
         backend.schedule(vec![waits.clone()]).await.unwrap();
         let (original, copy) = (key(kind), format!("copy:{kind}"));
@@ -241,12 +241,11 @@ async fn a_state_that_is_none_stops_no_call() {
     let states = || redis.command(&["HGETALL", &key("state")]).list().to_vec();
     let valid = states()[1].bytes().to_vec();
     assert_eq!(backend.cancel(&[by_key]).await.unwrap(), [Cancelled::Cancelled]);
-    // Every beginning of a state, with a pin, without, with another length of the key, and without
-    // the two bytes that say so, as before format 3.
+    // Every beginning of a state, with other lengths of the key, too.
     let mut garbage = vec![vec![0xff; 100]];
     for length in 0..valid.len() {
-        for middle in [&[254, valid[29]][..], &[255, 0], &[255, 255], &[]] {
-            let state = [&valid[..28], middle, &valid[30..]].concat();
+        for key_length in [valid[62], 0, 255] {
+            let state = [&valid[..62], &[key_length], &valid[63..]].concat();
             garbage.push(state.into_iter().take(length).collect());
         }
     }
@@ -306,12 +305,6 @@ async fn a_settlement_writes_nothing_if_it_meets_a_key_of_another_type() {
     let backend = open(&redis.url()).await;
     backend.schedule(vec![keyed("q", "first"), keyed("q", "second")]).await.unwrap();
     let leased = claim(&*backend, &["q"], 9).await.unwrap().jobs;
-    // The second job as format 2 stored it: without its note.
-    let states = redis.command(&["HGETALL", &key("state")]);
-    let second = states.list().chunks(2).find(|pair| pair[1].bytes()[30..].starts_with(b"second"));
-    let (handle, state) = (second.unwrap()[0].bytes(), second.unwrap()[1].bytes());
-    let old = [&state[..28], b"second"].concat();
-    redis.command_bytes(&[b"HSET", key("state").as_bytes(), handle, &old]);
     for kind in ["dead", "reason", "due"] {
         let retry = || Verdict::retry(Due::After(Duration::from_secs(60)), "no");
         let reason = DeadReason::new(DeadKind::Rejected, "no");
@@ -326,19 +319,11 @@ async fn a_settlement_writes_nothing_if_it_meets_a_key_of_another_type() {
         assert_eq!(stats(&*backend, "q").await.running, 2, "{kind}");
         assert_eq!(redis.command(&["ZCARD", &key("due")]).int(), 0, "{kind}");
     }
-    redis.command(&["SET", &key("note"), "a string"]);
-    let is_first =
-        |leased: &&dq_core::LeasedJob| leased.job.key.as_ref().unwrap().as_str() == "first";
-    let (first, second): (Vec<_>, Vec<_>) = leased.iter().partition(is_first);
-    let dead = Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, "no"), failed: true };
+    let reason = DeadReason::new(DeadKind::Rejected, "no");
     let verdicts = [
-        Settlement::new(first[0].lease(), dead),
-        Settlement::new(second[0].lease(), Verdict::retry(Due::NOW, "no")),
+        Settlement::new(leased[0].lease(), Verdict::Dead { reason, failed: true }),
+        Settlement::new(leased[1].lease(), Verdict::retry(Due::NOW, "no")),
     ];
-    backend.settle(&verdicts).await.unwrap_err();
-    let counts = stats(&*backend, "q").await;
-    assert_eq!((counts.running, counts.dead), (2, 0));
-    redis.command(&["DEL", &key("note")]);
     assert_eq!(backend.settle(&verdicts).await.unwrap(), [Settled::Accepted; 2]);
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.running, counts.dead, counts.ready), (0, 1, 1));

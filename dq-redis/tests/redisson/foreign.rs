@@ -366,7 +366,7 @@ async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the
 #[tokio::test]
 async fn a_key_of_another_type_ends_no_job_half_way() {
     let fixture = Fixture::with("").await;
-    for kind in ["key", "note", "pin", "unpin"] {
+    for kind in ["key", "pin", "unpin"] {
         let waits = keyed(LATER, "x", "k");
         fixture.backend.schedule(vec![waits.clone()]).await.unwrap();
         let (original, copy) = (native_key(kind), format!("copy:{kind}:{{q}}"));

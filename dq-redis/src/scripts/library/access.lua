@@ -30,11 +30,10 @@ local function is_closed_marker(member)
 end
 
 -- The number of the format that this version writes: see format.rs.
-local OWN_FORMAT = 3
+local OWN_FORMAT = 1
 
 -- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
--- is too old for this kind of access, 'write' or 'read'; else nil. The field is absent in a
--- partition in which no version since format 3 has stored a state.
+-- is too old for this kind of access, 'write' or 'read'; else nil.
 local function refuse_format(stored, access)
   if not stored then
     return nil
@@ -45,13 +44,6 @@ local function refuse_format(stored, access)
     return nil
   end
   return redis.status_reply('FORMAT')
-end
-
--- Lets the scripts of versions that cannot read states with notes refuse the partition: called before
--- the first one is stored there. If a later version has raised the format further, it stays. The three
--- numbers are those of format.rs.
-local function raise_format(partition)
-  redis.call('HSETNX', partition.meta, 'format', '3/3/3')
 end
 
 -- Maximum number of expired leases that one call ends.
@@ -101,7 +93,7 @@ local function requeue_expired(partition, access)
         or fresh_state(redis.call('HGET', partition.job, handle), now)
       state.token = 0
       state.losses = state.losses + 1
-      redis.call('HSET', partition.state, handle, stored_state(state))
+      redis.call('HSET', partition.state, handle, pack_state(state))
       -- NX: a job that is also in `due`, which only another program can cause, keeps its due time.
       redis.call('ZADD', partition.due, 'NX', state.due, handle)
     end

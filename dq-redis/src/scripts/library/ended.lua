@@ -21,45 +21,42 @@ end
 local past_jobs, ended_at, pins, pinned_until = {}, {}, {}, {}
 local longest_pin = 0
 
--- Adds a job that has ended to the history, and pins its id, as of the next flush_ended. `note` is
--- one with the fields that are copied from the record.
-local function add_ended(partition, handle, letter, packed_state, note, reason)
-  if string.sub(note, 7, 12) ~= NO_TIME then
+-- Adds a job that has ended to the history, and pins its id, as of the next flush_ended. The note in
+-- `state` has the fields that are copied from the record.
+local function add_ended(partition, handle, letter, state, reason)
+  if string.sub(state, 43, 48) ~= NO_TIME then
     if #pins == 0 then
       -- Fail if a key has another type, before the job is deleted.
       redis.call('ZCARD', partition.unpin)
       redis.call('HSTRLEN', partition.pin, '')
     end
-    local remember = struct.unpack('>I6', note, 7)
+    local remember = struct.unpack('>I6', state, 43)
     local pin_end = now + remember
     pins[#pins + 1], pins[#pins + 2] = handle,
-      struct.pack('>I8', pin_end) .. string.sub(note, 23, 24) .. string.sub(packed_state, 9, 16)
+      struct.pack('>I8', pin_end) .. string.sub(state, 59, 60) .. string.sub(state, 9, 16)
     local n = #pinned_until
     pinned_until[n + 1], pinned_until[n + 2] = string.format('%.0f', pin_end), handle
     longest_pin = math.max(longest_pin, remember)
   end
   if history_max > 0 then
     local n = #past_jobs
-    past_jobs[n + 1], past_jobs[n + 2] = handle, letter .. struct.pack('>I4', #packed_state)
-      .. packed_state .. struct.pack('>I4', #note) .. note .. reason
+    past_jobs[n + 1], past_jobs[n + 2] = handle,
+      letter .. struct.pack('>I4', #state) .. state .. reason
     ended_at[n + 1], ended_at[n + 2] = now_text, handle
   end
 end
 
 -- As add_ended, for a job that is not leased now and whose record exists. `due` is its due time, or nil
--- for the one in its packed state. Called before the job is deleted.
+-- for the one in its state. Called before the job is deleted.
 local function add_ended_unleased(partition, handle, letter, record, due, reason)
   if history_max == 0 and not is_to_be_pinned(record) then
     return
   end
-  local stored = redis.call('HGET', partition.state, handle)
-  local packed, note = state_and_note(partition, handle, stored, record)
-  if #note < NOTE_BYTES then
-    note = EMPTY_NOTE
-  end
-  local state = unpack_state(packed) or fresh_state(record, due or 0)
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
+    or fresh_state(record, due or 0)
   state.due = due or state.due
-  add_ended(partition, handle, letter, pack_state(state), fill_note(note, record), reason)
+  state.note = fill_note(state.note, record)
+  add_ended(partition, handle, letter, pack_state(state), reason)
 end
 
 -- Deletes a waiting or dead job, and adds it to those that have ended. The key of a dead job may
@@ -142,11 +139,10 @@ local function pinned_due(pin, tail)
   end
 end
 
--- The tail of a past job; nil if it is too short. The tail is in the note, which follows the packed
--- state.
+-- The tail of a past job; nil if it is too short. The tail is in the state, which follows a letter and
+-- a length.
 local function tail_of_past(past)
-  local note_at = 10 + (#past >= 5 and struct.unpack('>I4', past, 2) or 0)
-  return #past >= note_at + NOTE_BYTES - 1 and string.sub(past, note_at + 22, note_at + 23) or nil
+  return #past >= 5 + STATE_BYTES and string.sub(past, 64, 65) or nil
 end
 
 -- The past jobs of the handles args[from … to], each false if there is none; nil without a history.

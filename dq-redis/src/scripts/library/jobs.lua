@@ -1,74 +1,41 @@
--- The parts of a job, which keys.lua describes: records, states and notes. How a job is found and
--- deleted. Totals.
+-- The parts of a job, which keys.lua describes: records and states. How a job is found and deleted.
+-- Totals.
 
 -- A longer record sets `large` in `meta`: later claims there add up the sizes of records before they
 -- read them, which takes more commands. (See args.rs.)
 local LARGE_RECORD = 8192
 
--- A packed state without the key: token, due time, attempts, deliveries, losses.
-local STATE = '>I8i8I4I4I4'
-local STATE_BYTES = 28
-local MAX_KEY = 255
 local HANDLE_BYTES = 14
 -- Bytes of the shortest record: accepted time, tail, and flags, which are its last byte.
 local RECORD_BYTES = 9
+-- The numbers of a state: token, due time, attempts, deliveries, losses, milliseconds postponed.
+local NUMBERS = '>I8i8I4I4I4i8'
+local NUMBERS_BYTES = 36
+-- Bytes of the shortest note: without key, name of the holder and error.
+local NOTE_BYTES = 27
+-- Bytes of the shortest state, of which the last one is the length of the key.
+local STATE_BYTES = NUMBERS_BYTES + NOTE_BYTES
+local NO_TIME = string.rep('\0', 6)
 
-local function pack_state(state)
-  return struct.pack(STATE, state.token, state.due, state.attempts, state.deliveries, state.losses)
-    .. state.key
-end
-
--- The byte after the numbers of a stored state that has its note: for ids that are to be pinned, and
--- for others.
-local PINNED, UNPINNED = 254, 255
--- Where that byte and the key are.
-local MARK_AT, KEY_AT = 29, 31
-
--- The packed state and the note in a stored state. The note is nil if it is not there, as before
--- format 3; both are nil if there is no state, or it is too short.
-local function split_state(stored)
-  if not stored or #stored < STATE_BYTES then
-    return nil
-  end
-  local mark, key_length = string.byte(stored, MARK_AT, MARK_AT + 1)
-  if not mark or mark < PINNED then
-    return stored
-  end
-  local last = KEY_AT - 1 + (key_length or 0)
-  if not key_length or #stored < last then
-    return nil
-  end
-  local packed = string.sub(stored, 1, STATE_BYTES)
-  return key_length == 0 and packed or packed .. string.sub(stored, KEY_AT, last),
-    string.sub(stored, last + 1)
-end
-
--- The fields of a stored state; nil if there is none, or it is too short.
+-- The fields of a state; nil if there is none, or it is too short.
 local function unpack_state(stored)
-  local packed, note = split_state(stored)
-  if not packed then
+  local key_length = stored and string.byte(stored, STATE_BYTES)
+  if not key_length or #stored < STATE_BYTES + key_length then
     return nil
   end
-  local token, due, attempts, deliveries, losses = struct.unpack(STATE, packed)
+  local token, due, attempts, deliveries, losses, postponed = struct.unpack(NUMBERS, stored)
   return {
     token = token, due = due, attempts = attempts, deliveries = deliveries, losses = losses,
-    key = string.sub(packed, STATE_BYTES + 1, STATE_BYTES + MAX_KEY), note = note,
+    postponed = postponed, key = string.sub(stored, STATE_BYTES + 1, STATE_BYTES + key_length),
+    note = string.sub(stored, NUMBERS_BYTES + 1),
   }
 end
 
-local NO_TIME = string.rep('\0', 6)
-
--- A packed state as it is stored with its note.
-local function join_state(packed, note)
-  local key = string.sub(packed, STATE_BYTES + 1)
-  local mark = string.sub(note, 7, 12) == NO_TIME and UNPINNED or PINNED
-  return string.sub(packed, 1, STATE_BYTES) .. string.char(mark, #key) .. key .. note
-end
-
--- What to store of a state: with its note, unless it was stored without.
-local function stored_state(state)
-  local packed = pack_state(state)
-  return state.note and join_state(packed, state.note) or packed
+-- A state with these fields. Its key is the one in the note.
+local function pack_state(state)
+  return struct.pack(
+    NUMBERS, state.token, state.due, state.attempts, state.deliveries, state.losses, state.postponed)
+    .. state.note
 end
 
 -- The key in a record; empty if it has none, or if the record is missing or too short.
@@ -83,11 +50,24 @@ local function record_key(record)
   return string.sub(record, 11, 10 + (length or 0))
 end
 
--- The state of a job that was never leased, or whose state cannot be read.
+-- The note of a job that was never leased. `key` is '' if it has none. Its id is to be pinned for
+-- `remember` milliseconds, or not at all if that is 0.
+local function first_note(remember, key)
+  return NO_TIME .. struct.pack('>I6', remember) .. string.rep('\0', 14) .. string.char(#key) .. key
+end
+
+-- The fields of the state of a job that was never leased, or whose state cannot be read.
 local function fresh_state(record, due)
+  local key = record_key(record)
   return {
-    token = 0, due = due, attempts = 0, deliveries = 0, losses = 0, key = record_key(record),
+    token = 0, due = due, attempts = 0, deliveries = 0, losses = 0, postponed = 0, key = key,
+    note = first_note(0, key),
   }
+end
+
+-- The first state of a job whose id is to be pinned for `remember` milliseconds.
+local function first_state(remember, key)
+  return string.rep('\0', NUMBERS_BYTES) .. first_note(remember, key)
 end
 
 -- The length of the record prefix, for a record without its first 6 bytes (and not counting them).
@@ -132,27 +112,6 @@ local function is_to_be_pinned(record)
   return string.byte(record, 9) % 16 >= 8
 end
 
--- The packed state and the note of a job, by its stored state and its record; '' for each that it
--- does not have; and whether the hash `note` was read, since an older version stored the job.
-local function state_and_note(partition, handle, stored, record)
-  local packed, note = split_state(stored)
-  if note or not packed and (#record < RECORD_BYTES or not is_to_be_pinned(record)) then
-    return packed or '', note or '', false
-  end
-  return packed or '', redis.call('HGET', partition.note, handle) or '', true
-end
-
--- Bytes of a note without the name of the holder and the error.
-local NOTE_BYTES = 26
-local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
-
--- The first stored state of a job whose id is to be pinned for `remember` milliseconds. `key` is ''
--- if it has none.
-local function first_state(remember, key)
-  local note = NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
-  return join_state(string.rep('\0', STATE_BYTES) .. key, note)
-end
-
 -- A note with the fields that are copied from the record.
 local function fill_note(note, record)
   return string.sub(note, 1, 12) .. struct.pack('>I4', record_limit(record))
@@ -161,12 +120,15 @@ end
 
 -- A note with another error; `error` is nil to remove it.
 local function note_with_error(note, error)
-  if #note < NOTE_BYTES then
-    note = EMPTY_NOTE
-  end
-  local flag = error and '\1' or '\0'
-  return string.sub(note, 1, 24) .. flag .. string.sub(note, 26, 26 + string.byte(note, 26))
-    .. (error or '')
+  local name_length, key_length = string.byte(note, 26, 27)
+  return string.sub(note, 1, 24) .. (error and '\1' or '\0')
+    .. string.sub(note, 26, NOTE_BYTES + key_length + name_length) .. (error or '')
+end
+
+-- A note without its key.
+local function note_without_key(note)
+  return string.sub(note, 1, 26) .. '\0'
+    .. string.sub(note, NOTE_BYTES + 1 + string.byte(note, NOTE_BYTES))
 end
 
 -- Clients write the accepted time into records, by their estimate of the server's time (see
@@ -184,14 +146,23 @@ local function correct_accepted(records, from, to, estimate)
   end
 end
 
--- Deletes the record, the state, the note and the key ('' for none) of a job. The caller removes
--- the handle from `due`, `lease` or `dead`.
+-- Deletes the record, the state and the key ('' for none) of a job. The caller removes the handle
+-- from `due`, `lease` or `dead`.
 local function delete_job(partition, handle, key)
   redis.call('HDEL', partition.job, handle)
   redis.call('HDEL', partition.state, handle)
-  redis.call('HDEL', partition.note, handle)
   if key ~= '' then
     redis.call('HDEL', partition.key, key)
+  end
+end
+
+-- Gives a waiting job another due time, which is also its first one.
+local function set_due(partition, handle, due)
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
+  redis.call('ZADD', partition.due, due, handle)
+  if state and state.postponed ~= 0 then
+    state.postponed = 0
+    redis.call('HSET', partition.state, handle, pack_state(state))
   end
 end
 
@@ -199,7 +170,7 @@ end
 -- type.
 local function check_types_of_job(partition)
   redis.call('ZCARD', partition.unpin)
-  for _, hash in ipairs({ partition.state, partition.note, partition.key, partition.pin }) do
+  for _, hash in ipairs({ partition.state, partition.key, partition.pin }) do
     redis.call('HSTRLEN', hash, '')
   end
 end

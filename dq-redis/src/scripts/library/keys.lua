@@ -10,8 +10,8 @@
 -- holds the keys of jobs, by which others may know them:
 --   due     sorted set  handle → due time: the waiting jobs
 --   job     hash        handle → record: all jobs
---   state   hash        handle → stored state: the jobs that were leased or replayed before, and those
---                       whose ids are to be pinned
+--   state   hash        handle → state: the jobs that were leased or replayed before, and those whose
+--                       ids are to be pinned
 --   lease   sorted set  handle → end of the lease: the leased jobs; and the marker of a closed
 --                       partition
 --   key     hash        key → handle: the live jobs that have a key
@@ -24,7 +24,6 @@
 --                       pins.rs) and `format` (see format.rs); totals `created`,
 --                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
 --   stray   sorted set  entry → score or time: the quarantine, in scripts `partition.quarantine`
---   note    hash        handle → note: only as format 2 stored it, see below
 --   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
 --   past    hash        handle → past job: the history
 --   unpin   sorted set  handle → end of the pin: the pinned ids
@@ -62,34 +61,26 @@
 --   then     the payload
 -- All that precedes the payload is the record prefix.
 --
--- Packed state: 8 bytes fencing token (0 while not leased); 8 bytes due time, that of the lease or,
--- after it, the next one (0 before the first lease); 4 bytes each attempts, deliveries and losses;
--- then the key, if any. All numbers are big-endian.
---
--- Stored state: rewritten when a lease begins or ends. The first 28 bytes of the packed state; 1 byte 254
--- if the id is to be pinned, 255 if not; 1 byte length of the key, 0 without one; the key; the note.
---
--- Before format 3 it was the packed state alone. (A key is UTF-8, and never begins with 254 or 255.) The
--- note was in the hash `note`, without a state if the job was not leased yet. A note in the hash
--- counts only for a job with such a state, or with flag 8 and no state: any other was left behind.
--- A version of format 2 that settles or renews what it still holds may end expired leases of jobs of
--- format 3: it takes all after the 28 bytes for the key, and keeps it.
---
--- Note: what a job needs for operators and for its end besides record and packed state.
+-- State: rewritten when a lease begins or ends. All numbers are big-endian. First the *numbers*:
+--   8 bytes  fencing token; 0 while not leased
+--   8 bytes  due time, that of the lease or, after it, the next one; 0 before the first lease
+--   4 bytes  each attempts, deliveries and losses
+--   8 bytes  for how many milliseconds the job was postponed: due time minus first due time
+-- Then the *note*, for operators and for the end of the job:
 --   6 bytes  when the last lease began; 0 if there was none
 --   6 bytes  for how long the id is pinned after the end of the job, in milliseconds
 --   4 bytes  limit of attempts, or 0    \  copied from the record when a lease begins, so that
 --   8 bytes  accepted time and tail     /  the end of the job need not read it
 --   1 byte   1 if there is an error, else 0
---   then     length byte and name of the holder of the last lease; the error
+--   1 byte   each the length of the holder's name and of the key
+--   then     the key, if any; the name of who held the last lease; the error
 --
 -- Past job: a letter, 'D' done, 'S' skipped, 'C' cancelled, 'R' replaced or 'M' removed; 4 bytes
--- length and the packed state; 4 bytes length and the note; then why it was skipped, or the reason
--- of death of a removed one.
+-- length and the state; then why it was skipped, or the reason of death of a removed one.
 --
 -- Pin: 8 bytes end of the pin, 2 bytes tail, 8 bytes due time.
 
-local KEYS_PER_PARTITION = 14
+local KEYS_PER_PARTITION = 13
 local keys = KEYS
 -- The key of the index of queues; nil if there is none.
 local QUEUE_INDEX = KEYS[#KEYS - #KEYS % KEYS_PER_PARTITION + 1]
@@ -109,7 +100,7 @@ local function partition_at(n, keys_per_partition)
     due = keys[first + 1], job = keys[first + 2], state = keys[first + 3],
     lease = keys[first + 4], key = keys[first + 5], dead = keys[first + 6],
     reason = keys[first + 7], meta = keys[first + 8], quarantine = keys[first + 9],
-    note = keys[first + 10], ended = keys[first + 11], past = keys[first + 12],
-    unpin = keys[first + 13], pin = keys[first + 14], first = first,
+    ended = keys[first + 10], past = keys[first + 11], unpin = keys[first + 12],
+    pin = keys[first + 13], first = first,
   }
 end

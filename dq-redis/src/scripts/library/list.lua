@@ -53,17 +53,16 @@ end
 -- Adds a job with a handle to the reply of a listing. For one that has ended, `record` is the past
 -- job.
 local function add_listed(reply, partition, state, handle, at, record, with_payload)
-  local packed, reason, note = '', '', ''
+  local stored, reason = '', ''
   if state ~= 'e' then
-    packed, note =
-      state_and_note(partition, handle, redis.call('HGET', partition.state, handle), record)
+    stored = redis.call('HGET', partition.state, handle) or ''
     record = with_payload and record or without_payload(record)
   end
   if state == 'd' then
     reason = redis.call('HGET', partition.reason, handle) or ''
   end
   -- The second item is the position, see browse.lua.
-  for _, item in ipairs({ handle, '\0\0' .. handle, at, record, packed, reason, note }) do
+  for _, item in ipairs({ handle, '\0\0' .. handle, at, record, stored, reason }) do
     reply[#reply + 1] = item
   end
 end

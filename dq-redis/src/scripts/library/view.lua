@@ -1,16 +1,14 @@
--- One job as the reply of get.lua: {now, handle, letter, time, record, packed state or '', reason
--- or '', note or ''}. The letter and the time are 'w' and the due time of a waiting job, 'l' and the
--- end of the lease of a leased job, or 'd' and the time of death of a dead one. {} if the job is none
--- of these.
+-- One job as the reply of get.lua: {now, handle, letter, time, record, state or '', reason or ''}. The
+-- letter and the time are 'w' and the due time of a waiting job, 'l' and the end of the lease of a
+-- leased job, or 'd' and the time of death of a dead one. {} if the job is none of these.
 local function view(partition, handle)
   local record = redis.call('HGET', partition.job, handle)
-  local state, note =
-    state_and_note(partition, handle, redis.call('HGET', partition.state, handle), record)
+  local state = redis.call('HGET', partition.state, handle) or ''
   for _, set in ipairs({ { 'w', partition.due }, { 'l', partition.lease }, { 'd', partition.dead } }) do
     local at = redis.call('ZSCORE', set[2], handle)
     if at then
       local reason = redis.call('HGET', partition.reason, handle) or ''
-      return { now, handle, set[1], at, record, state, reason, note }
+      return { now, handle, set[1], at, record, state, reason }
     end
   end
   return {}
@@ -24,7 +22,7 @@ local function view_past(partition, target, max_age)
   local at = is_id and redis.call('ZSCORE', partition.ended, handle)
   local past = at and tonumber(at) >= now - max_age and redis.call('HGET', partition.past, handle)
   if past and tail_of_past(past) == string.sub(target, 2 + HANDLE_BYTES) then
-    return { now, handle, 'e', at, past, '', '', '' }
+    return { now, handle, 'e', at, past, '', '' }
   end
   return {}
 end

@@ -10,9 +10,8 @@
 --          together are the cursor
 -- returns  nil: repeat the call; else {'1' if there is more, else '0', then for each job: handle,
 --          position, time by which it is listed (due time, end of the lease, time of death or of the
---          end), record (of a job that has ended: the past job), state or '', reason or '', note or
---          ''}. A position is 16 bytes: 0, 0 and the handle of a native job, or 1 and the first 15
---          bytes of a member
+--          end), record (of a job that has ended: the past job), state or '', reason or ''}. A position
+--          is 16 bytes: 0, 0 and the handle of a native job, or 1 and the first 15 bytes of a member
 -- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
 
 local partition = redisson_partition_at(0)
@@ -106,7 +105,7 @@ end
 -- Adds a member to the reply. `record` is with or without the payload.
 local function add_member(reply, item, handle, record)
   local position = '\1' .. string.sub(item.member .. string.rep('\0', 15), 1, 15)
-  for _, value in ipairs({ handle, position, item.at, record, '', '', '' }) do
+  for _, value in ipairs({ handle, position, item.at, record, '', '' }) do
     reply[#reply + 1] = value
   end
 end

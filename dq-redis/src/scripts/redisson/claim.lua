@@ -8,9 +8,9 @@
 --          milliseconds; the last argument is for queues without Java
 -- returns  {now, then a result for each queue}. The result is WRONG_TYPE if a key of the queue has
 --          another type; {time of the next claim or nil, end of the leases, first token, then for
---          each job: handle, due time, record, state before the lease or ''}; or with 0 bytes {time
---          of the next claim or nil, due times of the oldest due jobs of each of the three
---          sources}. Tokens count up from the first. A paused queue has {nil}
+--          each job: handle, due time, record, numbers of the state before the lease or ''}; or with
+--          0 bytes {time of the next claim or nil, due times of the oldest due jobs of each of the
+--          three sources}. Tokens count up from the first. A paused queue has {nil}
 -- cost     O(log n) a job; eleven small commands for a queue without due jobs; with visibility
 --          `exact` O(length of the order list) for each member taken from the sorted set
 
@@ -24,7 +24,7 @@ local replies = { now }
 --   dues        due time
 --   handles     handle; false in the destination list, where payloads have no id
 --   records     record; in the destination list the payload alone, until assign_ids
---   states      stored state before the lease, or false
+--   states      state before the lease, or false
 --   payloads    payload; nil for native jobs
 --   members, member_ids, indexed
 --               of members only: the member, its id, and whether the index has an entry for that id
@@ -235,18 +235,12 @@ local function lease(partition, max, last_token, lease_end, reply)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   read_first_states(partition, handles, records, states, n)
-  -- By job: the packed state before the lease. And `states` for add_leases.
+  -- By job: the numbers of the state before the lease. And `states` for add_leases.
   local before, leased_states = {}, {}
-  -- Handles of jobs that an older version stored, with notes in the hash `note`.
-  local apart = {}
   for i = 1, n do
-    local was_apart
     leased_states[2 * i - 1] = handles[i]
-    before[i], leased_states[2 * i], was_apart =
-      leased_state(partition, handles[i], states[i], records[i], token + i - 1, dues[i])
-    if was_apart then
-      apart[#apart + 1] = handles[i]
-    end
+    before[i], leased_states[2 * i] =
+      leased_state(states[i], records[i], token + i - 1, dues[i])
   end
   order_length(partition)
   if #unreadable > 0 then
@@ -290,7 +284,7 @@ local function lease(partition, max, last_token, lease_end, reply)
   if stored > 0 then
     redis.call('HSET', partition.job, unpack(new_records))
   end
-  add_leases(partition, lease_end, leased_states, apart)
+  add_leases(partition, lease_end, leased_states)
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = lease_end, string.format('%.0f', token)
   jobs_left = jobs_left - n
@@ -323,7 +317,6 @@ local function serve(partition, queue_max, length)
   end
   local paused, last_token, format =
     unpack(redis.call('HMGET', partition.meta, 'paused', 'token', 'format'))
-  partition.format = format
   local refusal = refuse_format(format, 'write')
   if refusal then
     return refusal

@@ -308,7 +308,6 @@ local function remove_entry(partition, entry)
     and redis.call('HSTRLEN', partition.job, entry.handle) == 0
   then
     redis.call('HDEL', partition.state, entry.handle)
-    redis.call('HDEL', partition.note, entry.handle)
   end
   local key = record_key(entry.record_prefix)
   local id = entry.handle .. id_tail(entry.record_prefix)

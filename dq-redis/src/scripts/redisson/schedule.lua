@@ -134,7 +134,6 @@ local function flush()
     redis.call('HSET', partition.index, unpack(index))
   end
   if #states > 0 then
-    raise_format(partition)
     redis.call('HSET', partition.state, unpack(states))
   end
   order, index, states = {}, {}, {}
@@ -170,7 +169,7 @@ local function answer(i, code, id, due)
 end
 
 -- Handle and tail, due time, and whether it is leased, of a native job. A dead job is not leased,
--- and has a packed state with its last due time: nil means only that other programs have removed
+-- and has a state with its last due time: nil means only that other programs have removed
 -- parts of the job, or that this call has removed it since.
 local function find_native(handle)
   local record = redis.call('HGET', partition.job, handle)

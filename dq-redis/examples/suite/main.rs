@@ -1,0 +1,81 @@
+//! The behaviour suite on every backend of this workspace, opened by URL as applications do, except
+//! for sharded queues and light processes.
+
+
+mod sharded;
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use dq_servers::{Redis, RedisCluster, shared_redis};
+use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
+
+use sharded::Sharded;
+
+// Links the backends, so that they register themselves.
+use dq_redis as _;
+
+fn main() -> ExitCode {
+    behaviour::main(vec![
+        ("redis", real_clock(|| with_long_timeout(&shared_redis().url(), ""))),
+        ("redis/cluster", real_clock(|| with_long_timeout(cluster_url(), ""))),
+        ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
+        ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
+        ("redisson", real_clock(|| redisson_url(1, ""))),
+        ("redisson/exact", real_clock(|| redisson_url(2, "&java_visibility=exact"))),
+        (
+            "redisson/legacy",
+            real_clock(|| redisson_url(3, "&format=legacy&java_visibility=approximate")),
+        ),
+        ("redisson/cluster", real_clock(redisson_cluster_url)),
+        ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
+        // A server without notifications: the backend then works like `redis`.
+        ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
+    ])
+}
+
+fn real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
+    Box::new(UrlBackend::with_real_clock(url))
+}
+
+/// The URL of a server, with further options and a response timeout that is longer than any call
+/// takes on a busy machine.
+fn with_long_timeout(url: &str, options: &str) -> StoreUrl {
+    format!("{url}?response_timeout=60s{options}").as_str().into()
+}
+
+/// The URL of a Redis server for the backend that adds key expiry events.
+fn expiry_url(server: &Redis, options: &str) -> StoreUrl {
+    with_long_timeout(&server.url().replacen("redis://", "redis-expiry://", 1), options)
+}
+
+/// A server with notifications of expired keys, shared by all trials. It ends with this process.
+fn notifying_redis() -> &'static Redis {
+    static NOTIFYING: OnceLock<Redis> = OnceLock::new();
+    NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
+}
+
+/// The URL of a database of the shared Redis server for the Redisson backend. A database of its own
+/// for each format: runners of all trials share the queue of recurring schedules.
+fn redisson_url(database: u8, options: &str) -> StoreUrl {
+    let address = shared_redis().address();
+    with_long_timeout(&format!("redisson://{address}/{database}"), options)
+}
+
+/// The URL of the shared cluster for the Redisson backend.
+fn redisson_cluster_url() -> StoreUrl {
+    with_long_timeout(&cluster_url().replacen("redis+", "redisson+", 1), "")
+}
+
+/// A cluster, shared by all trials. It ends with this process.
+fn cluster_url() -> &'static str {
+    static CLUSTER: OnceLock<(RedisCluster, String)> = OnceLock::new();
+    let (_, url) = CLUSTER.get_or_init(|| {
+        let cluster = RedisCluster::start(3);
+        let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
+        let url = format!("redis+cluster://{}", nodes.join(","));
+        (cluster, url)
+    });
+    url
+}
+

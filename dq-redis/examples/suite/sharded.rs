@@ -1,0 +1,49 @@
+//! The native Redis backend with sharded queues, which a URL cannot configure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dq_core::Backend;
+use dq_core::config::Environment;
+use dq_redis::{RedisBackend, RedisConfig};
+use dq_core::{QueueName, Result};
+use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
+
+/// A store whose queues all have this many shards.
+#[derive(Debug, Clone)]
+pub(crate) struct Sharded {
+    /// Names the same server at each call: each opening of a trial's store calls it.
+    url: fn() -> String,
+    shards: u16,
+}
+
+impl Sharded {
+    pub(crate) fn new(url: fn() -> String, shards: u16) -> Self {
+        Self { url, shards }
+    }
+}
+
+#[async_trait]
+impl BackendUnderTest for Sharded {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl StoreUnderTest for Sharded {
+    async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        let mut config = RedisConfig::new((self.url)());
+        config.prefix = "sharded".to_owned();
+        // Longer than any call takes on a busy machine.
+        config.response_timeout = Duration::from_secs(60);
+        // `*` stands for every queue.
+        config.shards.insert(QueueName::new("*")?, self.shards);
+        Ok(Arc::new(RedisBackend::connect(&config, environment).await?))
+    }
+
+    fn clock(&self) -> StoreClock {
+        StoreClock::Real
+    }
+}

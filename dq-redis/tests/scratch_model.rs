@@ -1,0 +1,96 @@
+//! All backends give the same answers to the same calls as the memory backend.
+
+use dq_redis as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dq_core::config::backend_from_url;
+use dq_core::Backend;
+use dq_core::config::Environment;
+use dq_core::{Clock, Entropy, HistoryLimit, HistoryLimits, MemoryBackend, VirtualClock};
+use dq_testkit::behaviour::TrialResult;
+use dq_testkit::model::{self, Step};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+/// A backend for this URL with this history.
+async fn open(
+    url: &str,
+    clock: Arc<dyn Clock>,
+    history: HistoryLimit,
+) -> dq_core::Result<Arc<dyn Backend>> {
+    let history = HistoryLimits::all(history);
+    let environment = Environment::new(clock, Arc::new(Entropy::seeded(1))).history(history);
+    backend_from_url(url)?.connect(&environment).await
+}
+
+fn memory(clock: Arc<dyn Clock>, history: HistoryLimit) -> Arc<dyn Backend> {
+    Arc::new(MemoryBackend::with_history(clock, HistoryLimits::all(history)))
+}
+
+/// Compares the store at this URL, which must be empty.
+async fn compare_server(url: String, steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
+    let clock = Arc::new(VirtualClock::default());
+    let reference = memory(clock.clone(), history);
+    let subject = open(&url, Arc::new(dq_core::SystemClock), history).await?;
+    let compared = model::check_real_time(reference, Arc::clone(&subject), clock, &steps).await;
+    let closed = subject.close().await;
+    compared?;
+    Ok(closed?)
+}
+
+/// Checks this many random sequences of steps, about half of them with a history.
+fn run_cases<F: Future<Output = TrialResult>>(
+    cases: u32,
+    check: impl Fn(Vec<Step>, HistoryLimit) -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    // Without a history, pins alone make ids stay taken.
+    let strategy = (model::steps(60), proptest::bool::ANY);
+    let outcome = TestRunner::new(config).run(&strategy, |(steps, with_history)| {
+        let history = if with_history { HistoryLimit::default() } else { HistoryLimit::OFF };
+        let checked = runtime.block_on(check(steps, history));
+        checked.map_err(|difference| TestCaseError::fail(difference.to_string()))
+    });
+    if let Err(difference) = outcome {
+        panic!("{difference}");
+    }
+}
+
+/// A prefix that no other case has.
+fn prefix() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("model{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The URL of a Redis server for this backend.
+fn redis_url(server: &dq_servers::Redis, scheme: &str) -> String {
+    let url = server.url().replacen("redis://", scheme, 1);
+    format!("{url}?response_timeout=60s&prefix={}", prefix())
+}
+
+#[test]
+fn redis_answers_like_memory() {
+    let server = dq_servers::shared_redis();
+    run_cases(48, |steps, history| compare_server(redis_url(server, "redis://"), steps, history));
+}
+
+#[test]
+fn redis_expiry_answers_like_memory() {
+    let server = dq_servers::Redis::options().set("notify-keyspace-events", "Ex").start();
+    run_cases(24, |steps, history| {
+        compare_server(redis_url(&server, "redis-expiry://"), steps, history)
+    });
+}
+
+#[test]
+fn redisson_answers_like_memory() {
+    let server = dq_servers::Redis::start();
+    run_cases(48, |steps, history| {
+        // Queues of Java have no prefix.
+        server.command(&["FLUSHALL"]);
+        compare_server(redis_url(&server, "redisson://"), steps, history)
+    });
+}
+
