@@ -93,12 +93,8 @@ commands! {
     /// Changes nothing. When it is applied, the replica contains the effects of all earlier
     /// entries.
     Barrier -> () { CommandReply::Done => () }
-    /// Stores jobs without options.
-    Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
-        CommandReply::Scheduled(results) => results
-    }
     /// Stores jobs.
-    ScheduleWith(jobs: Vec<(wire::NewJob, wire::JobOptions)>) -> Vec<Scheduled> {
+    Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
         CommandReply::Scheduled(results) => results
     }
     /// Cancels waiting jobs.
@@ -141,8 +137,8 @@ commands! {
     Close(generation: u32) -> () { CommandReply::Done => () }
     /// Announces a runner.
     Announce(announcement: wire::Announcement) -> () { CommandReply::Done => () }
-    /// Appends one part of a snapshot.
-    Snapshot(part: wire::SnapshotPart) -> () { CommandReply::Done => () }
+    /// Appends one entry of a snapshot.
+    Snapshot(entry: wire::SnapshotEntry) -> () { CommandReply::Done => () }
 }
 
 /// The error of a command that stores jobs, when the log has no room for them.
@@ -196,7 +192,6 @@ mod tests {
     fn a_reply_of_another_kind_is_an_internal_error_that_names_both() {
         accepts_only::<Barrier>("Barrier", "Done");
         accepts_only::<Schedule>("Schedule", "Scheduled");
-        accepts_only::<ScheduleWith>("ScheduleWith", "Scheduled");
         accepts_only::<Cancel>("Cancel", "Cancelled");
         accepts_only::<Reschedule>("Reschedule", "Rescheduled");
         accepts_only::<Claim>("Claim", "Claimed");

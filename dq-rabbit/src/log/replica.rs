@@ -16,8 +16,8 @@ use super::leases::ObservedLeases;
 use super::levels::ProcessLevels;
 use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
-use super::snapshot::{SnapshotCollector, extra_parts, to_wire_totals};
-use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
+use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
+use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
 use crate::generation::Generation;
 
@@ -156,13 +156,6 @@ impl Replica {
                 let schedule = |(job, new)| machine.schedule(stored(job, new), at);
                 CommandReply::Scheduled(jobs.map(schedule).collect())
             }
-            Command::ScheduleWith(jobs) => {
-                let jobs = jobs.iter().enumerate();
-                let schedule = |(job, (new, options)): (_, &(_, wire::JobOptions))| {
-                    machine.schedule(options.apply(stored(job, new)), at)
-                };
-                CommandReply::Scheduled(jobs.map(schedule).collect())
-            }
             Command::Cancel(jobs) => {
                 let cancel = |job| machine.cancel(&JobRef::from(job), at);
                 CommandReply::Cancelled(jobs.iter().map(cancel).collect())
@@ -211,10 +204,6 @@ impl Replica {
                 }
                 CommandReply::Done
             }
-            Command::Snapshot(part) => {
-                self.move_payloads(offset, index, &part);
-                CommandReply::Done
-            }
             Command::SetHistory(limits) => {
                 let mut changed = machine.history_limits().clone();
                 limits.apply_to(&mut changed);
@@ -250,6 +239,12 @@ impl Replica {
             Command::Close(generation) => {
                 // A process may close a generation that another one has closed meanwhile.
                 self.is_closed |= generation == Generation::of(offset).number();
+                CommandReply::Done
+            }
+            Command::Snapshot(entry) => {
+                if let SnapshotEntry::Part { begin, part: SnapshotPart::Jobs(jobs), .. } = entry {
+                    self.move_payloads(offset, index, begin, &jobs);
+                }
                 CommandReply::Done
             }
             Command::Unknown { kind, .. } => {
@@ -293,44 +288,43 @@ impl Replica {
         entries.map(|lapsed| Command::EndLeases(lapsed.to_vec())).collect()
     }
 
-    /// Points the jobs in a snapshot part to the payloads in that part, since the generations before
-    /// it will be deleted.
-    fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
-        let SnapshotPart::Jobs(begin, jobs) = part else { return };
-        for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
+    /// Points the jobs in a part of the snapshot that began at offset `begin` to the payloads in that
+    /// part, since the generations before it will be deleted.
+    fn move_payloads(&mut self, offset: u64, index: u32, begin: u64, jobs: &[wire::SnapshotJob]) {
+        for (job_index, wire::SnapshotJob { job, payload, .. }) in jobs.iter().enumerate() {
             let position = LogPosition { offset, entry: index, job: job_index as u32 };
             let Some(current) = self.machine.peek(job.id) else { continue };
             let old = PayloadRef::of(current);
             // A job stored after the beginning of the snapshot may reuse the id of one that has
             // ended, and a job may have gone on to its next step.
-            if old.position.offset < *begin {
-                let payload = PayloadRef {
-                    checksum: old.checksum,
-                    ..PayloadRef::new(position, &job.payload)
-                };
+            if old.position.offset < begin {
+                let payload =
+                    PayloadRef { checksum: old.checksum, ..PayloadRef::new(position, payload) };
                 let payload = payload.to_bytes_of(current);
                 self.machine.set_payload(job.id, payload);
             }
         }
     }
 
-    /// The current state as a snapshot that began at offset `begin`: its first parts, and the jobs
-    /// without payloads.
-    pub(crate) fn snapshot(&self, begin: u64) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
+    /// The current state as a snapshot: its first parts, and the jobs without payloads.
+    pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
         let state = self.machine.snapshot();
-        let levels = (self.levels.level(), self.levels.live());
-        let limits = (self.machine.history_limits(), self.capacity);
-        let extras = extra_parts(begin, &state, limits, self.leases.to_wire(), levels);
+        let lists = list_parts(&state, self.leases.to_wire());
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
-        let header = SnapshotPart::Header {
-            begin,
+        let header = SnapshotHeader {
             log_id: self.log_id,
             last_seq: state.last_seq,
             last_token: state.last_token,
+            last_ended: state.last_ended,
             producers: self.producers.to_wire(),
             queues: state.queues.into_iter().map(queue).collect(),
+            history: self.machine.history_limits().into(),
+            capacity: self.capacity,
+            level: self.levels.level(),
+            processes: self.levels.live(),
         };
-        (std::iter::once(header).chain(extras).collect(), state.jobs)
+        let header = SnapshotPart::Header(Box::new(header));
+        (std::iter::once(header).chain(lists).collect(), state.jobs)
     }
 
     /// Restores the state from a snapshot, once one is complete. Returns the entries since its

@@ -344,11 +344,11 @@ impl Shared {
         let engine = &self.engine;
         Ok(match request {
             Request::Schedule(jobs) => {
-                let jobs = jobs.into_iter().map(|(job, options)| {
+                let jobs = jobs.into_iter().map(|job| {
                     let payload = job.payload.intact().ok_or_else(damaged)?;
                     let mut new = job.with_payload(payload.clone());
                     new.headers = job.headers;
-                    Ok(options.apply(new))
+                    Ok(new)
                 });
                 let scheduled = engine.schedule(jobs.collect::<Result<_>>()?).await?;
                 Reply::Scheduled(try_convert(scheduled)?)

@@ -51,6 +51,7 @@ fn view() -> JobView {
     let mut job = Job::new(id(1), queue(), at(1_000), at(-5), Bytes::from_static(b"payload"));
     job.key = Some(JobKey::new("k").unwrap());
     job.headers.insert("colour", "red");
+    job.first_due = at(900);
     job.max_attempts = Some(3);
     [job.attempts, job.deliveries, job.losses] = [1, 2, 3];
     let mut view = JobView::new(job, JobState::Dead);
@@ -87,7 +88,7 @@ fn the_bytes_of_requests_and_replies_stay_the_same() {
     let requests = [
         (
             Request::schedule(&[job(1, 1)]).unwrap(),
-            "0100011001010101010101010101010101010101017100 0001c801 000107 1f81f4d045ca5c4c 000000",
+            "0100011001010101010101010101010101010101017100 0000 01c801 0000 0107 1f81f4d045ca5c4c 00",
         ),
         (
             Request::Cancel(vec![(&JobRef::new(queue(), id(1))).into()]),
@@ -161,7 +162,7 @@ fn the_bytes_of_requests_and_replies_stay_the_same() {
         (Outcome::Executed(Reply::Job(None)), "01000500"),
         (
             Outcome::Executed(Reply::Job(Some(Box::new(view().into())))),
-            "01000501 10010101010101010101010101010101010171 01016bd00f0901030770 61796c6f6164 0106636f6c6f7572 03726564 010203 03 0102 0104 0106776f726b6572 01056572726f72 010102736f06 0104010377687908",
+            "01000501 10010101010101010101010101010101010171 01016bd00f01880e0901030102030770 61796c6f6164 0106636f6c6f7572 03726564 03 0102 0104 0106776f726b6572 01056572726f72 010102736f06 0104010377687908",
         ),
         (Outcome::Executed(Reply::Forecast(vec![1, 300])), "0100060201ac02"),
         (Outcome::Executed(Reply::Runners(vec![runner.into()])), "0100070103776562027b7d0204"),

@@ -2,24 +2,19 @@
 
 use bytes::Bytes;
 use dq_core::{
-    Announced, DeadReason, Ended, Ending, Headers, Job, JobId, JobKey, JobState, JobView,
-    QueueName, QueueStats, Timestamp, Totals,
+    Announced, DeadReason, Ended, Ending, Headers, JobState, JobView, QueueName, QueueStats,
+    Timestamp, Totals,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::log::wire::Job;
 
 /// A [`JobView`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct View {
-    id: JobId,
-    queue: QueueName,
-    key: Option<JobKey>,
-    due: Timestamp,
-    created: Timestamp,
-    max_attempts: Option<u32>,
+    job: Job,
     payload: Bytes,
     headers: Headers,
-    /// Attempts, deliveries, losses.
-    counts: [u32; 3],
     state: JobState,
     leased_until: Option<Timestamp>,
     leased_since: Option<Timestamp>,
@@ -31,17 +26,10 @@ pub(crate) struct View {
 
 impl From<JobView> for View {
     fn from(view: JobView) -> Self {
-        let job = view.job;
         Self {
-            id: job.id,
-            queue: job.queue,
-            key: job.key,
-            due: job.due,
-            created: job.created,
-            max_attempts: job.max_attempts,
-            payload: job.payload,
-            headers: job.headers,
-            counts: [job.attempts, job.deliveries, job.losses],
+            job: (&view.job).into(),
+            payload: view.job.payload,
+            headers: view.job.headers,
             state: view.state,
             leased_until: view.leased_until,
             leased_since: view.leased_since,
@@ -55,11 +43,8 @@ impl From<JobView> for View {
 
 impl From<View> for JobView {
     fn from(view: View) -> Self {
-        let mut job = Job::new(view.id, view.queue, view.due, view.created, view.payload);
-        job.key = view.key;
-        job.max_attempts = view.max_attempts;
+        let mut job = view.job.with_payload(view.payload);
         job.headers = view.headers;
-        [job.attempts, job.deliveries, job.losses] = view.counts;
         let mut decoded = Self::new(job, view.state);
         decoded.leased_until = view.leased_until;
         decoded.leased_since = view.leased_since;

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::view::{Runner, Stats, View};
 use crate::entries::MAX_ENTRY_ITEMS;
-use crate::log::wire::{HistoryLimits, JobOptions, JobRef, NewJob, QueueOperation, Reschedule};
+use crate::log::wire::{HistoryLimits, JobRef, NewJob, QueueOperation, Reschedule};
 
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u8 = 1;
@@ -34,7 +34,7 @@ pub(crate) const PAGE_ITEMS: usize = MAX_ENTRY_ITEMS;
 /// A call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
-    Schedule(Vec<(NewJob, JobOptions)>),
+    Schedule(Vec<NewJob>),
     Cancel(Vec<JobRef>),
     Reschedule(Vec<Reschedule>),
     Operate(QueueName, QueueOperation),
@@ -52,11 +52,7 @@ impl Request {
     /// # Errors
     /// `Internal` for an option that has no form in the log.
     pub(crate) fn schedule(jobs: &[dq_core::NewJob]) -> Result<Self> {
-        let job = |job: &dq_core::NewJob| {
-            let options = JobOptions::of(job)?;
-            Ok((NewJob::from(job.clone()), options))
-        };
-        jobs.iter().map(job).collect::<Result<_>>().map(Self::Schedule)
+        jobs.iter().cloned().map(NewJob::try_from).collect::<Result<_>>().map(Self::Schedule)
     }
 
     /// Whether it matters that the request is executed only once.

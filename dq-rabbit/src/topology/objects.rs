@@ -47,10 +47,6 @@ impl Objects {
     }
 
     /// What the log needs besides its generations.
-    ///
-    /// A version without generations used the name of the directory for the whole log, with other
-    /// arguments and an exchange of that name: so each of the two versions refuses what the other has
-    /// declared.
     pub(super) fn log(&self) -> Vec<Declaration> {
         let (directory, generations) = (self.names.directory(), self.names.generations());
         let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);
@@ -60,11 +56,6 @@ impl Objects {
             Declaration::Exchange(generations.clone(), ExchangeKind::Direct, FieldTable::default()),
             Declaration::QueueBinding(generations, directory, DIRECTORY_KEY.into()),
         ]
-    }
-
-    /// Whether this declares the directory.
-    pub(super) fn is_directory(&self, declaration: &Declaration) -> bool {
-        matches!(declaration, Declaration::Queue(name, _) if *name == self.names.directory())
     }
 
     /// A generation of the log. Its arguments depend on no setting, so that settings can change, and

@@ -60,7 +60,7 @@ fn entries_on_a_replica() {
         for entry in batch.entries {
             apply(&mut replica, entry);
         }
-        let _ = replica.snapshot(offset);
+        let _ = replica.snapshot();
         true
     });
 }
