@@ -67,8 +67,6 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) skew: Option<i64>,
     /// Why the log cannot go on in its next stream.
     pub(crate) change_failure: Option<Error>,
-    /// Number of processes with a replica; `None` if the log is not open.
-    pub(crate) processes: Option<usize>,
 }
 
 /// Why the canary cannot return.
@@ -153,22 +151,6 @@ impl BrokerCheck<'_> {
                 format!("{orphans} messages in {} matched no queue", names.orphan()),
                 "a ready queue or a binding was deleted: start a runner of that queue, which declares \
                  it again. The jobs run from the log, so job messages in this queue can be purged",
-            ));
-        }
-        if let (Some(processes), Ok(consumers)) =
-            (self.processes, self.count_consumers(names.requests()).await)
-            && consumers as usize > processes
-        {
-            findings.push(finding(
-                Severity::Warning,
-                "rabbitmq.foreign-consumer",
-                format!(
-                    "{} has {consumers} consumers, but only {processes} processes serve: another program \
-                     may take requests, whose callers then wait for `response_timeout`",
-                    names.requests()
-                ),
-                "find it with `rabbitmqctl list_consumers` and stop it. A process that has just lost its \
-                 connection counts twice until the broker notices",
             ));
         }
         let dead = self.message_count(names.dead()).await?;

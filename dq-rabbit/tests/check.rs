@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dq_core::config::{Environment, Secret};
 use dq_core::{Backend, Clock, Entropy, ErrorKind, Finding, Severity, SystemClock, Timestamp};
-use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig, ReplicaMode};
+use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
 use futures_util::future::BoxFuture;
 use lapin::options::BasicPublishOptions;
@@ -119,7 +119,6 @@ async fn set_log_policy(server: &RabbitMq, config: &RabbitConfig, bytes: u64) {
 async fn refuses_a_policy_that_would_cut_the_log(server: &RabbitMq, config: &RabbitConfig) {
     let mut config = config.clone();
     // What matters to the log is reported when it is opened.
-    config.replica = ReplicaMode::Eager;
     // Whatever the limit: generations of the log have none.
     set_log_policy(server, &config, 1_000_000).await;
     set_log_policy(server, &config, 1 << 50).await;

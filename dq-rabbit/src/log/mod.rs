@@ -238,11 +238,6 @@ impl Log {
         self.shared.state().skews.largest(self.shared.clock.elapsed())
     }
 
-    /// Number of live processes that have opened this log.
-    pub(crate) fn processes(&self) -> usize {
-        self.shared.state().replica.levels().live().len()
-    }
-
     /// Why the log cannot go on in its next generation.
     pub(crate) fn change_failure(&self) -> Option<Error> {
         self.shared.state().change_failure.clone()

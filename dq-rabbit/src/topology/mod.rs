@@ -178,11 +178,6 @@ impl Topology {
         Ok(())
     }
 
-    /// Declares the queue of requests and its exchange.
-    pub(crate) async fn declare_requests(&self) -> Result<()> {
-        self.declare(self.objects.requests(), Inaccessible::IsAnError).await
-    }
-
     /// The ready queue of this job queue may be missing.
     pub(crate) fn forget_ready(&self, queue: &QueueName) {
         lock(&self.ready).remove(queue);

@@ -20,10 +20,6 @@ const SEGMENT_BYTES: i64 = 64_000_000;
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
-/// Maximum size of all requests of light processes that wait, in bytes. The broker refuses those
-/// beyond it.
-const MAX_REQUEST_BYTES: i64 = 64 * 1024 * 1024;
-
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
@@ -65,21 +61,6 @@ impl Objects {
         vec![
             Declaration::Queue(name.clone(), stream(SEGMENT_BYTES)),
             Declaration::QueueBinding(self.names.generations(), name, routing_key(generation)),
-        ]
-    }
-
-    /// The exchange of requests and replies, and the queue of requests: a classic one, because a
-    /// request is worth as much as the connection of its caller, and need not be replicated.
-    pub(super) fn requests(&self) -> Vec<Declaration> {
-        let name = self.names.requests();
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), text("classic"));
-        arguments.insert("x-max-length-bytes".into(), MAX_REQUEST_BYTES.into());
-        arguments.insert("x-overflow".into(), text("reject-publish"));
-        vec![
-            Declaration::Exchange(name.clone(), ExchangeKind::Direct, FieldTable::default()),
-            Declaration::Queue(name.clone(), arguments),
-            Declaration::QueueBinding(name.clone(), name.clone(), name),
         ]
     }
 
