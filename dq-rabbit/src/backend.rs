@@ -19,7 +19,7 @@ use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
 use crate::findings::check_failed;
-use crate::log::{CLAIM_AHEAD, LevelSettings, Log};
+use crate::log::{CLAIM_AHEAD, LevelSettings};
 use crate::management::ManagementApi;
 use crate::member::{Member, MemberContext};
 use crate::topology::Topology;
@@ -72,7 +72,7 @@ impl RabbitBackend {
     }
 
     #[cfg(test)]
-    pub(crate) fn log(&self) -> &Log {
+    pub(crate) fn log(&self) -> &crate::log::Log {
         &self.member.engine.log
     }
 

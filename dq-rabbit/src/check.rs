@@ -266,13 +266,6 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
-    async fn count_consumers(&self, queue: ShortString) -> Result<u32> {
-        let channel = self.connection.channel("check").await?;
-        let count = channel.count_consumers(queue).await.map_err(|error| self.error(&error));
-        channel.close().await;
-        count
-    }
-
     /// How long the canary may take to be delivered.
     fn canary_timeout(&self) -> Duration {
         Duration::from_millis(self.ladder.first_delay_ms().unsigned_abs()) + CANARY_MARGIN

@@ -6,10 +6,9 @@ use std::time::Duration;
 use dq_core::{Backend, Clock, Error, ErrorKind, NewJob, SystemClock};
 use dq_rabbit::{LadderKind, RabbitConfig};
 use dq_servers::shared_rabbitmq;
-use lapin::options::QueueDeleteOptions;
 
 use crate::fixture::{
-    after, amqp_client, assert_error, assert_helpful, blocking, by_id, claim, close_connections,
+    after, assert_error, assert_helpful, blocking, by_id, close_connections,
     config, connect, in_an_hour, job, open, poll, retry, start_runner, wait_until,
 };
 
