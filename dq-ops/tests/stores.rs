@@ -7,8 +7,8 @@ use dq_core::{
     QueueName, Settlement, Target, Verdict, Want,
 };
 use dq_ops::{
-    Actor, BulkAction, JobFilter, JobQuery, Ops, OpsError, Role, ScheduleRequest,
-    ScheduleResult, Session, WaitReason, parse_target,
+    Actor, BulkAction, JobFilter, JobQuery, Ops, OpsError, Role, ScheduleRequest, ScheduleResult,
+    Session, WaitReason, parse_target,
 };
 use dq_redis as _;
 use dq_sqlite as _;

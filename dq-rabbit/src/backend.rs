@@ -19,7 +19,7 @@ use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
 use crate::findings::check_failed;
-use crate::log::{CLAIM_AHEAD, LevelSettings};
+use crate::log::CLAIM_AHEAD;
 use crate::management::ManagementApi;
 use crate::member::{Member, MemberContext};
 use crate::topology::Topology;
@@ -40,15 +40,6 @@ impl RabbitBackend {
     /// the broker cannot be reached or does not reply; `Incompatible` if the broker is too old or
     /// has no streams, or the log was written by a newer version.
     pub async fn connect(config: &RabbitConfig, environment: &Environment) -> Result<Self> {
-        Self::connect_with_levels(config, environment, LevelSettings::default()).await
-    }
-
-    /// Connects as a version that understands these levels of the log.
-    pub(crate) async fn connect_with_levels(
-        config: &RabbitConfig,
-        environment: &Environment,
-        levels: LevelSettings,
-    ) -> Result<Self> {
         config.validate()?;
         let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(&environment.entropy))?);
         let publish = Arc::new(AmqpConnection::start(Arc::clone(&broker), "publish"));
@@ -65,7 +56,6 @@ impl RabbitBackend {
             topology,
             listeners: Arc::new(Listeners::default()),
             management,
-            levels,
         };
         let member = Member::open(&context).await?;
         Ok(Self { context, member, is_closed: AtomicBool::new(false) })
@@ -74,30 +64,6 @@ impl RabbitBackend {
     #[cfg(test)]
     pub(crate) fn log(&self) -> &crate::log::Log {
         &self.member.engine.log
-    }
-
-    /// The level of the log that is in force.
-    #[cfg(test)]
-    pub(crate) fn level(&self) -> u16 {
-        self.log().level()
-    }
-
-    /// The number of hellos of the live processes.
-    #[cfg(test)]
-    pub(crate) fn hellos(&self) -> u32 {
-        let live = self.replica(|replica| replica.levels().live());
-        live.iter().map(|process| process.renewals).sum()
-    }
-
-    /// The number of live processes.
-    #[cfg(test)]
-    pub(crate) fn live_processes(&self) -> usize {
-        self.replica(|replica| replica.levels().live().len())
-    }
-
-    #[cfg(test)]
-    fn replica<T>(&self, read: impl FnOnce(&mut crate::log::Replica) -> T) -> T {
-        self.log().peek(read)
     }
 
     /// The member, for a call.
@@ -235,7 +201,6 @@ impl Backend for RabbitBackend {
             stats: member.engine.stats(&[]).await.ok(),
             lost_messages: publisher.lost(),
             log_usage: log.usage(),
-            level: log.level(),
             skipped: log.skipped(),
             lost_payloads: log.lost_payloads(),
             skew: log.clock_skew(),

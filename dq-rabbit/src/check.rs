@@ -59,8 +59,6 @@ pub(crate) struct BrokerCheck<'a> {
     /// Number of jobs whose messages could not be published.
     pub(crate) lost_messages: u64,
     pub(crate) log_usage: Usage,
-    /// The level of the log in force.
-    pub(crate) level: u16,
     pub(crate) skipped: SkippedMessages,
     pub(crate) lost_payloads: LostPayloads,
     /// The largest skew of another process that writes to the log, in milliseconds.
@@ -221,14 +219,13 @@ impl BrokerCheck<'_> {
             format!(
                 "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
                  {without_message} jobs were claimed before their messages, and {} have none; the log \
-                 uses {} % of its capacity, and its level is {}; {skew}",
+                 uses {} % of its capacity; {skew}",
                 sum(|stats| stats.scheduled + stats.ready),
                 sum(|stats| stats.running),
                 sum(|stats| stats.dead),
                 overdue.as_secs(),
                 self.lost_messages,
                 self.log_usage.percent(),
-                self.level,
             ),
             "none needed",
         )

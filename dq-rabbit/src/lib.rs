@@ -76,9 +76,7 @@
 //! payloads, and reads the log from the newest snapshot on when it starts. All calls under a prefix go
 //! through one stream; independent services can use a prefix each.
 //!
-//! Processes of several versions can share a prefix: each says which *levels* of the format it
-//! understands, and the level of the log is raised when all live processes understand the next one.
-//! A process that is too old for the level is refused.
+//! Processes of several versions can share a prefix.
 //! A process that reads an entry of a newer version stops with `Incompatible` if skipping the entry
 //! would make its replica differ from the others; its runners return that error. Messages in the log
 //! that are no entries, or are damaged, are skipped and reported by `check`.

@@ -14,7 +14,7 @@ use crate::deliveries::DeliveryHandler;
 use crate::engine::Engine;
 use crate::grant::releases;
 use crate::ladder::Ladder;
-use crate::log::{LevelSettings, Log, LogContext, LogSettings};
+use crate::log::{Log, LogContext, LogSettings};
 use crate::management::ManagementApi;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::policy;
@@ -45,7 +45,6 @@ pub(crate) struct MemberContext {
     pub(crate) topology: Arc<Topology>,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) management: Option<ManagementApi>,
-    pub(crate) levels: LevelSettings,
 }
 
 impl Member {
@@ -67,7 +66,6 @@ impl Member {
         let settings = LogSettings {
             response_timeout: config.response_timeout,
             size: config.log_bytes().unsigned_abs(),
-            levels: context.levels,
         };
         let opening = Log::open(LogContext {
             settings,

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dq_core::{Due, QueueName, Target};
 use dq_ops::{
-    BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage,
-    JobQuery, Moved, QueueSummary, RunnerSummary, ScheduleRequest, ScheduledJob, Timeline,
+    BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage, JobQuery, Moved,
+    QueueSummary, RunnerSummary, ScheduleRequest, ScheduledJob, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
-    BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts,
-    JobDetail, JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition,
-    RecurringDetail, RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob,
-    SimulationRequest, SimulationView, Timeline,
+    BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
+    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
+    RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest,
+    SimulationView, Timeline,
 };
 
 use crate::failure::Result;

@@ -4,9 +4,9 @@ use dq_core::{Dq, Due, QueueName, Target};
 #[cfg(feature = "redis")]
 use dq_core::{ImportPreview, ImportReport, ImportSource};
 use dq_ops::{
-    Actor, BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter,
-    JobPage, JobQuery, Moved, Ops, QueueSummary, Role, RunnerSummary, ScheduleRequest,
-    ScheduledJob, Session, Timeline,
+    Actor, BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage, JobQuery,
+    Moved, Ops, QueueSummary, Role, RunnerSummary, ScheduleRequest, ScheduledJob, Session,
+    Timeline,
 };
 use tokio::runtime::Runtime;
 

@@ -6,9 +6,7 @@ use dq_core::{
     Backend, BrowseParams, Clock, Cursor, Dq, Due, DurationExt, ErrorKind, MemoryBackend, Page,
     QueueName, Target, Timestamp, Verdict, VirtualClock,
 };
-use dq_ops::{
-    Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleResult,
-};
+use dq_ops::{Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleResult};
 
 use crate::fixture::{Fixture, key, with_error, with_key_prefix};
 

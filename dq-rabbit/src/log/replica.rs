@@ -13,7 +13,6 @@ use dq_core::{
 use super::capacity::{SIZES, Usage};
 use super::command::CommandReply;
 use super::leases::ObservedLeases;
-use super::levels::ProcessLevels;
 use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
@@ -23,7 +22,7 @@ use crate::generation::Generation;
 
 // The next three decide which jobs a claim entry leases, so they are part of the format of the log: all
 // builds that share a log must have the same values, since their replicas would differ otherwise. Other
-// values need a new kind of claim entry, and a level that allows it.
+// values need a new kind of claim entry.
 
 /// How long before its due time a job can be claimed: about the duration of a call. The claimer
 /// waits for the rest of it.
@@ -64,7 +63,6 @@ pub(crate) struct Replica {
     /// What a snapshot may take, in bytes; `None` before the log says it.
     capacity: Option<u64>,
     leases: ObservedLeases,
-    levels: ProcessLevels,
     /// See [`is_closed`](Self::is_closed).
     is_closed: bool,
     /// The elapsed time of this process at which the entry that is being applied was seen.
@@ -86,7 +84,6 @@ impl Replica {
             producers: Producers::default(),
             capacity: None,
             leases: ObservedLeases::default(),
-            levels: ProcessLevels::default(),
             is_closed: false,
             seen: Duration::ZERO,
             collector: Some(SnapshotCollector::default()),
@@ -227,15 +224,6 @@ impl Replica {
                 }
                 CommandReply::Done
             }
-            Command::Hello(hello) => CommandReply::Admission(self.levels.hello(hello, self.seen)),
-            Command::EndHellos(named) => {
-                named.iter().for_each(|process| self.levels.end(process));
-                CommandReply::Done
-            }
-            Command::Raise(level) => {
-                self.levels.raise(level);
-                CommandReply::Done
-            }
             Command::Close(generation) => {
                 // A process may close a generation that another one has closed meanwhile.
                 self.is_closed |= generation == Generation::of(offset).number();
@@ -320,8 +308,6 @@ impl Replica {
             queues: state.queues.into_iter().map(queue).collect(),
             history: self.machine.history_limits().into(),
             capacity: self.capacity,
-            level: self.levels.level(),
-            processes: self.levels.live(),
         };
         let header = SnapshotPart::Header(Box::new(header));
         (std::iter::once(header).chain(lists).collect(), state.jobs)
@@ -338,8 +324,6 @@ impl Replica {
             Machine::restore(snapshot.machine, snapshot.history_limits).with_explicit_lease_ends();
         self.machine.measure(SIZES);
         self.capacity = snapshot.capacity;
-        let (level, processes) = snapshot.levels;
-        self.levels = ProcessLevels::restore(level, processes, self.seen);
         self.leases = ObservedLeases::default();
         for lease in snapshot.leases {
             self.leases.restore(lease, self.seen);
@@ -424,11 +408,6 @@ impl Replica {
     /// As [`producers`](Self::producers), of a replica that is replaced.
     pub(crate) fn into_producers(self) -> Producers {
         self.producers
-    }
-
-    /// The level in force and the live processes.
-    pub(crate) fn levels(&mut self) -> &mut ProcessLevels {
-        &mut self.levels
     }
 
     /// The state machine, which holds all jobs.

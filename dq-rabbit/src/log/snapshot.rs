@@ -14,8 +14,8 @@ use dq_core::{Announced, FencingToken, HistoryLimit, HistoryLimits, Job, Receipt
 use super::position::{LogPosition, PayloadRef, headers_of};
 use super::producers::Producers;
 use super::wire::{
-    self, Command, Entry, LiveProcess, SnapshotEntry, SnapshotHeader, SnapshotJob,
-    SnapshotJobState, SnapshotPart, StandingLease,
+    self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
+    SnapshotPart, StandingLease,
 };
 
 /// Maximum number of items in one part.
@@ -46,8 +46,6 @@ pub(crate) struct CollectedSnapshot {
     /// index in the message, entry.
     pub(crate) later_entries: Vec<(u64, u32, Entry)>,
     pub(crate) leases: Vec<StandingLease>,
-    /// The level in force, and the live processes.
-    pub(crate) levels: (u16, Vec<LiveProcess>),
     /// Numbers of the parts that were read.
     parts: HashSet<u32>,
     is_complete: bool,
@@ -105,7 +103,6 @@ impl CollectedSnapshot {
             producers: Producers::default(),
             later_entries,
             leases: Vec::new(),
-            levels: (0, Vec::new()),
             parts: HashSet::new(),
             is_complete: false,
         }
@@ -145,7 +142,6 @@ impl CollectedSnapshot {
         self.machine.queues = header.queues.into_iter().map(queue).collect();
         self.history_limits = (&header.history).into();
         self.capacity = header.capacity;
-        self.levels = (header.level, header.processes);
     }
 }
 

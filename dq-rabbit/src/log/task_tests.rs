@@ -12,7 +12,6 @@ use dq_core::{
 use futures_util::{FutureExt, poll};
 
 use super::append::{next_message, rewrite};
-use super::levels::LevelSettings;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
 use super::tail;
@@ -29,10 +28,9 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let entropy = Arc::new(Entropy::seeded(1));
     let broker = Broker::new(&config.broker().unwrap(), Arc::clone(&entropy)).unwrap();
     let connection = Arc::new(AmqpConnection::start(Arc::new(broker), "test"));
-    let levels = LevelSettings::default();
     let response_timeout = Duration::from_secs(5);
     let shared = LogShared::new(LogContext {
-        settings: LogSettings { response_timeout, size: 16 << 20, levels },
+        settings: LogSettings { response_timeout, size: 16 << 20 },
         history: HistoryLimits::all(HistoryLimit::OFF),
         clock: Arc::new(SystemClock),
         entropy,

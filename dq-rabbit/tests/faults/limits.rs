@@ -8,8 +8,8 @@ use dq_rabbit::{LadderKind, RabbitConfig};
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    after, assert_error, assert_helpful, blocking, by_id, close_connections,
-    config, connect, in_an_hour, job, open, poll, retry, start_runner, wait_until,
+    after, assert_error, assert_helpful, blocking, by_id, close_connections, config, connect,
+    in_an_hour, job, open, poll, retry, start_runner, wait_until,
 };
 
 const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dq_core::{Due, Headers, JobState, OnConflict, OnRunning, QueueName, Target, TraceContext};
 use dq_ops::{
-    JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult,
-    ScheduledJob, Session, Timeline, json, openapi, parse_due, parse_timestamp,
+    JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult, ScheduledJob, Session,
+    Timeline, json, openapi, parse_due, parse_timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;

@@ -46,12 +46,6 @@ pub(crate) enum Command {
     SetCapacity(u64),
     /// Announces a runner.
     Announce(Announcement),
-    /// Says that a process lives, and which levels it understands.
-    Hello(Hello),
-    /// Ends hellos that have lapsed by the clock of this producer, unless they were renewed since.
-    EndHellos(Vec<LiveProcess>),
-    /// Raises the level, if all live processes understand this one.
-    Raise(u16),
     /// Ends the generation with this number: the log goes on in the next one. No effect in another
     /// generation.
     Close(u32),
@@ -144,36 +138,6 @@ pub(crate) struct StandingLease {
     pub(crate) lease_for: u64,
 }
 
-/// The lowest and the highest level that a process understands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Levels {
-    pub(crate) min: u16,
-    pub(crate) max: u16,
-}
-
-/// A process says that it lives, and which levels of the log it understands: see `log/levels.rs`.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    /// A random number, drawn when a process opens the log. It is not the producer id of its entries.
-    pub(crate) process: u64,
-    pub(crate) levels: Levels,
-    /// How long the process lives after this, unless it says hello again, in milliseconds; 0 if it
-    /// leaves.
-    pub(crate) ttl: u64,
-}
-
-/// A process that has said hello.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LiveProcess {
-    /// Its number in [`Hello`].
-    pub(crate) id: u64,
-    pub(crate) levels: Levels,
-    /// Of its last hello, in milliseconds.
-    pub(crate) ttl: u64,
-    /// How often it said hello again.
-    pub(crate) renewals: u32,
-}
-
 /// A lease and its new length in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Renewal(pub(super) Lease, pub(super) u64);
@@ -256,9 +220,6 @@ pub(crate) struct SnapshotHeader {
     pub(crate) history: HistoryLimits,
     /// See [`Command::SetCapacity`].
     pub(crate) capacity: Option<u64>,
-    /// The level in force.
-    pub(crate) level: u16,
-    pub(crate) processes: Vec<LiveProcess>,
 }
 
 /// A job, without its payload and its headers.

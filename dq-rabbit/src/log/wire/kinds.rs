@@ -59,11 +59,8 @@ kinds! {
     10 => SetHistory(limits);
     11 => SetCapacity(bytes);
     12 => Announce(announcement);
-    13 => Hello(hello);
-    14 => EndHellos(processes);
-    15 => Raise(level);
-    16 => Close(generation);
-    17 => Snapshot(entry);
+    13 => Close(generation);
+    14 => Snapshot(entry);
 }
 
 impl Command {

@@ -26,9 +26,9 @@ mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
-    Announcement, Claim, Command, EndedJob, Entry, Hello, HistoryLimits, Job, JobRef,
-    Levels, LiveProcess, NewJob, QueueOperation, Renewal, Reschedule, Settlement, SnapshotEntry,
-    SnapshotHeader, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
+    Announcement, Claim, Command, EndedJob, Entry, HistoryLimits, JobRef, NewJob, QueueOperation,
+    Renewal, Reschedule, Settlement, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
+    SnapshotPart, StandingLease, Totals,
 };
 pub(crate) use frame::{EntryBatch, Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};

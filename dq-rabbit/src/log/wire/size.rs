@@ -23,7 +23,6 @@ impl Command {
             Self::Reschedule(moves) => 72 * moves.len(),
             Self::Renew(renewals) => 72 * renewals.len(),
             Self::EndLeases(leases) => 64 * leases.len(),
-            Self::EndHellos(processes) => 24 * processes.len(),
             Self::Announce(Announcement(name, info, _)) => name.len() + info.len(),
             Self::Operate(_, QueueOperation::Remove(ids) | QueueOperation::Replay(ids, _)) => {
                 16 * ids.len()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dq_core::{DeadKind, DeadReason, Ending, Headers, JobId, JobKey, QueueName, Timestamp};
 
 use super::entry::{
-    Due, HistoryLimit, JobNotes, Lease, OnConflict, OnRunning, Target, Verdict,
+    Due, HistoryLimit, Job, JobNotes, Lease, OnConflict, OnRunning, Target, Verdict,
 };
 use super::frame::EntryBatch;
 use super::*;
@@ -105,8 +105,6 @@ fn header() -> SnapshotHeader {
         queues: vec![(queue(), true, [1, 2, 3, 4, 5, 600])],
         history: limits(),
         capacity: Some(308),
-        level: 309,
-        processes: vec![live_process()],
     }
 }
 
@@ -126,14 +124,6 @@ fn ended_job(ending: Ending) -> EndedJob {
         reason: Some("so".to_owned()),
         at: Timestamp::from_millis(900),
     }
-}
-
-fn levels() -> Levels {
-    Levels { min: 1, max: 300 }
-}
-
-fn live_process() -> LiveProcess {
-    LiveProcess { id: 500, levels: levels(), ttl: 45_000, renewals: 600 }
 }
 
 fn standing_lease() -> StandingLease {
@@ -214,18 +204,15 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
             12,
             "?",
         ),
-        (Command::Hello(Hello { process: 500, levels: levels(), ttl: 45_000 }), 13, "?"),
-        (Command::EndHellos(vec![live_process()]), 14, "?"),
-        (Command::Raise(300), 15, "?"),
-        (Command::Close(301), 16, "?"),
-        (Command::Snapshot(SnapshotEntry::Begin), 17, "?"),
-        (part(SnapshotPart::Header(Box::new(header()))), 17, "?"),
+        (Command::Close(301), 13, "?"),
+        (Command::Snapshot(SnapshotEntry::Begin), 14, "?"),
+        (part(SnapshotPart::Header(Box::new(header()))), 14, "?"),
         (
             part(SnapshotPart::Jobs(vec![
                 snapshot_job(None, SnapshotJobState::Waiting),
                 snapshot_job(Some(at), SnapshotJobState::Leased(500, at)),
             ])),
-            17,
+            14,
             "?",
         ),
         (
@@ -242,7 +229,7 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 .map(|state| snapshot_job(None, state))
                 .to_vec(),
             )),
-            17,
+            14,
             "?",
         ),
         (
@@ -257,10 +244,10 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 .map(ended_job)
                 .to_vec(),
             )),
-            17,
+            14,
             "?",
         ),
-        (part(SnapshotPart::Pins(vec![(id(8), at, at)])), 17, "?"),
+        (part(SnapshotPart::Pins(vec![(id(8), at, at)])), 14, "?"),
         (
             part(SnapshotPart::Runners(vec![(
                 "runner".to_owned(),
@@ -268,11 +255,11 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 at,
                 at,
             )])),
-            17,
+            14,
             "?",
         ),
-        (part(SnapshotPart::Leases(vec![standing_lease()])), 17, "?"),
-        (Command::Snapshot(SnapshotEntry::End { begin: 300, parts: 400 }), 17, "?"),
+        (part(SnapshotPart::Leases(vec![standing_lease()])), 14, "?"),
+        (Command::Snapshot(SnapshotEntry::End { begin: 300, parts: 400 }), 14, "?"),
     ]
 }
 
