@@ -111,7 +111,7 @@ fn rabbitmq_answers_like_memory() {
     let server = dq_servers::shared_rabbitmq().url();
     run_cases(16, |steps, history| {
         // Without the ladder, which has no part in answers, a prefix has few queues.
-        let options = "queues=classic&ladder=none&replica=eager&response_timeout=60s";
+        let options = "queues=classic&ladder=none&response_timeout=60s";
         compare_server(format!("{server}?prefix={}&{options}", prefix()), steps, history)
     });
 }

@@ -62,9 +62,13 @@ async fn a_job_becomes_a_persistent_message_with_its_id() {
     for (name, value) in [("tenant", "seven"), ("x-dq-queue", "Q"), ("x-dq-key", "order-1")] {
         assert_eq!(headers[name], AMQPValue::LongString(value.into()), "{name}");
     }
-    for (name, number) in
-        [("x-dq-due", due), ("x-dq-first-due", due), ("x-dq-attempt", 1), ("x-dq-deliveries", 1), ("x-dq-fencing-token", 1)]
-    {
+    for (name, number) in [
+        ("x-dq-due", due),
+        ("x-dq-first-due", due),
+        ("x-dq-attempt", 1),
+        ("x-dq-deliveries", 1),
+        ("x-dq-fencing-token", 1),
+    ] {
         assert_eq!(headers[name], AMQPValue::LongLongInt(number), "{name}");
     }
 }

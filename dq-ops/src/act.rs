@@ -13,18 +13,6 @@ use crate::jobs::{id_of, name_of, not_found};
 use crate::ops::Session;
 use crate::text;
 
-/// The result of a cancellation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum CancelResult {
-    /// The job never starts.
-    Cancelled,
-    /// The request is stored, but the job may still start: this store cannot prevent every start.
-    Requested,
-}
-
 /// A job with its new due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -41,21 +29,20 @@ pub struct Moved {
 
 /// All of these need the role operator, except [`purge`](Self::purge).
 impl Session {
-    /// Cancels a waiting job.
+    /// Cancels a waiting job, which then never starts.
     ///
     /// # Errors
     /// `NotFound` if there is no live job with this id or key, `Conflict` if it runs, `Forbidden`,
     /// and errors of the store.
-    pub async fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
+    pub async fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
         let audit = self.begin("cancel", queue, Some(name_of(target)));
         audit.end(self.try_cancel(queue, target).await, |_| 1)
     }
 
-    async fn try_cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
+    async fn try_cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
         let handle = self.open(queue)?;
         match handle.cancel(target).await? {
-            Cancelled::Cancelled => Ok(CancelResult::Cancelled),
-            Cancelled::Requested => Ok(CancelResult::Requested),
+            Cancelled::Cancelled => Ok(()),
             Cancelled::AlreadyRunning => Err(is_running(target)),
             Cancelled::NotFound => Err(self.not_waiting(queue, target).await),
             _ => Err(unknown_result("cancel")),

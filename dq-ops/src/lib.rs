@@ -55,7 +55,7 @@ mod text;
 mod timeline;
 mod watch;
 
-pub use act::{CancelResult, Moved};
+pub use act::Moved;
 pub use actor::{Actor, Role};
 pub use anywhere::JobsAnywhere;
 pub use audit::{AuditEntry, AuditOutcome};

@@ -7,8 +7,8 @@ use dq_core::{
     QueueName, Settlement, Target, Verdict, Want,
 };
 use dq_ops::{
-    Actor, BulkAction, CancelResult, JobFilter, JobQuery, Ops, OpsError, Role, ScheduleRequest,
-    ScheduleResult, Session, WaitReason, parse_target,
+    Actor, BulkAction, JobFilter, JobQuery, Ops, OpsError, Role, ScheduleRequest, ScheduleResult,
+    Session, WaitReason, parse_target,
 };
 use dq_redis as _;
 use dq_sqlite as _;
@@ -108,7 +108,7 @@ async fn waiting_jobs_are_listed_and_change(store: &Store) {
     session.reschedule(queue, &key("order-1"), Due::After(9.hours())).await.unwrap();
     query = JobQuery::new(JobState::Scheduled);
     assert_eq!(store.keys(&mut query).await.last().unwrap(), "order-1");
-    assert_eq!(session.cancel(queue, &key("order-1")).await.unwrap(), CancelResult::Cancelled);
+    session.cancel(queue, &key("order-1")).await.unwrap();
     let gone = session.cancel(queue, &key("order-1")).await.unwrap_err();
     assert!(matches!(gone, OpsError::NotFound { .. }), "{gone}");
 

@@ -59,16 +59,12 @@ pub(crate) struct BrokerCheck<'a> {
     /// Number of jobs whose messages could not be published.
     pub(crate) lost_messages: u64,
     pub(crate) log_usage: Usage,
-    /// The level of the log in force.
-    pub(crate) level: u16,
     pub(crate) skipped: SkippedMessages,
     pub(crate) lost_payloads: LostPayloads,
     /// The largest skew of another process that writes to the log, in milliseconds.
     pub(crate) skew: Option<i64>,
     /// Why the log cannot go on in its next stream.
     pub(crate) change_failure: Option<Error>,
-    /// Number of processes with a replica; `None` if the log is not open.
-    pub(crate) processes: Option<usize>,
 }
 
 /// Why the canary cannot return.
@@ -155,22 +151,6 @@ impl BrokerCheck<'_> {
                  it again. The jobs run from the log, so job messages in this queue can be purged",
             ));
         }
-        if let (Some(processes), Ok(consumers)) =
-            (self.processes, self.count_consumers(names.requests()).await)
-            && consumers as usize > processes
-        {
-            findings.push(finding(
-                Severity::Warning,
-                "rabbitmq.foreign-consumer",
-                format!(
-                    "{} has {consumers} consumers, but only {processes} processes serve: another program \
-                     may take requests, whose callers then wait for `response_timeout`",
-                    names.requests()
-                ),
-                "find it with `rabbitmqctl list_consumers` and stop it. A process that has just lost its \
-                 connection counts twice until the broker notices",
-            ));
-        }
         let dead = self.message_count(names.dead()).await?;
         if dead > 0 {
             findings.push(finding(
@@ -239,14 +219,13 @@ impl BrokerCheck<'_> {
             format!(
                 "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
                  {without_message} jobs were claimed before their messages, and {} have none; the log \
-                 uses {} % of its capacity, and its level is {}; {skew}",
+                 uses {} % of its capacity; {skew}",
                 sum(|stats| stats.scheduled + stats.ready),
                 sum(|stats| stats.running),
                 sum(|stats| stats.dead),
                 overdue.as_secs(),
                 self.lost_messages,
                 self.log_usage.percent(),
-                self.level,
             ),
             "none needed",
         )
@@ -282,13 +261,6 @@ impl BrokerCheck<'_> {
         let count = declared.received().await.map_err(|error| self.error(&error))?;
         channel.close().await;
         Ok(count)
-    }
-
-    async fn count_consumers(&self, queue: ShortString) -> Result<u32> {
-        let channel = self.connection.channel("check").await?;
-        let count = channel.count_consumers(queue).await.map_err(|error| self.error(&error));
-        channel.close().await;
-        count
     }
 
     /// How long the canary may take to be delivered.

@@ -67,13 +67,9 @@ pub struct RabbitConfig {
     /// node with a replica of the log needs as much disk, and more for a while if processes write
     /// faster than one of them can write a snapshot of the jobs, which replaces what is older. If all jobs that are not done, dead ones
     /// included, their payloads and the history would take more than a fifth of it, `schedule`
-    /// fails with `Full`. The process that opened the log last sets it for all; a light process
-    /// (see [`replica`](Self::replica)) does not.
+    /// fails with `Full`. The process that opened the log last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
-    /// When this process opens the log and keeps a replica of it.
-    #[serde(default)]
-    pub replica: ReplicaMode,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check` uses
     /// it, and with it, opening the log fails if a policy would delete live jobs from it.
     #[serde(default)]
@@ -125,30 +121,15 @@ pub enum TopologyMode {
     Declare,
     /// They are declared elsewhere; the backend only checks that they exist. But the streams of the
     /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
-    /// Light processes also declare their queues of replies, and `check` declares a queue for its message.
+    /// `check` also declares a queue for its message.
     Passive,
     /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
     /// the delay ladder. It keeps waiting messages on one node, unreplicated.
     Plugin,
 }
 
-/// When a process opens the log and keeps a replica of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ReplicaMode {
-    /// When it first runs jobs, lists them or makes a `check`, or if no process with a replica answers its
-    /// calls.
-    /// Until then the process is *light*: it sends its calls to the others, and each takes two round
-    /// trips more.
-    #[default]
-    Lazy,
-    /// When it connects.
-    Eager,
-}
-
 /// The fields that a URL may have as options: all but `url`.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 9] = [
     "ca",
     "ladder",
     "log_size_mib",
@@ -156,7 +137,6 @@ const OPTIONS: [&str; 10] = [
     "prefetch",
     "prefix",
     "queues",
-    "replica",
     "response_timeout",
     "topology",
 ];
@@ -213,7 +193,6 @@ impl RabbitConfig {
             prefetch: default_prefetch(),
             response_timeout: default_response_timeout(),
             log_size_mib: default_log_size(),
-            replica: ReplicaMode::default(),
             management: None,
         }
     }
@@ -319,13 +298,12 @@ mod tests {
     fn every_field_can_be_a_url_option() {
         let config = parse(
             "amqp://u:p@h1:1,h2/jobs?prefix=shop&queues=classic&topology=passive&prefetch=7\
-             &response_timeout=2s&log_size_mib=32&ladder=coarse&replica=eager&management=http://h:15672",
+             &response_timeout=2s&log_size_mib=32&ladder=coarse&management=http://h:15672",
         )
         .unwrap();
         assert_eq!(config.url.expose(), "amqp://u:p@h1:1,h2/jobs");
         assert_eq!((config.prefix.as_str(), config.prefetch), ("shop", 7));
         assert_eq!((config.queues, config.topology), (QueueKind::Classic, TopologyMode::Passive));
-        assert_eq!(config.replica, ReplicaMode::Eager);
         assert_eq!(config.ladder, LadderKind::Coarse);
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert_eq!(config.log_bytes(), 32 << 20);

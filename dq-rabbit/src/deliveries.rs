@@ -190,7 +190,7 @@ impl DeliveryHandler {
         let (unknown, log_id) = self.persist(find_unknown).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
         let unknown: Vec<_> =
-            unknown.map(|((job, _), _)| wire::NewJob::from(job.to_new_job())).collect();
+            unknown.map(|((job, _), _)| without_options(job.to_new_job())).collect();
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
@@ -231,7 +231,7 @@ impl DeliveryHandler {
         dead.headers = job.headers.clone();
         let handler = Arc::clone(self);
         self.engine.publisher.spawn(async move {
-            let park = command::Park(vec![(job.into(), reason.clone())]);
+            let park = command::Park(vec![(without_options(job), reason.clone())]);
             let log = &handler.engine.log;
             handler
                 .persist(|| log.call("park", LostReply::Unavailable, park.clone(), |_, _, _| ()))
@@ -289,6 +289,11 @@ impl DeliveryHandler {
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
+}
+
+/// The wire format of a job with the options of [`NewJob::new`].
+fn without_options(job: NewJob) -> wire::NewJob {
+    job.try_into().expect("these options have a form in the log")
 }
 
 /// The text headers of a foreign message.

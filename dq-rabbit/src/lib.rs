@@ -15,8 +15,8 @@
 //! # How it works
 //!
 //! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of the log, a
-//! sequence of streams (`dq.v1.log.0` and so on). Each process that runs jobs reads them and applies
-//! all entries to a replica of the state machine that the memory backend uses too
+//! sequence of streams (`dq.v1.log.0` and so on). Each process reads them and applies all entries to
+//! a replica of the state machine that the memory backend uses too
 //! ([`dq_core::machine`]). The result of a call is the result of applying its entry. All processes
 //! apply the same entries in the same order, so they agree on every result. A process that is cut off
 //! cannot read its own claims, so it starts no job that was cancelled meanwhile.
@@ -40,11 +40,6 @@
 //! **Nothing else stops the log.** `schedule` succeeds once the log has the job, even if no queue
 //! takes its message. Only what the broker does not find is declared again, in the background. Every
 //! request to the broker has a time limit. A claim whose caller has given up releases its jobs.
-//!
-//! **A process that runs no jobs is light.** It has no replica: it sends its calls as requests to the
-//! processes that have one, and gets their replies in a queue of its own. It opens the log with its
-//! first claim or `browse`, and when no other process serves it.
-//! [`ReplicaMode::Eager`] opens the log at once.
 //!
 //! **The log goes on from stream to stream.** No stream of the log, a *generation*, has a limit of size
 //! or age. After an eighth of `log_size_mib` or many entries, a process closes the generation. The log
@@ -77,13 +72,11 @@
 //!
 //! # What it costs
 //!
-//! Each process with a replica keeps the metadata of all pending jobs of its prefix in memory, without
+//! Each process keeps the metadata of all pending jobs of its prefix in memory, without
 //! payloads, and reads the log from the newest snapshot on when it starts. All calls under a prefix go
 //! through one stream; independent services can use a prefix each.
 //!
-//! Processes of several versions can share a prefix: each says which *levels* of the format it
-//! understands, and the level of the log is raised when all live processes understand the next one.
-//! A process that is too old for the level is refused.
+//! Processes of several versions can share a prefix.
 //! A process that reads an entry of a newer version stops with `Incompatible` if skipping the entry
 //! would make its replica differ from the others; its runners return that error. Messages in the log
 //! that are no entries, or are damaged, are skipped and reported by `check`.
@@ -117,9 +110,7 @@
 //! Once everything exists, and with [`TopologyMode::Passive`], the first pattern (configure) may be
 //! `^dq\.v1\.log\.`: the streams of the log come and go. `check` then reports that it did not test
 //! the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for each job
-//! queue has to be declared elsewhere too; an error names the missing ones. Light processes need
-//! the right to declare `^dq\.v1\.replies\.`, and a direct exchange and a classic queue named
-//! `dq.v1.requests`, bound by that name; without them, each process opens the log.
+//! queue has to be declared elsewhere too; an error names the missing ones.
 
 mod backend;
 mod check;
@@ -143,14 +134,11 @@ mod management;
 mod member;
 mod message;
 mod names;
-mod opening;
 mod operate;
 mod payloads;
 mod policy;
-mod process;
 mod read_ahead;
 mod release;
-mod remote;
 mod renew;
 mod runners;
 mod schedule;
@@ -159,7 +147,7 @@ mod settle;
 mod topology;
 
 pub use backend::RabbitBackend;
-pub use config::{LadderKind, QueueKind, RabbitConfig, ReplicaMode, TopologyMode};
+pub use config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
 
 #[cfg(test)]
 #[path = "../tests/parts/mod.rs"]

@@ -1,5 +1,4 @@
-//! What a process has once it has opened the log: the replica, the consumer of job messages, and the
-//! server of requests.
+//! What a process has once it has opened the log: the replica, and the consumer of job messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +14,12 @@ use crate::deliveries::DeliveryHandler;
 use crate::engine::Engine;
 use crate::grant::releases;
 use crate::ladder::Ladder;
-use crate::log::{LevelSettings, Log, LogContext, LogSettings};
+use crate::log::{Log, LogContext, LogSettings};
 use crate::management::ManagementApi;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::policy;
 use crate::read_ahead;
 use crate::release::release_all;
-use crate::remote::RequestServer;
 use crate::topology::Topology;
 
 /// A process with a replica.
@@ -29,7 +27,6 @@ use crate::topology::Topology;
 pub(crate) struct Member {
     pub(crate) engine: Arc<Engine>,
     pub(crate) consumer: JobConsumer,
-    pub(crate) server: RequestServer,
     /// The connection that reads the log.
     consume: Arc<AmqpConnection>,
     /// They release leases that nobody waits for, restore what is missing of the topology, and free
@@ -48,11 +45,10 @@ pub(crate) struct MemberContext {
     pub(crate) topology: Arc<Topology>,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) management: Option<ManagementApi>,
-    pub(crate) levels: LevelSettings,
 }
 
 impl Member {
-    /// Declares exchanges and queues, reads the log, and begins to serve other processes.
+    /// Declares exchanges and queues, and reads the log.
     pub(crate) async fn open(context: &MemberContext) -> Result<Self> {
         let MemberContext { config, environment, broker, publish, topology, listeners, .. } =
             context;
@@ -70,7 +66,6 @@ impl Member {
         let settings = LogSettings {
             response_timeout: config.response_timeout,
             size: config.log_bytes().unsigned_abs(),
-            levels: context.levels,
         };
         let opening = Log::open(LogContext {
             settings,
@@ -111,17 +106,14 @@ impl Member {
             config.prefetch,
             handler,
         );
-        let server =
-            RequestServer::start(Arc::clone(&engine), Arc::clone(publish), Arc::clone(topology));
-        Ok(Self { engine, consumer, server, consume, _tasks: tasks })
+        Ok(Self { engine, consumer, consume, _tasks: tasks })
     }
 
-    /// Completes the calls of others, then ends all tasks.
+    /// Ends all tasks.
     ///
     /// # Errors
     /// The error with which the log has stopped, if it has.
     pub(crate) async fn close(&self) -> Result<()> {
-        self.server.close().await;
         self.consumer.close().await;
         self.engine.publisher.close().await;
         self.engine.log.close().await;

@@ -83,24 +83,6 @@ impl ObjectNames {
         self.name("generations")
     }
 
-    /// The exchange for requests of light processes and for the replies, and the queue of requests;
-    /// both have this name.
-    pub(crate) fn requests(&self) -> ShortString {
-        self.name("requests")
-    }
-
-    /// The queue of replies to one light process. Not named by the broker: a user may lack
-    /// permissions for names without the prefix.
-    pub(crate) fn replies(&self, number: u64) -> ShortString {
-        self.name(format_args!("replies.{number:016x}"))
-    }
-
-    /// The queue whose consumer has its turn to open the log. Named like the queues of replies, so
-    /// that light processes need no other permissions.
-    pub(crate) fn turn(&self) -> ShortString {
-        self.name("replies.turn")
-    }
-
     /// The exchange of the plugin for delayed messages.
     pub(crate) fn delayed(&self) -> ShortString {
         self.name("delayed")

@@ -29,12 +29,11 @@ impl Engine {
             Some(PublishedJob::new(log_id, job, due))
         };
         let messages = jobs.iter().filter_map(message).collect();
-        let with_options = |job| Ok((wire::JobOptions::of(&job)?, wire::NewJob::from(job)));
-        let jobs: Result<Vec<_>> = jobs.into_iter().map(with_options).collect();
+        let jobs: Result<Vec<_>> = jobs.into_iter().map(wire::NewJob::try_from).collect();
         let jobs = jobs?;
         // Checked for the whole call, whose entries are decided one by one: a log that is nearly full
         // would take a part. If others fill it meanwhile, it still may.
-        self.log.expect_room("schedule", jobs.iter().map(|(_, job)| job))?;
+        self.log.expect_room("schedule", &jobs)?;
         // Concurrently, since their order does not matter: a message whose job is not in the log is
         // dropped, and a job without a message runs from the log.
         let published = self.publisher.start_publishing(messages, now);
@@ -48,14 +47,10 @@ impl Engine {
     }
 
     /// Appends the jobs to the log, in several entries if they are many.
-    async fn append_jobs(
-        &self,
-        jobs: Vec<(wire::JobOptions, wire::NewJob)>,
-    ) -> Result<Vec<Scheduled>> {
-        let entries = entries::split(jobs, |(_, job)| job.approx_size());
-        let append = |entry: Vec<_>| {
-            let jobs = entry.into_iter().map(|(options, job)| (job, options)).collect();
-            let command = command::ScheduleWith(jobs);
+    async fn append_jobs(&self, jobs: Vec<wire::NewJob>) -> Result<Vec<Scheduled>> {
+        let entries = entries::split(jobs, wire::NewJob::approx_size);
+        let append = |jobs| {
+            let command = command::Schedule(jobs);
             self.log.call("schedule", LostReply::OutcomeUnknown, command, |_, results, _| results)
         };
         entries::join(entries.into_iter().map(append)).await

@@ -17,7 +17,7 @@ use dq_core::{
     ErrorKind, JobKey, JobRef, JobState, JobView, NewJob, Operation, QueueName, Settled,
     Settlement, SystemClock, Verdict, Want,
 };
-use dq_rabbit::{RabbitBackend, RabbitConfig, ReplicaMode};
+use dq_rabbit::{RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
 use dq_testkit::fixture::wait_until;
 
@@ -26,7 +26,6 @@ const LATER: Duration = Duration::from_secs(3_600);
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
     let mut config = RabbitConfig::new(server.url());
-    config.replica = ReplicaMode::Eager;
     // The smallest size that is allowed. A generation is closed after 2 MiB.
     config.log_size_mib = 16;
     config.response_timeout = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use dq_core::{
     JobContext, JobId, JobRef, NewJob, Outcome, QueueCode, QueueName, Result, SystemClock,
     Timestamp,
 };
-use dq_rabbit::{RabbitBackend, RabbitConfig, ReplicaMode};
+use dq_rabbit::{RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
 use dq_testkit::fixture::blocking;
 use tokio::sync::oneshot;
@@ -38,7 +38,6 @@ fn start_broker() -> RabbitMq {
 
 async fn open(broker: &RabbitMq, log_size_mib: u32) -> Arc<dyn Backend> {
     let mut config = RabbitConfig::new(broker.url());
-    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(60);
     config.log_size_mib = log_size_mib;
     Arc::new(RabbitBackend::connect(&config, &Environment::default()).await.unwrap())

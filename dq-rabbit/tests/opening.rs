@@ -13,7 +13,7 @@ use dq_core::config::Environment;
 use dq_core::{
     Backend, Cancelled, Clock, Due, Entropy, JobRef, NewJob, QueueName, QueueStats, SystemClock,
 };
-use dq_rabbit::{RabbitBackend, RabbitConfig, ReplicaMode};
+use dq_rabbit::{RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
 use dq_testkit::fixture::TIMEOUT;
 use futures_util::StreamExt;
@@ -26,7 +26,6 @@ const CALLS: usize = 5_200;
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
     let mut config = RabbitConfig::new(server.url());
-    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(60);
     RabbitBackend::connect(&config, &Environment::default()).await.unwrap()
 }

@@ -1,7 +1,6 @@
 //! The behaviour suite on every backend of this workspace, opened by URL as applications do, except
-//! for sharded queues and light processes.
+//! for sharded queues.
 
-mod light;
 mod sharded;
 
 use std::process::ExitCode;
@@ -11,7 +10,6 @@ use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
-use light::Light;
 use sharded::Sharded;
 
 // Links the backends, so that they register themselves.
@@ -41,8 +39,7 @@ fn main() -> ExitCode {
         ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
         // A server without notifications: the backend then works like `redis`.
         ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
-        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), "&replica=eager"))),
-        ("rabbitmq/light", Box::new(Light)),
+        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), ""))),
     ])
 }
 

@@ -63,7 +63,7 @@ impl Store {
             Self::Redis(redis) => redis.url(),
             // The process is measured, so it has a replica from the start.
             // A fifth of the log is for jobs, some 300 bytes each.
-            Self::RabbitMq(rabbit) => format!("{}?replica=eager&log_size_mib=8192", rabbit.url()),
+            Self::RabbitMq(rabbit) => format!("{}?log_size_mib=8192", rabbit.url()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: of one job, or of all that match.
 
 use dq_core::{Due, Target, Timestamp};
-use dq_ops::{BulkAction, CancelResult, JobFilter};
+use dq_ops::{BulkAction, JobFilter};
 use serde_json::{Value, json};
 
 use crate::args::{ChangeArgs, MoveArgs};
@@ -42,19 +42,9 @@ pub(super) fn cancel(
     source: &dyn Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
-    match selection(args)? {
-        Selection::Many(filter) => {
-            many(args, BulkAction::Cancel, "cancelled", &filter, source, output)
-        }
-        Selection::One(job) => {
-            let (result, text) = match source.cancel(&args.queue, job)? {
-                CancelResult::Cancelled => ("cancelled", "cancelled"),
-                // The store cannot prevent every start.
-                _ => ("requested", "asked for the cancellation of"),
-            };
-            one(args, job, result, text, None, output)
-        }
-    }
+    change(args, BulkAction::Cancel, "cancelled", source, output, |job| {
+        source.cancel(&args.queue, job).map(|()| None)
+    })
 }
 
 /// Changes the due time of waiting jobs.
@@ -111,7 +101,7 @@ fn change(
         Selection::Many(filter) => many(args, action, done, &filter, source, output),
         Selection::One(job) => {
             let due = change_one(job)?;
-            one(args, job, done, done, due, output)
+            one(args, job, done, due, output)
         }
     }
 }
@@ -120,8 +110,7 @@ fn change(
 fn one(
     args: &ChangeArgs,
     job: &Target,
-    result: &str,
-    text: &str,
+    done: &str,
     due: Option<Timestamp>,
     output: &mut Output<'_>,
 ) -> Result<()> {
@@ -129,13 +118,13 @@ fn one(
         Target::Id(id) => id.to_string(),
         Target::Key(key) => format!("key:{key}"),
     };
-    let mut value = json!({ "queue": args.queue, "job": name, "result": result });
+    let mut value = json!({ "queue": args.queue, "job": name, "result": done });
     if let Some(due) = due {
         value["due"] = Value::from(due.to_string());
     }
     output.either(&value, || {
         let due = due.map(|due| format!(", due {due}")).unwrap_or_default();
-        format!("{text} {}/{}{due}\n", text::clean(args.queue.as_str()), text::clean(&name))
+        format!("{done} {}/{}{due}\n", text::clean(args.queue.as_str()), text::clean(&name))
     })
 }
 

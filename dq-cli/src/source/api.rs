@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dq_core::{Due, QueueName, Target};
 use dq_ops::{
-    BulkAction, BulkCount, BulkReport, CancelResult, FindingView, JobDetail, JobFilter, JobPage,
-    JobQuery, Moved, QueueSummary, RunnerSummary, ScheduleRequest, ScheduledJob, Timeline,
+    BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage, JobQuery, Moved,
+    QueueSummary, RunnerSummary, ScheduleRequest, ScheduledJob, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -15,11 +15,6 @@ use serde_json::{Value, json};
 use super::Source;
 use super::http::{Api, Request};
 use crate::failure::Result;
-
-#[derive(Deserialize)]
-struct Action {
-    result: CancelResult,
-}
 
 /// Whether a request has changed something.
 #[derive(Deserialize)]
@@ -75,10 +70,8 @@ impl Source for Api {
         self.get(&format!("{}/timeline", path_of_job(queue, target)))
     }
 
-    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
-        let path = path_of_job(queue, target);
-        let action: Action = self.send(Request::delete(path))?;
-        Ok(action.result)
+    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
+        self.send::<Value>(Request::delete(path_of_job(queue, target))).map(drop)
     }
 
     fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
-    BackfillReport, BulkAction, BulkCount, BulkReport, CancelResult, FindingView, Forecasts,
-    JobDetail, JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition,
-    RecurringDetail, RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob,
-    SimulationRequest, SimulationView, Timeline,
+    BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
+    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
+    RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest,
+    SimulationView, Timeline,
 };
 
 use crate::failure::Result;
@@ -36,7 +36,7 @@ pub(crate) trait Source: Recurring {
     fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage>;
     fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail>;
     fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline>;
-    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult>;
+    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()>;
     fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved>;
     fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved>;
     fn replay(&self, queue: &QueueName, target: &Target) -> Result<()>;

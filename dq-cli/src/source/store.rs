@@ -4,9 +4,9 @@ use dq_core::{Dq, Due, QueueName, Target};
 #[cfg(feature = "redis")]
 use dq_core::{ImportPreview, ImportReport, ImportSource};
 use dq_ops::{
-    Actor, BulkAction, BulkCount, BulkReport, CancelResult, FindingView, JobDetail, JobFilter,
-    JobPage, JobQuery, Moved, Ops, QueueSummary, Role, RunnerSummary, ScheduleRequest,
-    ScheduledJob, Session, Timeline,
+    Actor, BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage, JobQuery,
+    Moved, Ops, QueueSummary, Role, RunnerSummary, ScheduleRequest, ScheduledJob, Session,
+    Timeline,
 };
 use tokio::runtime::Runtime;
 
@@ -72,7 +72,7 @@ impl Source for StoreSource {
         self.wait(self.session.timeline(queue, target))
     }
 
-    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
+    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
         self.wait(self.session.cancel(queue, target))
     }
 

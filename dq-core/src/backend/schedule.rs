@@ -75,9 +75,6 @@ pub enum Cancelled {
     NotFound,
     /// The job is running and is not stopped.
     AlreadyRunning,
-    /// The request was recorded, but the job may still start: this backend cannot prevent every
-    /// start of a cancelled job.
-    Requested,
 }
 
 /// A job and its new due time: an argument of `reschedule`.

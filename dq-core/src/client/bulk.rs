@@ -195,9 +195,8 @@ async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId
         Change::Cancel => {
             let jobs: Vec<_> = jobs.iter().map(reference).collect();
             let results = store.cancel(&jobs).await?;
-            let changed =
-                |result: &&Cancelled| matches!(result, Cancelled::Cancelled | Cancelled::Requested);
-            return Ok(results.iter().filter(changed).count() as u64);
+            let cancelled = results.iter().filter(|result| **result == Cancelled::Cancelled);
+            return Ok(cancelled.count() as u64);
         }
         Change::Reschedule(due) => {
             let moves: Vec<_> =

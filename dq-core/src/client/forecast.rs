@@ -101,8 +101,6 @@ impl Dq {
     /// queues share the slots of a runner. Queues without jobs in the window are left out, and so are
     /// schedules that cannot be read, with a warning in the log.
     ///
-    /// It lists the schedules. On RabbitMQ a listing needs a replica, so a light process opens one.
-    ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
     /// # #[tokio::main(flavor = "current_thread")]

@@ -108,7 +108,7 @@ impl Stores {
                 .await
                 .map_err(|error| interrupted("schedule", "the job was scheduled", store, &error))?;
             match single(cancelled)? {
-                Cancelled::Cancelled | Cancelled::Requested => replaced = true,
+                Cancelled::Cancelled => replaced = true,
                 Cancelled::AlreadyRunning if on_running == OnRunning::Refuse => {
                     running = Some(*receipt);
                 }
@@ -139,7 +139,7 @@ impl Stores {
             interrupted("schedule", done, &self.main, &error)
         })?;
         Ok(match single(cancelled)? {
-            Cancelled::Cancelled | Cancelled::Requested => Scheduled::AlreadyRunning(running),
+            Cancelled::Cancelled => Scheduled::AlreadyRunning(running),
             // The new job was due at once, and has started.
             Cancelled::AlreadyRunning | Cancelled::NotFound => Scheduled::Created(created),
         })
@@ -233,12 +233,11 @@ impl Stores {
                 false => error,
             })?;
             let result = single(result)?;
-            has_cancelled |= matches!(result, Cancelled::Cancelled | Cancelled::Requested);
+            has_cancelled |= result == Cancelled::Cancelled;
             combined = match (combined, result) {
                 (Cancelled::AlreadyRunning, _) | (_, Cancelled::AlreadyRunning) => {
                     Cancelled::AlreadyRunning
                 }
-                (Cancelled::Requested, _) | (_, Cancelled::Requested) => Cancelled::Requested,
                 (Cancelled::Cancelled, _) | (_, Cancelled::Cancelled) => Cancelled::Cancelled,
                 (Cancelled::NotFound, Cancelled::NotFound) => Cancelled::NotFound,
             };

@@ -287,7 +287,6 @@ impl fmt::Debug for Job {
 ///
 /// A job is *live* while it is scheduled, ready or running, and *waits* while it is scheduled or
 /// ready.
-// New states are added at the end: replies to light processes of RabbitMQ have their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -363,8 +362,7 @@ impl Ended {
 }
 
 /// How a job ended. New ways may be added in any release.
-// New ways are added at the end, with a new level of RabbitMQ's log: its snapshots, and replies to light
-// processes, have their numbers.
+// New ways are added at the end, with a new level of RabbitMQ's log: its snapshots have their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

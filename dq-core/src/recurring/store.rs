@@ -213,7 +213,7 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             }
         };
         match cancelled {
-            Cancelled::Cancelled | Cancelled::Requested => return Ok(true),
+            Cancelled::Cancelled => return Ok(true),
             // It runs, or another call has replaced it.
             Cancelled::AlreadyRunning | Cancelled::NotFound => dq.sleep(PAUSE).await,
         }

@@ -6,9 +6,7 @@ use dq_core::{
     Backend, BrowseParams, Clock, Cursor, Dq, Due, DurationExt, ErrorKind, MemoryBackend, Page,
     QueueName, Target, Timestamp, Verdict, VirtualClock,
 };
-use dq_ops::{
-    Actor, BulkAction, CancelResult, Ops, OpsError, Role, ScheduleRequest, ScheduleResult,
-};
+use dq_ops::{Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleResult};
 
 use crate::fixture::{Fixture, key, with_error, with_key_prefix};
 
@@ -30,8 +28,7 @@ async fn actions_change_jobs_and_say_why_they_cannot() {
     assert!(matches!(error, OpsError::NotFound { .. }), "{error}");
 
     fixture.schedule("b", "1", Due::After(1.hours())).await;
-    let cancelled = admin.cancel(&fixture.queue, &key("b")).await.unwrap();
-    assert_eq!(cancelled, CancelResult::Cancelled);
+    admin.cancel(&fixture.queue, &key("b")).await.unwrap();
 
     let ids = fixture.dead(&["boom"]).await;
     admin.replay(&fixture.queue, &Target::Id(ids[0])).await.unwrap();

@@ -18,7 +18,7 @@ use dq_core::sync::lock;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
     ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions,
     QueueDeclareOptions, QueueDeleteOptions,
 };
@@ -181,22 +181,7 @@ impl AmqpChannel {
         queue: ShortString,
         arguments: FieldTable,
     ) -> lapin::Result<Consumer> {
-        self.start_consumer(queue, BasicConsumeOptions::default(), arguments).await
-    }
-
-    /// As [`consume`](Self::consume), as the only consumer, for messages that are not acknowledged.
-    pub(crate) async fn consume_exclusively(&self, queue: ShortString) -> lapin::Result<Consumer> {
-        let options =
-            BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
-        self.start_consumer(queue, options, FieldTable::default()).await
-    }
-
-    async fn start_consumer(
-        &self,
-        queue: ShortString,
-        options: BasicConsumeOptions,
-        arguments: FieldTable,
-    ) -> lapin::Result<Consumer> {
+        let options = BasicConsumeOptions::default();
         let request = async move |channel: lapin::Channel| {
             channel.basic_consume(queue, "".into(), options, arguments).await
         };
@@ -206,14 +191,6 @@ impl AmqpChannel {
         let consumer = self.send(1, request).received().await?;
         guard.disarm();
         Ok(consumer)
-    }
-
-    /// Stops a consumer. It ends once it has returned what was delivered before.
-    pub(crate) async fn cancel(&self, consumer: ShortString) -> lapin::Result<()> {
-        let request = async move |channel: lapin::Channel| {
-            channel.basic_cancel(consumer, BasicCancelOptions::default()).await
-        };
-        self.send(1, request).received().await
     }
 
     /// Acknowledges a delivery, or with `multiple` all up to it.
@@ -290,16 +267,6 @@ impl AmqpChannel {
         let expires = i64::try_from(expires.as_millis()).unwrap_or(i64::MAX).max(1);
         arguments.insert("x-expires".into(), expires.into());
         self.declare_queue(name, options, arguments).received().await.map(drop)
-    }
-
-    /// The number of consumers of an existing queue.
-    pub(crate) async fn count_consumers(&self, queue: ShortString) -> lapin::Result<u32> {
-        let request = async move |channel: lapin::Channel| {
-            let options = QueueDeclareOptions::default().passive();
-            let declared = channel.queue_declare(queue, options, FieldTable::default()).await?;
-            Ok(declared.consumer_count())
-        };
-        self.send(1, request).received().await
     }
 
     /// Binds a queue to an exchange.

@@ -32,8 +32,6 @@ pub(crate) enum Refusal {
     Locked,
     /// There was no reply, or the connection was lost.
     NoReply,
-    /// The exchange or queue exists with other arguments.
-    Differs,
     /// Anything else.
     Other,
 }
@@ -47,7 +45,6 @@ impl Refusal {
             403 if text.contains(IN_USE) => Self::Locked,
             403 => Self::Forbidden,
             405 => Self::Locked,
-            406 if ArgumentMismatch::parse(text).is_some() => Self::Differs,
             code if closes_connection(code) && !text.contains("exchange type") => Self::NoReply,
             _ => Self::Other,
         }
@@ -429,12 +426,6 @@ mod tests {
             (403, "ACCESS_REFUSED", Refusal::Forbidden),
             (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", Refusal::Locked),
             (405, "RESOURCE_LOCKED", Refusal::Locked),
-            (
-                406,
-                "PRECONDITION_FAILED - inequivalent arg 'a' for queue 'q' in vhost '/': received '1' but \
-                 current is none",
-                Refusal::Differs,
-            ),
             (406, "PRECONDITION_FAILED - feature flag is disabled", Refusal::Other),
             (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'", Refusal::Other),
             (320, "CONNECTION_FORCED", Refusal::NoReply),

@@ -20,13 +20,8 @@ const SHORT_TEXT: usize = 120;
 /// What the items of a snapshot take, by the fields of their types in [`wire`].
 pub(super) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
-/// The size of a [`wire::SnapshotJob`] and a [`wire::JobNotes`].
+/// The size of a [`wire::SnapshotJob`].
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
-    let key = job.key.as_ref().map(|key| key.as_str());
-    let counts = [job.attempts, job.deliveries, job.losses];
-    let fields = (job.id, job.queue.as_str(), key, job.due, job.max_attempts, job.created, counts);
-    // What to do on a conflict, and the form of the due time.
-    let constants = 2;
     let state = match placement {
         JobPlacement::Waiting => 0,
         JobPlacement::Leased { token, until } => encoded_size(&(token.0, until)),
@@ -35,25 +30,31 @@ fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) 
     let notes = notes.map_or(0, |notes| {
         let remember = wire::millis(notes.remember);
         let JobNotes { last_error, worker, leased_since, .. } = notes;
-        encoded_size(&(job.id, last_error, worker.as_deref(), leased_since, remember))
+        encoded_size(&(last_error, worker.as_deref(), leased_since, remember))
     });
-    encoded_size(&(fields, seq))
-        + constants
+    fields(job)
+        + encoded_size(&seq)
+        + (1 + state)
+        + (1 + notes)
         + wire::Payload::stored_bytes(PayloadRef::of(job).length as usize)
         + headers_bytes(job)
-        + (1 + state)
-        + notes
 }
 
 /// The size of a [`wire::EndedJob`].
 fn ended(seq: u64, view: &JobView) -> u64 {
     let JobView { job, leased_since, worker, last_error, ended, .. } = view;
     let Some(ended) = ended else { return 0 };
-    let key = job.key.as_ref().map(|key| key.as_str());
-    let counts = [job.attempts, job.deliveries, job.losses];
-    let fields = (job.id, job.queue.as_str(), key, job.due, job.created, job.max_attempts, counts);
     let notes = (leased_since, worker, last_error);
-    encoded_size(&(seq, fields, notes, ended.ending, &ended.reason, ended.at))
+    fields(job) + encoded_size(&(seq, notes, ended.ending, &ended.reason, ended.at))
+}
+
+/// The size of a [`wire::Job`].
+fn fields(job: &Job) -> u64 {
+    let key = job.key.as_ref().map(|key| key.as_str());
+    let first_due = wire::other_first_due(job);
+    let counts = [job.attempts, job.deliveries, job.losses];
+    let times = (job.due, first_due, job.created);
+    encoded_size(&(job.id, job.queue.as_str(), key, times, job.max_attempts, counts))
 }
 
 fn pin(receipt: &Receipt, until: Timestamp) -> u64 {

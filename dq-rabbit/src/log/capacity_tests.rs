@@ -12,7 +12,7 @@ use super::command::CommandReply;
 use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
-use super::wire::{self, Command, Entry, SnapshotPart};
+use super::wire::{self, Command, Entry, SnapshotEntry};
 use crate::generation::Generation;
 
 const NOW: Timestamp = Timestamp::EPOCH;
@@ -51,8 +51,7 @@ impl TestLog {
     }
 
     fn schedule(&mut self, job: NewJob) -> Option<Scheduled> {
-        let options = wire::JobOptions::of(&job).unwrap();
-        match self.apply(Command::ScheduleWith(vec![(job.into(), options)])) {
+        match self.apply(Command::Schedule(vec![job.try_into().unwrap()])) {
             CommandReply::Scheduled(mut results) => results.pop(),
             CommandReply::Full => None,
             other => panic!("{other:?}"),
@@ -97,13 +96,11 @@ impl TestLog {
         self.retention = Retention::new(size, false, Duration::ZERO);
         self.offset = generation.next().offset(0);
         let begin = self.offset;
-        self.apply(Command::Snapshot(SnapshotPart::Begin));
-        let (first_parts, jobs) = self.replica.snapshot(begin);
-        let (extras, count) = (first_parts.len() as u32 - 1, jobs.len() as u64);
-        let parts = job_parts(begin, jobs, |_| Some(payload.clone()));
-        let end = SnapshotPart::End { begin, jobs: count, extras };
-        for part in first_parts.into_iter().chain(parts).chain([end]) {
-            self.apply(Command::Snapshot(part));
+        self.apply(Command::Snapshot(SnapshotEntry::Begin));
+        let (mut parts, jobs) = self.replica.snapshot();
+        parts.extend(job_parts(jobs, |_| Some(payload.clone())));
+        for entry in SnapshotEntry::all(begin, parts) {
+            self.apply(Command::Snapshot(entry));
         }
     }
 }
@@ -138,9 +135,10 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
     assert!(matches!(log.schedule(keyed(1_001, 500)), Some(Scheduled::Replaced(_))));
     assert!(log.schedule(keyed(1_002, 2_000)).is_none(), "it is larger");
     // Foreign messages are refused, too, whatever their size, and a batch as a whole.
-    let park = Command::Park(vec![(job(2_000, 10_000).into(), "foreign".to_owned())]);
+    let park = Command::Park(vec![(job(2_000, 10_000).try_into().unwrap(), "foreign".to_owned())]);
     assert!(matches!(log.apply(park), CommandReply::Full));
-    let batch = Command::Schedule(vec![job(0, 500).into(), job(3_000, 500).into()]);
+    let batch = [job(0, 500), job(3_000, 500)].map(|job| job.try_into().unwrap());
+    let batch = Command::Schedule(batch.into());
     assert!(matches!(log.apply(batch), CommandReply::Full));
     assert_eq!(log.replica.machine().len() as u32, jobs + 1, "nothing was stored");
     // What frees the log passes, and makes room.

@@ -6,7 +6,6 @@ use dq_core::{
     Scheduled, Settled,
 };
 
-use super::levels::Admission;
 use super::wire;
 
 /// Result of applying a log entry.
@@ -24,7 +23,6 @@ pub(crate) enum CommandReply {
     Operated(OperateReport),
     /// The command had no effect, because the jobs would exceed the capacity of the log.
     Full,
-    Admission(Admission),
 }
 
 impl CommandReply {
@@ -39,7 +37,6 @@ impl CommandReply {
             Self::Renewed(_) => "Renewed",
             Self::Operated(_) => "Operated",
             Self::Full => "Full",
-            Self::Admission(_) => "Admission",
         }
     }
 }
@@ -93,12 +90,8 @@ commands! {
     /// Changes nothing. When it is applied, the replica contains the effects of all earlier
     /// entries.
     Barrier -> () { CommandReply::Done => () }
-    /// Stores jobs without options.
-    Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
-        CommandReply::Scheduled(results) => results
-    }
     /// Stores jobs.
-    ScheduleWith(jobs: Vec<(wire::NewJob, wire::JobOptions)>) -> Vec<Scheduled> {
+    Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
         CommandReply::Scheduled(results) => results
     }
     /// Cancels waiting jobs.
@@ -131,18 +124,12 @@ commands! {
     SetHistory(limits: wire::HistoryLimits) -> () { CommandReply::Done => () }
     /// Limits what a snapshot may take.
     SetCapacity(bytes: u64) -> () { CommandReply::Done => () }
-    /// Says hello.
-    Hello(hello: wire::Hello) -> Admission { CommandReply::Admission(admission) => admission }
-    /// Ends lapsed hellos.
-    EndHellos(processes: Vec<wire::LiveProcess>) -> () { CommandReply::Done => () }
-    /// Raises the level.
-    Raise(level: u16) -> () { CommandReply::Done => () }
     /// Ends a generation of the log.
     Close(generation: u32) -> () { CommandReply::Done => () }
     /// Announces a runner.
     Announce(announcement: wire::Announcement) -> () { CommandReply::Done => () }
-    /// Appends one part of a snapshot.
-    Snapshot(part: wire::SnapshotPart) -> () { CommandReply::Done => () }
+    /// Appends one entry of a snapshot.
+    Snapshot(entry: wire::SnapshotEntry) -> () { CommandReply::Done => () }
 }
 
 /// The error of a command that stores jobs, when the log has no room for them.
@@ -161,7 +148,7 @@ fn mismatch(command: &str, reply: &CommandReply) -> Error {
 mod tests {
     use super::*;
 
-    fn replies() -> [CommandReply; 9] {
+    fn replies() -> [CommandReply; 8] {
         let now = dq_core::Timestamp::EPOCH;
         [
             CommandReply::Done,
@@ -172,7 +159,6 @@ mod tests {
             CommandReply::Settled(Vec::new()),
             CommandReply::Renewed(Vec::new()),
             CommandReply::Operated(OperateReport::default()),
-            CommandReply::Admission(Admission::Admitted(1)),
         ]
     }
 
@@ -196,7 +182,6 @@ mod tests {
     fn a_reply_of_another_kind_is_an_internal_error_that_names_both() {
         accepts_only::<Barrier>("Barrier", "Done");
         accepts_only::<Schedule>("Schedule", "Scheduled");
-        accepts_only::<ScheduleWith>("ScheduleWith", "Scheduled");
         accepts_only::<Cancel>("Cancel", "Cancelled");
         accepts_only::<Reschedule>("Reschedule", "Rescheduled");
         accepts_only::<Claim>("Claim", "Claimed");
@@ -206,9 +191,6 @@ mod tests {
         accepts_only::<Park>("Park", "Done");
         accepts_only::<SetHistory>("SetHistory", "Done");
         accepts_only::<SetCapacity>("SetCapacity", "Done");
-        accepts_only::<Hello>("Hello", "Admission");
-        accepts_only::<EndHellos>("EndHellos", "Done");
-        accepts_only::<Raise>("Raise", "Done");
         accepts_only::<Close>("Close", "Done");
         accepts_only::<Announce>("Announce", "Done");
         accepts_only::<Snapshot>("Snapshot", "Done");

@@ -17,7 +17,7 @@ use super::position::{LogPosition, PayloadRef};
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::snapshot::job_parts;
-use super::wire::SnapshotPart;
+use super::wire::{SnapshotEntry, SnapshotPart};
 use crate::error::LostReply;
 use crate::generation::Generation;
 
@@ -141,24 +141,18 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
 /// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
 /// on, and the others give up. If it dies, another process begins a snapshot after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
-    let begin = append(shared, SnapshotPart::Begin, |replica, at| {
-        at.begins_snapshot.then(|| (at.offset, replica.snapshot(at.offset)))
+    let begin = append(shared, SnapshotEntry::Begin, |replica, at| {
+        at.begins_snapshot.then(|| (at.offset, replica.snapshot()))
     });
     let Some((begin, (first_parts, jobs))) = begin.await? else { return Ok(()) };
     shared.reached("begun").await;
-    let extra = |part: &&SnapshotPart| matches!(part, SnapshotPart::Extra { .. });
-    let extras = first_parts.iter().filter(extra).count() as u32;
-    for part in first_parts {
-        append(shared, part, |_, _| ()).await?;
-    }
+    let mut written = append_parts(shared, begin, 0, first_parts).await?;
     shared.reached("half").await;
     let mut jobs = jobs.into_iter().peekable();
-    let mut written = 0;
     while jobs.peek().is_some() {
         let chunk = next_chunk(&mut jobs);
         let positions = chunk.iter().map(|job| LogPosition::of(&job.job)).collect();
         let fetched = fetch(shared, positions).await?;
-        written += chunk.len() as u64;
         let lost = chunk.iter().filter(|job| fetched.of(&job.job).is_none());
         let lost: Vec<JobId> = lost.map(|job| job.job.id).collect();
         // Another process may have completed a snapshot meanwhile, so that the generations with these
@@ -167,11 +161,10 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
             return Ok(());
         }
         lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
-        for part in job_parts(begin, chunk, |job| fetched.of(job)) {
-            append(shared, part, |_, _| ()).await?;
-        }
+        let parts = job_parts(chunk, |job| fetched.of(job));
+        written = append_parts(shared, begin, written, parts).await?;
     }
-    append(shared, SnapshotPart::End { begin, jobs: written, extras }, |_, _| ()).await?;
+    append(shared, SnapshotEntry::End { begin, parts: written }, |_, _| ()).await?;
     shared.reached("complete").await;
     Ok(())
 }
@@ -191,14 +184,30 @@ fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = JobSnapshot>>) -> Vec<Job
     chunk
 }
 
-/// Appends a part and waits until it has been read back.
+/// Appends parts of the snapshot that began at offset `begin` and has `written` parts so far. Returns how
+/// many it has then.
+async fn append_parts(
+    shared: &LogShared,
+    begin: u64,
+    mut written: u32,
+    parts: Vec<SnapshotPart>,
+) -> Result<u32> {
+    for part in parts {
+        let part = SnapshotEntry::Part { begin, number: written, part };
+        append(shared, part, |_, _| ()).await?;
+        written += 1;
+    }
+    Ok(written)
+}
+
+/// Appends an entry of a snapshot and waits until it has been read back.
 async fn append<T: Send + 'static>(
     shared: &LogShared,
-    part: SnapshotPart,
+    entry: SnapshotEntry,
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
-    shared.call(OPERATION, LostReply::Unavailable, Snapshot(part), read).await
+    shared.call(OPERATION, LostReply::Unavailable, Snapshot(entry), read).await
 }
 
 #[cfg(test)]

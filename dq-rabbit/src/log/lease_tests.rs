@@ -11,7 +11,7 @@ use super::command::CommandReply;
 use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
 use super::tests::{Log, id, payload, queue};
-use super::wire::{self, Command, Entry, SnapshotPart, StandingLease};
+use super::wire::{self, Command, Entry, SnapshotEntry, StandingLease};
 use crate::entries::MAX_ENTRY_ITEMS;
 
 /// A log of one message per command, each at the time of its writer, in milliseconds.
@@ -42,7 +42,7 @@ impl Writer {
 
     fn schedule_at(&mut self, id: JobId, due: Due) {
         let job = NewJob::new(id, queue(0), due, "payload".into());
-        self.apply(0, Command::Schedule(vec![job.into()]));
+        self.apply(0, Command::Schedule(vec![job.try_into().unwrap()]));
     }
 
     /// Leases up to `limit` jobs for a second.
@@ -171,16 +171,14 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
     log.schedule(1);
     let lease = log.lease(0);
     log.renew(0, &lease);
-    let CommandReply::Done = log.apply(0, Command::Snapshot(SnapshotPart::Begin)) else { panic!() };
+    let begun = log.apply(0, Command::Snapshot(SnapshotEntry::Begin));
+    let CommandReply::Done = begun else { panic!("{begun:?}") };
     let begin = log.log.len() as u64 - 1;
-    let (first_parts, jobs) = log.replica.snapshot(begin);
-    let extras = first_parts.len() as u32 - 1;
-    let count = jobs.len() as u64;
-    let parts = job_parts(begin, jobs, |job| Some(payload(&log.log, job)));
-    for part in first_parts.into_iter().chain(parts) {
-        log.apply(0, Command::Snapshot(part));
+    let (mut parts, jobs) = log.replica.snapshot();
+    parts.extend(job_parts(jobs, |job| Some(payload(&log.log, job))));
+    for entry in SnapshotEntry::all(begin, parts) {
+        log.apply(0, Command::Snapshot(entry));
     }
-    log.apply(0, Command::Snapshot(SnapshotPart::End { begin, jobs: count, extras }));
     let mut restarted = Replica::starting_at(begin);
     restarted.set_seen(Duration::from_secs(500));
     for (offset, message) in log.log.range(begin..) {

@@ -31,11 +31,11 @@
 //! Modules, in the order in which they build on each other:
 //!
 //! - `wire`: entries as bytes; `command`: commands with the types of their replies;
-//! - `position`, `producers`, `capacity`, `leases`, `levels`, `snapshot`, `replica`: the state that
+//! - `position`, `producers`, `capacity`, `leases`, `snapshot`, `replica`: the state that
 //!   results from the entries;
 //! - `retention`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `pending`, `shared`, `call`: what the tasks of an
 //!   open log share;
-//! - `hello`: announces which levels this process understands; `history`: the limits of the history;
+//! - `history`: the limits of the history;
 //!   `stream`: consumers; `kept`, `fetch`: payloads; `directory`: the protocol of generations, and where
 //!   to start reading;
 //! - `loss`: tells what the log has lost; `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
@@ -51,13 +51,11 @@ pub(crate) mod command;
 mod compaction;
 mod directory;
 mod fetch;
-mod hello;
 mod history;
 mod kept;
 #[cfg(test)]
 mod lease_tests;
 mod leases;
-mod levels;
 mod loss;
 mod lost;
 mod pending;
@@ -80,13 +78,12 @@ pub(crate) mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use dq_core::sync::lock;
 use dq_core::{Clock, Error, Job, JobId, Result, Timestamp};
-use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use self::command::TypedCommand;
@@ -97,7 +94,6 @@ use crate::error::LostReply;
 use crate::generation::Generation;
 
 pub(crate) use self::capacity::Usage;
-pub(crate) use self::levels::LevelSettings;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
@@ -110,8 +106,6 @@ pub(crate) use self::skipped::SkippedMessages;
 pub(crate) struct Log {
     shared: Arc<LogShared>,
     tasks: TaskTracker,
-    /// The task that says hello, which ends before the hello is withdrawn.
-    hello: Mutex<Option<JoinHandle<Option<()>>>>,
 }
 
 impl fmt::Debug for Log {
@@ -133,13 +127,8 @@ impl Log {
         tasks.spawn(stop().run_until_cancelled_owned(tail::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(append::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(compaction::run(Arc::clone(&shared))));
-        let until_stopped = stop();
-        let log = Self { shared, tasks, hello: Mutex::default() };
+        let log = Self { shared, tasks };
         log.sync_history(&log.shared.history_limits, "connect").await?;
-        hello::say(&log.shared, log.shared.settings.levels.ttl).await?;
-        let hello = hello::run(Arc::clone(&log.shared));
-        let hello = log.tasks.spawn(until_stopped.run_until_cancelled_owned(hello));
-        *lock(&log.hello) = Some(hello);
         Ok(log)
     }
 
@@ -194,11 +183,6 @@ impl Log {
         self.shared.state().replica.usage()
     }
 
-    /// The level in force, as of the last applied entry.
-    pub(crate) fn level(&self) -> u16 {
-        self.shared.state().replica.levels().level()
-    }
-
     /// Checks whether the log has room for these jobs, as of the last applied entry. The log
     /// decides; this keeps payloads out of it that it would refuse.
     ///
@@ -236,11 +220,6 @@ impl Log {
     /// milliseconds; positive if that one is ahead.
     pub(crate) fn clock_skew(&self) -> Option<i64> {
         self.shared.state().skews.largest(self.shared.clock.elapsed())
-    }
-
-    /// Number of live processes that have opened this log.
-    pub(crate) fn processes(&self) -> usize {
-        self.shared.state().replica.levels().live().len()
     }
 
     /// Why the log cannot go on in its next generation.
@@ -307,15 +286,6 @@ impl Log {
 
     /// Stops all tasks. Pending calls fail with `Closed`.
     pub(crate) async fn close(&self) {
-        let hello = lock(&self.hello).take();
-        if let Some(hello) = hello {
-            hello.abort();
-            // The error says that it was aborted.
-            let _ = hello.await;
-            if self.failure("close").is_none() {
-                hello::withdraw(&self.shared).await;
-            }
-        }
         {
             let mut state = self.shared.state();
             self.shared.closed.store(true, Ordering::Release);

@@ -13,17 +13,16 @@ use dq_core::{
 use super::capacity::{SIZES, Usage};
 use super::command::CommandReply;
 use super::leases::ObservedLeases;
-use super::levels::ProcessLevels;
 use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
-use super::snapshot::{SnapshotCollector, extra_parts, to_wire_totals};
-use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
+use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
+use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
 use crate::generation::Generation;
 
 // The next three decide which jobs a claim entry leases, so they are part of the format of the log: all
 // builds that share a log must have the same values, since their replicas would differ otherwise. Other
-// values need a new kind of claim entry, and a level that allows it.
+// values need a new kind of claim entry.
 
 /// How long before its due time a job can be claimed: about the duration of a call. The claimer
 /// waits for the rest of it.
@@ -64,7 +63,6 @@ pub(crate) struct Replica {
     /// What a snapshot may take, in bytes; `None` before the log says it.
     capacity: Option<u64>,
     leases: ObservedLeases,
-    levels: ProcessLevels,
     /// See [`is_closed`](Self::is_closed).
     is_closed: bool,
     /// The elapsed time of this process at which the entry that is being applied was seen.
@@ -86,7 +84,6 @@ impl Replica {
             producers: Producers::default(),
             capacity: None,
             leases: ObservedLeases::default(),
-            levels: ProcessLevels::default(),
             is_closed: false,
             seen: Duration::ZERO,
             collector: Some(SnapshotCollector::default()),
@@ -156,13 +153,6 @@ impl Replica {
                 let schedule = |(job, new)| machine.schedule(stored(job, new), at);
                 CommandReply::Scheduled(jobs.map(schedule).collect())
             }
-            Command::ScheduleWith(jobs) => {
-                let jobs = jobs.iter().enumerate();
-                let schedule = |(job, (new, options)): (_, &(_, wire::JobOptions))| {
-                    machine.schedule(options.apply(stored(job, new)), at)
-                };
-                CommandReply::Scheduled(jobs.map(schedule).collect())
-            }
             Command::Cancel(jobs) => {
                 let cancel = |job| machine.cancel(&JobRef::from(job), at);
                 CommandReply::Cancelled(jobs.iter().map(cancel).collect())
@@ -211,10 +201,6 @@ impl Replica {
                 }
                 CommandReply::Done
             }
-            Command::Snapshot(part) => {
-                self.move_payloads(offset, index, &part);
-                CommandReply::Done
-            }
             Command::SetHistory(limits) => {
                 let mut changed = machine.history_limits().clone();
                 limits.apply_to(&mut changed);
@@ -238,18 +224,15 @@ impl Replica {
                 }
                 CommandReply::Done
             }
-            Command::Hello(hello) => CommandReply::Admission(self.levels.hello(hello, self.seen)),
-            Command::EndHellos(named) => {
-                named.iter().for_each(|process| self.levels.end(process));
-                CommandReply::Done
-            }
-            Command::Raise(level) => {
-                self.levels.raise(level);
-                CommandReply::Done
-            }
             Command::Close(generation) => {
                 // A process may close a generation that another one has closed meanwhile.
                 self.is_closed |= generation == Generation::of(offset).number();
+                CommandReply::Done
+            }
+            Command::Snapshot(entry) => {
+                if let SnapshotEntry::Part { begin, part: SnapshotPart::Jobs(jobs), .. } = entry {
+                    self.move_payloads(offset, index, begin, &jobs);
+                }
                 CommandReply::Done
             }
             Command::Unknown { kind, .. } => {
@@ -293,44 +276,41 @@ impl Replica {
         entries.map(|lapsed| Command::EndLeases(lapsed.to_vec())).collect()
     }
 
-    /// Points the jobs in a snapshot part to the payloads in that part, since the generations before
-    /// it will be deleted.
-    fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
-        let SnapshotPart::Jobs(begin, jobs) = part else { return };
-        for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
+    /// Points the jobs in a part of the snapshot that began at offset `begin` to the payloads in that
+    /// part, since the generations before it will be deleted.
+    fn move_payloads(&mut self, offset: u64, index: u32, begin: u64, jobs: &[wire::SnapshotJob]) {
+        for (job_index, wire::SnapshotJob { job, payload, .. }) in jobs.iter().enumerate() {
             let position = LogPosition { offset, entry: index, job: job_index as u32 };
             let Some(current) = self.machine.peek(job.id) else { continue };
             let old = PayloadRef::of(current);
             // A job stored after the beginning of the snapshot may reuse the id of one that has
             // ended, and a job may have gone on to its next step.
-            if old.position.offset < *begin {
-                let payload = PayloadRef {
-                    checksum: old.checksum,
-                    ..PayloadRef::new(position, &job.payload)
-                };
+            if old.position.offset < begin {
+                let payload =
+                    PayloadRef { checksum: old.checksum, ..PayloadRef::new(position, payload) };
                 let payload = payload.to_bytes_of(current);
                 self.machine.set_payload(job.id, payload);
             }
         }
     }
 
-    /// The current state as a snapshot that began at offset `begin`: its first parts, and the jobs
-    /// without payloads.
-    pub(crate) fn snapshot(&self, begin: u64) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
+    /// The current state as a snapshot: its first parts, and the jobs without payloads.
+    pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
         let state = self.machine.snapshot();
-        let levels = (self.levels.level(), self.levels.live());
-        let limits = (self.machine.history_limits(), self.capacity);
-        let extras = extra_parts(begin, &state, limits, self.leases.to_wire(), levels);
+        let lists = list_parts(&state, self.leases.to_wire());
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
-        let header = SnapshotPart::Header {
-            begin,
+        let header = SnapshotHeader {
             log_id: self.log_id,
             last_seq: state.last_seq,
             last_token: state.last_token,
+            last_ended: state.last_ended,
             producers: self.producers.to_wire(),
             queues: state.queues.into_iter().map(queue).collect(),
+            history: self.machine.history_limits().into(),
+            capacity: self.capacity,
         };
-        (std::iter::once(header).chain(extras).collect(), state.jobs)
+        let header = SnapshotPart::Header(Box::new(header));
+        (std::iter::once(header).chain(lists).collect(), state.jobs)
     }
 
     /// Restores the state from a snapshot, once one is complete. Returns the entries since its
@@ -344,8 +324,6 @@ impl Replica {
             Machine::restore(snapshot.machine, snapshot.history_limits).with_explicit_lease_ends();
         self.machine.measure(SIZES);
         self.capacity = snapshot.capacity;
-        let (level, processes) = snapshot.levels;
-        self.levels = ProcessLevels::restore(level, processes, self.seen);
         self.leases = ObservedLeases::default();
         for lease in snapshot.leases {
             self.leases.restore(lease, self.seen);
@@ -430,11 +408,6 @@ impl Replica {
     /// As [`producers`](Self::producers), of a replica that is replaced.
     pub(crate) fn into_producers(self) -> Producers {
         self.producers
-    }
-
-    /// The level in force and the live processes.
-    pub(crate) fn levels(&mut self) -> &mut ProcessLevels {
-        &mut self.levels
     }
 
     /// The state machine, which holds all jobs.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::wire::{Command, SnapshotPart};
+use super::wire::{Command, SnapshotEntry};
 
 /// Bytes that the broker stores beside the body of a message: its properties, and the stream's own
 /// records.
@@ -39,7 +39,7 @@ pub(super) struct Retention {
     /// Bytes and messages read so far.
     bytes: u64,
     messages: u64,
-    /// Bytes of all parts of snapshots.
+    /// Bytes of all entries of snapshots.
     snapshot_bytes: u64,
     /// Whether the snapshot at its beginning is complete, or it needs none.
     is_complete: bool,
@@ -56,34 +56,25 @@ pub(super) struct Retention {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SnapshotStep {
     Begin,
-    Header {
-        begin: u64,
-    },
-    /// Offset of the beginning, and the numbers of jobs and of extra parts.
+    /// Of the snapshot that began at this offset.
     Part {
         begin: u64,
-        jobs: u64,
-        extras: u32,
     },
+    /// With the number of parts.
     End {
         begin: u64,
-        jobs: u64,
-        extras: u32,
+        parts: u32,
     },
 }
 
 impl SnapshotStep {
     /// `None` for an entry of another kind.
     pub(super) fn of(command: &Command) -> Option<Self> {
-        let Command::Snapshot(part) = command else { return None };
-        Some(match *part {
-            SnapshotPart::Begin => Self::Begin,
-            SnapshotPart::Header { begin, .. } => Self::Header { begin },
-            SnapshotPart::Jobs(begin, ref jobs) => {
-                Self::Part { begin, jobs: jobs.len() as u64, extras: 0 }
-            }
-            SnapshotPart::Extra { begin, .. } => Self::Part { begin, jobs: 0, extras: 1 },
-            SnapshotPart::End { begin, jobs, extras } => Self::End { begin, jobs, extras },
+        let Command::Snapshot(entry) = command else { return None };
+        Some(match *entry {
+            SnapshotEntry::Begin => Self::Begin,
+            SnapshotEntry::Part { begin, .. } => Self::Part { begin },
+            SnapshotEntry::End { begin, parts } => Self::End { begin, parts },
         })
     }
 }
@@ -93,17 +84,15 @@ impl SnapshotStep {
 struct SnapshotProgress {
     /// The offset of its beginning.
     begin: u64,
-    has_header: bool,
-    /// Number of jobs and of extra parts so far.
-    jobs: u64,
-    extras: u32,
+    /// Number of parts so far.
+    parts: u32,
     /// When the last part was read.
     last_part: Duration,
 }
 
 impl SnapshotProgress {
     fn new(begin: u64, now: Duration) -> Self {
-        Self { begin, has_header: false, jobs: 0, extras: 0, last_part: now }
+        Self { begin, parts: 0, last_part: now }
     }
 
     fn is_abandoned(&self, now: Duration) -> bool {
@@ -137,7 +126,7 @@ impl Retention {
         self.messages += 1;
     }
 
-    /// Counts an entry of the last message if it is a part of a snapshot.
+    /// Counts an entry of the last message if it is one of a snapshot.
     pub(super) fn add_entry(&mut self, command: &Command, bytes: u64) {
         if matches!(command, Command::Snapshot(_)) {
             self.snapshot_bytes += bytes;
@@ -158,24 +147,16 @@ impl Retention {
                     self.current = Some(SnapshotProgress::new(offset, now));
                 }
             }
-            SnapshotStep::Header { begin } => {
+            SnapshotStep::Part { begin } => {
                 if let Some(snapshot) = self.snapshot(begin) {
-                    snapshot.has_header = true;
-                    snapshot.last_part = now;
-                }
-            }
-            SnapshotStep::Part { begin, jobs, extras } => {
-                if let Some(snapshot) = self.snapshot(begin) {
-                    snapshot.jobs += jobs;
-                    snapshot.extras += extras;
+                    snapshot.parts += 1;
                     snapshot.last_part = now;
                 }
             }
             // It counts if all of its parts were read: a replica can be restored from it.
-            SnapshotStep::End { begin, jobs, extras } => {
+            SnapshotStep::End { begin, parts } => {
                 if let Some(snapshot) = self.snapshot(begin) {
-                    let is_whole =
-                        snapshot.has_header && (snapshot.jobs, snapshot.extras) == (jobs, extras);
+                    let is_whole = snapshot.parts == parts;
                     self.current = None;
                     self.is_complete |= is_whole;
                 }
@@ -251,18 +232,16 @@ mod tests {
 
     fn begin(retention: &mut Retention, offset: u64, now: Duration) {
         retention.observe(offset, SnapshotStep::Begin, now);
-        retention.observe(offset + 1, SnapshotStep::Header { begin: offset }, now);
     }
 
     fn part(retention: &mut Retention, begin: u64, bytes: u64, now: Duration) {
         retention.add_message(bytes - MESSAGE_OVERHEAD);
-        let part = Command::Snapshot(SnapshotPart::Jobs(begin, Vec::new()));
-        retention.add_entry(&part, bytes);
-        retention.observe(0, SnapshotStep::of(&part).unwrap(), now);
+        retention.add_entry(&Command::Snapshot(SnapshotEntry::Begin), bytes);
+        retention.observe(0, SnapshotStep::Part { begin }, now);
     }
 
-    fn end(retention: &mut Retention, begin: u64, jobs: u64) {
-        retention.observe(9, SnapshotStep::End { begin, jobs, extras: 0 }, NOW);
+    fn end(retention: &mut Retention, begin: u64, parts: u32) {
+        retention.observe(9, SnapshotStep::End { begin, parts }, NOW);
     }
 
     #[test]
@@ -293,10 +272,10 @@ mod tests {
         part(&mut retention, 7, 40 * MESSAGE_OVERHEAD, later + SNAPSHOT_TIMEOUT / 2);
         assert!(!retention.needs_snapshot(later + SNAPSHOT_TIMEOUT), "it has a new part");
         assert!(retention.needs_snapshot(later + SNAPSHOT_TIMEOUT * 2), "it is abandoned");
-        end(&mut retention, 6, 0);
+        end(&mut retention, 6, 1);
         assert!(!retention.is_complete(), "that was the end of another snapshot");
         assert!(!retention.needs_close(0), "the generation before it is still needed");
-        end(&mut retention, 7, 0);
+        end(&mut retention, 7, 1);
         assert!(retention.is_complete() && retention.needs_close(0));
         assert!(!retention.needs_snapshot(later + SNAPSHOT_TIMEOUT * 9));
         begin(&mut retention, 900, later);
@@ -308,7 +287,7 @@ mod tests {
         let mut retention = retention(false);
         begin(&mut retention, 7, NOW);
         part(&mut retention, 7, 159 * MESSAGE_OVERHEAD, NOW);
-        end(&mut retention, 7, 0);
+        end(&mut retention, 7, 1);
         assert!(!retention.needs_close(0) && !retention.blocks_growth());
     }
 
@@ -324,25 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_without_its_header_does_not_count() {
-        let mut retention = retention(false);
-        retention.observe(7, SnapshotStep::Begin, NOW);
-        end(&mut retention, 7, 0);
-        assert!(!retention.is_complete());
-        begin(&mut retention, 8, NOW);
-        end(&mut retention, 8, 0);
-        assert!(retention.is_complete());
-    }
-
-    #[test]
     fn a_snapshot_counts_if_it_is_complete_and_its_size_delays_the_close() {
         let mut retention = Retention::new(u64::MAX, false, NOW);
-        for (offset, jobs) in [(3, 1), (5, 0)] {
+        for (offset, parts) in [(3, 2), (5, 1)] {
             begin(&mut retention, offset, NOW);
             let bytes = MESSAGES_PER_GENERATION * SNAPSHOT_BYTES_PER_MESSAGE;
             part(&mut retention, offset, bytes, NOW);
-            end(&mut retention, offset, jobs);
-            assert_eq!(retention.is_complete(), offset == 5, "a job of the first is missing");
+            end(&mut retention, offset, parts);
+            assert_eq!(retention.is_complete(), offset == 5, "a part of the first is missing");
         }
         // Two messages were the snapshots.
         (3..2 * MESSAGES_PER_GENERATION).for_each(|_| retention.add_message(0));

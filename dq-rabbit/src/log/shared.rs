@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
 use super::kept::KeptPayloads;
-use super::levels::LevelSettings;
 use super::lost::LostPayloads;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::read_before::ReadBefore;
@@ -37,7 +36,6 @@ pub(crate) struct LogSettings {
     pub(crate) response_timeout: Duration,
     /// The size that the log should have, in bytes.
     pub(crate) size: u64,
-    pub(crate) levels: LevelSettings,
 }
 
 /// What a log takes from the backend when it is opened.
@@ -85,7 +83,7 @@ pub(super) struct LogShared {
     /// Why the log could not be read or written last; cleared when a call completes.
     last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more: it holds an entry that cannot be decoded, or this
-    /// version is refused, or too old for the level in force. All calls fail with this error.
+    /// version is refused. All calls fail with this error.
     fatal: Mutex<Option<Error>>,
     /// A loss of acknowledged entries, which the next claim returns, so that the runner tells its observers.
     pub(super) untold_loss: Mutex<Option<Error>>,
@@ -100,8 +98,6 @@ pub(super) struct LogShared {
     pub(super) settings: LogSettings,
     /// The history limits of this process.
     pub(super) history_limits: wire::HistoryLimits,
-    /// Identifies this open log in its hellos.
-    pub(super) process_id: u64,
     /// The step of a change of generation after which this process does nothing any more.
     #[cfg(test)]
     pub(super) crash_at: Mutex<Option<&'static str>>,
@@ -232,7 +228,6 @@ impl LogShared {
     pub(super) fn new(context: LogContext) -> Self {
         let LogContext { settings, history, clock, entropy, topology, publish, consume, listeners } =
             context;
-        let process_id = random_id(&entropy);
         let state = LogState {
             replica: Replica::unread(),
             read_before: ReadBefore::default(),
@@ -284,7 +279,6 @@ impl LogShared {
             consume,
             settings,
             history_limits: (&history).into(),
-            process_id,
             #[cfg(test)]
             crash_at: Mutex::default(),
             #[cfg(test)]

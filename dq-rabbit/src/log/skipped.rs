@@ -21,7 +21,7 @@ impl SkippedMessages {
         self.last_offset = offset;
         match reason {
             SkipReason::Damaged => self.damaged += 1,
-            SkipReason::Foreign | SkipReason::OldFormat => self.foreign += 1,
+            SkipReason::Foreign => self.foreign += 1,
         }
     }
 }
@@ -40,7 +40,7 @@ impl SuspectMessages {
     /// bytes were damaged on the way, which TCP and the broker make unlikely.
     pub(super) fn may_skip(&mut self, offset: u64, reason: SkipReason, message: &[u8]) -> bool {
         match reason {
-            SkipReason::Foreign | SkipReason::OldFormat => true,
+            SkipReason::Foreign => true,
             SkipReason::Damaged => {
                 let read = Checksum::of(message);
                 self.0.insert(offset, read) == Some(read)
@@ -62,7 +62,6 @@ mod tests {
     fn only_a_message_with_a_wrong_checksum_is_read_again() {
         let mut suspects = SuspectMessages::default();
         assert!(suspects.may_skip(1, SkipReason::Foreign, b"foreign"));
-        assert!(suspects.may_skip(2, SkipReason::OldFormat, b"old"));
         assert!(!suspects.may_skip(3, SkipReason::Damaged, b"damaged"));
         assert!(!suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
         assert!(suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));

@@ -17,7 +17,6 @@ use super::command::CommandReply;
 use super::directory::{self, Arrival};
 use super::history::sync_limits;
 use super::kept::KeptPayloads;
-use super::levels;
 use super::loss;
 use super::pending::AppliedAt;
 use super::replica::{Applied, Replica};
@@ -381,10 +380,6 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
                 }
             }
             shared.messages_read.fetch_add(1, Ordering::Relaxed);
-            let (level, own) = (state.replica.levels().level(), shared.settings.levels.levels);
-            if level > own.max {
-                return Err(levels::too_old(level, own));
-            }
             if state.replica.is_closed() {
                 // What follows in this generation has no effect: its writers write it again.
                 let next = Generation::of(offset).next();

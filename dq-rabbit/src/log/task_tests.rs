@@ -12,7 +12,6 @@ use dq_core::{
 use futures_util::{FutureExt, poll};
 
 use super::append::{next_message, rewrite};
-use super::levels::LevelSettings;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
 use super::tail;
@@ -29,10 +28,9 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let entropy = Arc::new(Entropy::seeded(1));
     let broker = Broker::new(&config.broker().unwrap(), Arc::clone(&entropy)).unwrap();
     let connection = Arc::new(AmqpConnection::start(Arc::new(broker), "test"));
-    let levels = LevelSettings::default();
     let response_timeout = Duration::from_secs(5);
     let shared = LogShared::new(LogContext {
-        settings: LogSettings { response_timeout, size: 16 << 20, levels },
+        settings: LogSettings { response_timeout, size: 16 << 20 },
         history: HistoryLimits::all(HistoryLimit::OFF),
         clock: Arc::new(SystemClock),
         entropy,
@@ -175,8 +173,7 @@ async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
     let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
     let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
     let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
-    let options = wire::JobOptions::of(&job).unwrap();
-    let new = Command::ScheduleWith(vec![(job.into(), options)]);
+    let new = Command::Schedule(vec![job.try_into().unwrap()]);
     for command in [new, Command::Settle(vec![again])] {
         let call = call_of(&shared, command);
         shared.state().enqueue(call);
@@ -184,7 +181,7 @@ async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
     assert!(next_message(&shared).0.is_some());
     let state = shared.state();
     assert!(matches!(state.sent_calls[0].call.command, Command::Settle(_)));
-    assert!(matches!(state.unsent_calls[0].command, Command::ScheduleWith(_)));
+    assert!(matches!(state.unsent_calls[0].command, Command::Schedule(_)));
 }
 
 #[tokio::test]
@@ -192,8 +189,7 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
     let shared = shared(Generation::FIRST, 0);
     let new = || {
         let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
-        let options = wire::JobOptions::of(&job).unwrap();
-        Command::ScheduleWith(vec![(job.into(), options)])
+        Command::Schedule(vec![job.try_into().unwrap()])
     };
     let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
     let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();

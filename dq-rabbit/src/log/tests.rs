@@ -17,7 +17,7 @@ use super::position::{LogPosition, PayloadRef, headers_of};
 use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
-use super::wire::{self, Command, Entry, SnapshotExtra, SnapshotPart, StandingLease};
+use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
 use crate::generation::Generation;
 
 const PRODUCERS: u64 = 3;
@@ -150,8 +150,8 @@ struct Simulation {
     applied: Vec<Entry>,
     /// All entries of each producer, including those that were lost on the way to the log.
     sent: HashMap<u64, Vec<Entry>>,
-    /// By producer: the parts of its snapshot that are still to be appended.
-    missing_parts: HashMap<u64, VecDeque<SnapshotPart>>,
+    /// By producer: the entries of its snapshot that are still to be appended.
+    missing_entries: HashMap<u64, VecDeque<SnapshotEntry>>,
     /// Generations that begin with a complete snapshot.
     complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
@@ -169,7 +169,7 @@ impl Simulation {
             replica: Replica::starting_at(0),
             applied: Vec::new(),
             sent: HashMap::new(),
-            missing_parts: HashMap::new(),
+            missing_entries: HashMap::new(),
             complete: BTreeSet::new(),
             leases: Vec::new(),
             now: 0,
@@ -189,15 +189,11 @@ impl Simulation {
                 job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
                 job.on_conflict =
                     if delay % 2 == 0 { OnConflict::Keep } else { OnConflict::Replace };
-                if !detach && remember == 0 {
-                    return Command::Schedule(vec![job.into()]);
-                }
                 if detach {
                     job.on_running = OnRunning::Detach;
                 }
                 job.remember = Duration::from_millis(remember);
-                let options = wire::JobOptions::of(&job).unwrap();
-                Command::ScheduleWith(vec![(job.into(), options)])
+                Command::Schedule(vec![job.try_into().unwrap()])
             }
             Call::Cancel { id: number, queue: queue_number } => {
                 Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
@@ -299,7 +295,9 @@ impl Simulation {
                 self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
             }
             match entry.command {
-                Command::Snapshot(SnapshotPart::Begin) if self.retention.is_in_progress(offset) => {
+                Command::Snapshot(SnapshotEntry::Begin)
+                    if self.retention.is_in_progress(offset) =>
+                {
                     self.begin_snapshot(entry.producer_id, offset);
                 }
                 _ => {}
@@ -321,19 +319,15 @@ impl Simulation {
         }
     }
 
-    /// Prepares the parts of a snapshot whose `Begin` this producer has read back.
+    /// Prepares the entries of a snapshot whose `Begin` this producer has read back.
     fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
-        let (first_parts, jobs) = self.replica.snapshot(begin);
-        let extras = first_parts.len() as u32 - 1;
-        let count = jobs.len() as u64;
-        let mut parts = VecDeque::from(first_parts);
+        let (mut parts, jobs) = self.replica.snapshot();
         // One job per part.
-        for part in job_parts(begin, jobs, |job| Some(payload(&self.log, job))) {
-            let SnapshotPart::Jobs(begin, jobs) = part else { panic!("{part:?}") };
-            parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(begin, vec![job])));
+        for part in job_parts(jobs, |job| Some(payload(&self.log, job))) {
+            let SnapshotPart::Jobs(jobs) = part else { panic!("{part:?}") };
+            parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(vec![job])));
         }
-        parts.push_back(SnapshotPart::End { begin, jobs: count, extras });
-        self.missing_parts.insert(producer_id, parts);
+        self.missing_entries.insert(producer_id, SnapshotEntry::all(begin, parts).collect());
     }
 
     /// Appends all entries of this producer again that had no effect, and some of those that had.
@@ -367,7 +361,7 @@ impl Simulation {
             }
             Step::Resend { applied } => self.resend(producer_id, *applied),
             Step::Abandon => {
-                self.missing_parts.clear();
+                self.missing_entries.clear();
                 // As long as `SNAPSHOT_TIMEOUT`, so that another snapshot may begin.
                 self.now += 15_000;
             }
@@ -397,9 +391,9 @@ impl Simulation {
                 if self.has_unread(producer_id) {
                     return self.resend(producer_id, 2);
                 }
-                let part = self.missing_parts.entry(producer_id).or_default().pop_front();
-                let part = part.unwrap_or(SnapshotPart::Begin);
-                let entry = self.entry(producer_id, Command::Snapshot(part));
+                let next = self.missing_entries.entry(producer_id).or_default().pop_front();
+                let next = next.unwrap_or(SnapshotEntry::Begin);
+                let entry = self.entry(producer_id, Command::Snapshot(next));
                 self.append(vec![entry]);
             }
         }
@@ -469,18 +463,14 @@ fn snapshot_bytes(log: &Log, replica: &Replica) -> u64 {
     fn sum<T: serde::Serialize>(items: &[T]) -> u64 {
         items.iter().map(wire::encoded_size).sum()
     }
-    let (parts, jobs) = replica.snapshot(0);
-    let parts = parts.into_iter().chain(job_parts(0, jobs, |job| Some(payload(log, job))));
+    let (parts, jobs) = replica.snapshot();
+    let parts = parts.into_iter().chain(job_parts(jobs, |job| Some(payload(log, job))));
     let bytes = parts.map(|part| match part {
-        SnapshotPart::Jobs(_, jobs) => sum(&jobs),
-        SnapshotPart::Extra { extra, .. } => match extra {
-            SnapshotExtra::Notes(notes) => sum(&notes),
-            SnapshotExtra::Ended(jobs) => sum(&jobs),
-            SnapshotExtra::Pins(pins) => sum(&pins),
-            SnapshotExtra::Runners(runners) => sum(&runners),
-            _ => 0,
-        },
-        _ => 0,
+        SnapshotPart::Jobs(jobs) => sum(&jobs),
+        SnapshotPart::Ended(jobs) => sum(&jobs),
+        SnapshotPart::Pins(pins) => sum(&pins),
+        SnapshotPart::Runners(runners) => sum(&runners),
+        SnapshotPart::Header(_) | SnapshotPart::Leases(_) => 0,
     });
     bytes.sum()
 }

@@ -38,9 +38,6 @@ pub(crate) struct PublishedJob {
     pub(crate) queue: QueueName,
     pub(crate) due: Timestamp,
     key: Option<JobKey>,
-    /// Attempts that failed so far. Not read: a job that is restored starts with none. It stays, since
-    /// the format has no names of fields.
-    attempts: u32,
     max_attempts: Option<u32>,
     pub(crate) payload: Bytes,
     pub(crate) headers: Headers,
@@ -55,7 +52,6 @@ impl PublishedJob {
             queue: job.queue.clone(),
             due,
             key: job.key.clone(),
-            attempts: 0,
             max_attempts: job.max_attempts,
             payload: job.payload.clone(),
             headers: job.headers.clone(),
@@ -70,7 +66,6 @@ impl PublishedJob {
             queue: job.queue.clone(),
             due: job.due,
             key: job.key.clone(),
-            attempts: job.attempts,
             max_attempts: job.max_attempts,
             payload,
             headers,
@@ -157,7 +152,6 @@ mod tests {
             queue: QueueName::new("q").unwrap(),
             due: Timestamp::from_millis(-1),
             key: None,
-            attempts: 0,
             max_attempts: None,
             payload: Bytes::from_static(b"payload"),
             headers,
@@ -165,7 +159,6 @@ mod tests {
         let headers = Headers::from_iter([("colour", "red"), ("size", "")]);
         let full = PublishedJob {
             key: Some(JobKey::new("k").unwrap()),
-            attempts: 300,
             max_attempts: Some(5),
             ..job(7, headers)
         };
@@ -173,13 +166,13 @@ mod tests {
         JobMessage(vec![full, PublishedJob { due, ..job(8, Headers::new()) }])
     }
 
-    /// The body of [`message`] as version 1 writes it, in hexadecimal: the number of jobs; for each
+    /// The body of [`message`], in hexadecimal: the number of jobs; for each
     /// job the log's id, the length of the job's id and the id, the queue, the due time, the key,
-    /// both counts of attempts, the payload, and the number of headers and the headers. Integers are
+    /// the maximum of attempts, the payload, and the number of headers and the headers. Integers are
     /// varints, the due time is zigzag-encoded, `00` is an absent option.
     const BODY: &str = "02\
-ffffffffffffffffff01100707070707070707070707070707070701710101016bac020105077061796c6f61640206636f6c6f7572037265640473697a6500\
-ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef962000000077061796c6f616400";
+ffffffffffffffffff01100707070707070707070707070707070701710101016b0105077061796c6f61640206636f6c6f7572037265640473697a6500\
+ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061796c6f616400";
 
     #[test]
     fn the_bytes_of_a_message_stay_the_same() {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Error, ErrorKind, QueueName, Result};
+use dq_core::{Error, QueueName, Result};
 use lapin::types::ShortString;
 use tokio::sync::Notify;
 
@@ -108,9 +108,6 @@ impl Topology {
     }
 
     /// Declares what the log needs besides its generations.
-    ///
-    /// # Errors
-    /// `Incompatible` for the log of an earlier version.
     pub(crate) async fn declare_log(&self) -> Result<()> {
         self.declare(self.objects.log(), Inaccessible::IsAnError).await
     }
@@ -179,11 +176,6 @@ impl Topology {
         self.declare(declarations, Inaccessible::IsAnError).await?;
         lock(&self.ready).insert(queue.clone());
         Ok(())
-    }
-
-    /// Declares the queue of requests and its exchange.
-    pub(crate) async fn declare_requests(&self) -> Result<()> {
-        self.declare(self.objects.requests(), Inaccessible::IsAnError).await
     }
 
     /// The ready queue of this job queue may be missing.
@@ -278,12 +270,7 @@ impl Topology {
                     tokio::time::sleep(*pause).await;
                 }
                 _ => {
-                    let failure = |rejected: Rejected| {
-                        let is_old_log = rejected.refusal == Refusal::Differs
-                            && self.objects.is_directory(&declarations[rejected.index]);
-                        if is_old_log { old_log() } else { rejected.error }
-                    };
-                    return rejected.pop().map_or(Ok(()), |rejected| Err(failure(rejected)));
+                    return rejected.pop().map_or(Ok(()), |rejected| Err(rejected.error));
                 }
             }
         }
@@ -348,16 +335,6 @@ impl std::fmt::Debug for Topology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Topology").field("objects", &self.objects).finish_non_exhaustive()
     }
-}
-
-/// The error for a log that an earlier version has declared.
-pub(crate) fn old_log() -> Error {
-    Error::new(ErrorKind::Incompatible, "the log has the format of an earlier version")
-        .remedy(
-            "let the earlier version run all jobs of this prefix and then delete its log, or choose \
-             another `prefix` and drain this one with the earlier version",
-        )
-        .operation("connect")
 }
 
 fn names_of(missing: &[Declaration]) -> String {

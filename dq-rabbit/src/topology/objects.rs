@@ -20,10 +20,6 @@ const SEGMENT_BYTES: i64 = 64_000_000;
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
-/// Maximum size of all requests of light processes that wait, in bytes. The broker refuses those
-/// beyond it.
-const MAX_REQUEST_BYTES: i64 = 64 * 1024 * 1024;
-
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
@@ -47,10 +43,6 @@ impl Objects {
     }
 
     /// What the log needs besides its generations.
-    ///
-    /// A version without generations used the name of the directory for the whole log, with other
-    /// arguments and an exchange of that name: so each of the two versions refuses what the other has
-    /// declared.
     pub(super) fn log(&self) -> Vec<Declaration> {
         let (directory, generations) = (self.names.directory(), self.names.generations());
         let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);
@@ -62,11 +54,6 @@ impl Objects {
         ]
     }
 
-    /// Whether this declares the directory.
-    pub(super) fn is_directory(&self, declaration: &Declaration) -> bool {
-        matches!(declaration, Declaration::Queue(name, _) if *name == self.names.directory())
-    }
-
     /// A generation of the log. Its arguments depend on no setting, so that settings can change, and
     /// they limit neither its size nor its age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
@@ -74,21 +61,6 @@ impl Objects {
         vec![
             Declaration::Queue(name.clone(), stream(SEGMENT_BYTES)),
             Declaration::QueueBinding(self.names.generations(), name, routing_key(generation)),
-        ]
-    }
-
-    /// The exchange of requests and replies, and the queue of requests: a classic one, because a
-    /// request is worth as much as the connection of its caller, and need not be replicated.
-    pub(super) fn requests(&self) -> Vec<Declaration> {
-        let name = self.names.requests();
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), text("classic"));
-        arguments.insert("x-max-length-bytes".into(), MAX_REQUEST_BYTES.into());
-        arguments.insert("x-overflow".into(), text("reject-publish"));
-        vec![
-            Declaration::Exchange(name.clone(), ExchangeKind::Direct, FieldTable::default()),
-            Declaration::Queue(name.clone(), arguments),
-            Declaration::QueueBinding(name.clone(), name.clone(), name),
         ]
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dq_core::config::Secret;
 use dq_core::{Backend, BrowseParams, JobState, NewJob};
-use dq_rabbit::{LadderKind, QueueKind, RabbitConfig, ReplicaMode};
+use dq_rabbit::{LadderKind, QueueKind, RabbitConfig};
 use dq_servers::{RabbitCluster, RabbitMq};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,6 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
     hosts.rotate_left(first);
     let mut config = RabbitConfig::new(format!("amqp://dq:secret@{}", hosts.join(",")));
-    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(10);
     config
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dq_core::config::{Environment, QueueSettings};
 use dq_core::{Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock};
-use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig, ReplicaMode};
+use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::{RabbitMq, shared_rabbitmq};
 use lapin::message::Delivery;
 use lapin::options::{
@@ -27,8 +27,6 @@ pub(crate) const LONG_LEASE: Duration = Duration::from_secs(3_600);
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
-    // These tests concern the replica.
-    config.replica = ReplicaMode::Eager;
     // Longer than any call takes on a busy machine.
     config.response_timeout = Duration::from_secs(30);
     config
@@ -37,7 +35,6 @@ pub(crate) fn config(vhost: &str) -> RabbitConfig {
 /// Settings for this server.
 pub(crate) fn config_for(server: &RabbitMq) -> RabbitConfig {
     let mut config = RabbitConfig::new(server.url());
-    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(10);
     config
 }

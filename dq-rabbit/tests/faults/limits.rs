@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{Backend, Clock, Error, ErrorKind, NewJob, SystemClock};
-use dq_rabbit::{LadderKind, RabbitConfig, ReplicaMode};
+use dq_rabbit::{LadderKind, RabbitConfig};
 use dq_servers::shared_rabbitmq;
-use lapin::options::QueueDeleteOptions;
 
 use crate::fixture::{
-    after, amqp_client, assert_error, assert_helpful, blocking, by_id, claim, close_connections,
-    config, connect, in_an_hour, job, open, poll, retry, start_runner, wait_until,
+    after, assert_error, assert_helpful, blocking, by_id, close_connections, config, connect,
+    in_an_hour, job, open, poll, retry, start_runner, wait_until,
 };
 
 const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];
@@ -86,37 +85,13 @@ async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
     .await;
 }
 
-/// A process that serves it leaves, so that it has to open the log, while a queue cannot be declared.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_outlives_a_queue_limit() {
-    const VHOST: &str = "limit-runner";
-    let config = small(VHOST);
-    let serving = open(&config).await;
-    let jobs: Vec<_> = (0..5).map(|n| after(500 * n, job("q"))).collect();
-    retry(|| serving.schedule(jobs.clone())).await;
-    let mut light = config.clone();
-    light.replica = ReplicaMode::Lazy;
-    let light = open(&light).await;
-    limit(VHOST, "max-queues", 1).await;
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    channel.queue_delete("dq.v1.orphan".into(), QueueDeleteOptions::default()).await.unwrap();
-    let mut runner = start_runner(&light, "q").await;
-    let refused = poll("the log cannot be opened", async || claim(&*light, "q", 1).await.err());
-    let error = refused.await;
-    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    assert_helpful(&error, &WORDS);
-    lift(VHOST).await;
-    runner.expect_each_once(&jobs).await;
-}
-
 /// Closes all connections of two processes, of which one has a runner, while the broker accepts only so
 /// many new ones.
-async fn runs_once_lifted(vhost: &'static str, connections: u32, replica: ReplicaMode) {
+async fn runs_once_lifted(vhost: &'static str, connections: u32) {
     let mut config = config(vhost);
     config.response_timeout = Duration::from_secs(5);
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
-    config.replica = replica;
     let scheduling = open(&config).await;
     let before = after(1_500, job("q"));
     retry(|| scheduling.schedule(vec![before.clone()])).await;
@@ -141,18 +116,14 @@ async fn runs_once_lifted(vhost: &'static str, connections: u32, replica: Replic
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_run_once_a_connection_limit_is_lifted() {
-    for (vhost, connections, replica) in [
-        ("connections-1", 1, ReplicaMode::Eager),
-        ("connections-2", 2, ReplicaMode::Lazy),
-        ("connections-3", 3, ReplicaMode::Eager),
-    ] {
-        runs_once_lifted(vhost, connections, replica).await;
+    for (vhost, connections) in [("connections-1", 1), ("connections-3", 3)] {
+        runs_once_lifted(vhost, connections).await;
     }
 }
 
 /// A process whose first connection is the last that the broker accepts cannot open the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_starts_at_a_connection_limit_runs_jobs_once_it_is_lifted() {
+async fn a_process_that_starts_at_a_connection_limit_is_told() {
     const VHOST: &str = "connections-start";
     let mut config = config(VHOST);
     config.response_timeout = Duration::from_secs(5);
@@ -160,11 +131,11 @@ async fn a_runner_that_starts_at_a_connection_limit_runs_jobs_once_it_is_lifted(
     let jobs: Vec<NewJob> = (0..20).map(|n| after(1_000 + 50 * n, job("q"))).collect();
     retry(|| scheduling.schedule(jobs.clone())).await;
     limit(VHOST, "max-connections", 3).await;
-    config.replica = ReplicaMode::Lazy;
-    let light = open(&config).await;
-    let mut runner = start_runner(&light, "q").await;
-    let refused = poll("a connection is refused", async || claim(&*light, "q", 1).await.err());
-    assert_helpful(&refused.await, &WORDS);
+    let refused = connect(&config).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_helpful(&refused, &WORDS);
     lift(VHOST).await;
+    let backend = poll("a connection is accepted", async || connect(&config).await.ok()).await;
+    let mut runner = start_runner(&backend, "q").await;
     runner.expect_each_once(&jobs).await;
 }

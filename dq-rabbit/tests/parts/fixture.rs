@@ -7,7 +7,7 @@ use std::time::Duration;
 use dq_core::{Entropy, Error, QueueName};
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use crate::config::{RabbitConfig, ReplicaMode};
+use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::topology::Topology;
 
@@ -19,7 +19,6 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
 /// Settings for the broker at this URL.
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
-    config.replica = ReplicaMode::Eager;
     // Declaring takes long on a busy machine.
     config.response_timeout = Duration::from_secs(60);
     config

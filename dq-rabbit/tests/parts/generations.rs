@@ -24,8 +24,6 @@ use super::fixture::{assert_error, config_for, connect, queue, topology};
 use crate::RabbitBackend;
 use crate::config::{LadderKind, QueueKind, RabbitConfig};
 use crate::generation::Generation;
-use crate::log::LevelSettings;
-use crate::log::wire::Levels;
 use crate::names::DIRECTORY_KEY;
 
 /// The steps of a change of generation, and of the deletion of earlier ones after some changes.
@@ -227,11 +225,8 @@ async fn dying_process() {
     let step = STEPS.into_iter().find(|known| *known == step).unwrap();
     // The harness has begun a line.
     println!();
-    // Of a newer version than those that go on, as in a rollback.
-    let levels = LevelSettings { levels: Levels { min: 1, max: 2 }, ..LevelSettings::default() };
     let config = small_at(url);
-    let backend =
-        RabbitBackend::connect_with_levels(&config, &Environment::default(), levels).await.unwrap();
+    let backend = RabbitBackend::connect(&config, &Environment::default()).await.unwrap();
     let reached = backend.log().crash_at(step);
     let books = Mutex::new(Books { is_printed: true, ..Books::default() });
     let writing = reached.run_until_cancelled(async {

@@ -13,5 +13,4 @@ mod fixture;
 mod format;
 mod generations;
 mod ladder;
-mod levels;
 mod topology;

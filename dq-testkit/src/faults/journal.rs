@@ -470,7 +470,6 @@ fn cancelled(kind: &str) -> Option<Cancelled> {
         "Cancelled" => Cancelled::Cancelled,
         "NotFound" => Cancelled::NotFound,
         "AlreadyRunning" => Cancelled::AlreadyRunning,
-        "Requested" => Cancelled::Requested,
         _ => return None,
     })
 }

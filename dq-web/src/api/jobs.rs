@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dq_core::{Due, Headers, JobState, OnConflict, OnRunning, QueueName, Target, TraceContext};
 use dq_ops::{
-    CancelResult, JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult,
-    ScheduledJob, Session, Timeline, json, openapi, parse_due, parse_timestamp,
+    JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult, ScheduledJob, Session,
+    Timeline, json, openapi, parse_due, parse_timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -262,8 +262,6 @@ pub(crate) async fn reschedule(
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JobChange {
     Cancelled,
-    /// The store cannot prevent every start, so the job may still run.
-    Requested,
     Replayed,
     Removed,
 }
@@ -271,8 +269,7 @@ pub(crate) enum JobChange {
 /// The result of a change of a job.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ActionReport {
-    /// What happened: `cancelled`, `replayed` or `removed`; or `requested`, if the store cannot prevent
-    /// every start, so that the job may still run.
+    /// What happened: `cancelled`, `replayed` or `removed`.
     result: JobChange,
 }
 
@@ -284,12 +281,8 @@ pub(crate) async fn cancel(
     Extension(session): Extension<Session>,
     Segments((queue, job)): Segments<(String, String)>,
 ) -> Result<Json<ActionReport>> {
-    let result = match session.cancel(&queue_of(&queue)?, &job_of(&job)?).await? {
-        CancelResult::Cancelled => JobChange::Cancelled,
-        // `Requested`, and whatever else does not promise that the job never starts.
-        _ => JobChange::Requested,
-    };
-    Ok(Json(ActionReport { result }))
+    session.cancel(&queue_of(&queue)?, &job_of(&job)?).await?;
+    Ok(Json(ActionReport { result: JobChange::Cancelled }))
 }
 
 /// The body of an action that needs none. Fields are refused, such as a due time for `:run`.

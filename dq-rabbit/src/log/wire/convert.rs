@@ -4,80 +4,64 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::machine::OwnedOperation;
-use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, Headers, JobId, QueueName};
+use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, JobId, QueueName};
 
 use super::entry::{
-    Claim, Due, JobOptions, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueOperation, Renewal,
-    Reschedule, Settlement, StandingLease, Target, Verdict,
+    Claim, Due, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueOperation, Renewal, Reschedule,
+    Settlement, StandingLease, Target, Verdict,
 };
-use super::payload::Payload;
 
-/// All but `on_running` and `remember`, which are in [`JobOptions`], since the body of an entry never
-/// changes. A new field of [`dq_core::NewJob`] needs a place in one of the two.
-impl From<dq_core::NewJob> for NewJob {
-    fn from(job: dq_core::NewJob) -> Self {
-        Self {
+impl TryFrom<dq_core::NewJob> for NewJob {
+    type Error = Error;
+
+    fn try_from(job: dq_core::NewJob) -> dq_core::Result<Self> {
+        let on_conflict = match job.on_conflict {
+            dq_core::OnConflict::Keep => OnConflict::Keep,
+            dq_core::OnConflict::Replace => OnConflict::Replace,
+            dq_core::OnConflict::Earliest => OnConflict::Earliest,
+            dq_core::OnConflict::Latest => OnConflict::Latest,
+            unknown => return Err(unknown_form(&unknown).operation("schedule")),
+        };
+        let on_running = match job.on_running {
+            dq_core::OnRunning::Refuse => OnRunning::Refuse,
+            dq_core::OnRunning::Detach => OnRunning::Detach,
+            unknown => return Err(unknown_form(&unknown).operation("schedule")),
+        };
+        Ok(Self {
             id: job.id,
             queue: job.queue,
             key: job.key,
-            on_conflict: OnConflict::of(job.on_conflict).expect("`JobOptions::of` refuses others"),
+            on_conflict,
+            on_running,
             due: job.due.into(),
             max_attempts: job.max_attempts,
+            remember: millis(job.remember),
             payload: job.payload.into(),
             headers: job.headers,
-        }
+        })
     }
 }
 
 impl NewJob {
-    /// A stored job, with this payload and these headers in place of its own.
-    pub(crate) fn stored(job: &dq_core::Job, payload: Payload, headers: Headers) -> Self {
-        Self {
-            id: job.id,
-            queue: job.queue.clone(),
-            key: job.key.clone(),
-            on_conflict: OnConflict::Keep,
-            due: Due::At(job.due),
-            max_attempts: job.max_attempts,
-            payload,
-            headers,
-        }
-    }
-
     /// The job to schedule, with this payload instead of its own and without headers: a replica has
     /// them in the bytes that it passes as the payload (see `log/position.rs`); other callers set them.
     pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);
         new.key = self.key.clone();
-        new.on_conflict = self.on_conflict.into();
-        new.max_attempts = self.max_attempts;
-        new
-    }
-}
-
-impl JobOptions {
-    /// Refuses a job that has no form in the log, also if it is for a field of [`NewJob`].
-    pub(crate) fn of(job: &dq_core::NewJob) -> dq_core::Result<Self> {
-        if OnConflict::of(job.on_conflict).is_none() {
-            return Err(unknown_form(&job.on_conflict).operation("schedule"));
-        }
-        let on_running = match job.on_running {
-            dq_core::OnRunning::Refuse => OnRunning::Refuse,
-            dq_core::OnRunning::Detach => OnRunning::Detach,
-            unknown => return Err(unknown_form(&unknown).operation("schedule")),
+        new.on_conflict = match self.on_conflict {
+            OnConflict::Keep => dq_core::OnConflict::Keep,
+            OnConflict::Replace => dq_core::OnConflict::Replace,
+            OnConflict::Earliest => dq_core::OnConflict::Earliest,
+            OnConflict::Latest => dq_core::OnConflict::Latest,
         };
-        Ok(Self { on_running, remember: millis(job.remember) })
-    }
-
-    /// Sets these options of a job.
-    pub(crate) fn apply(self, mut job: dq_core::NewJob) -> dq_core::NewJob {
-        job.on_running = match self.on_running {
+        new.on_running = match self.on_running {
             OnRunning::Refuse => dq_core::OnRunning::Refuse,
             OnRunning::Detach => dq_core::OnRunning::Detach,
         };
-        job.remember = Duration::from_millis(self.remember);
-        job
+        new.max_attempts = self.max_attempts;
+        new.remember = Duration::from_millis(self.remember);
+        new
     }
 }
 
@@ -85,30 +69,6 @@ impl JobOptions {
 fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Internal, format!("{value:?} has no form in the log"))
         .remedy("use versions of dq-core and dq-rabbit that belong together")
-}
-
-impl OnConflict {
-    /// `None` for a value that a newer version of `dq-core` has added.
-    fn of(on_conflict: dq_core::OnConflict) -> Option<Self> {
-        match on_conflict {
-            dq_core::OnConflict::Keep => Some(Self::Keep),
-            dq_core::OnConflict::Replace => Some(Self::Replace),
-            dq_core::OnConflict::Earliest => Some(Self::Earliest),
-            dq_core::OnConflict::Latest => Some(Self::Latest),
-            _ => None,
-        }
-    }
-}
-
-impl From<OnConflict> for dq_core::OnConflict {
-    fn from(on_conflict: OnConflict) -> Self {
-        match on_conflict {
-            OnConflict::Keep => Self::Keep,
-            OnConflict::Replace => Self::Replace,
-            OnConflict::Earliest => Self::Earliest,
-            OnConflict::Latest => Self::Latest,
-        }
-    }
 }
 
 impl From<dq_core::Due> for Due {

@@ -26,39 +26,31 @@ pub(crate) struct Entry {
 pub(crate) enum Command {
     /// Changes nothing. Its producer has applied all earlier entries when it reads this one back.
     Barrier,
-    /// Stores jobs without options.
-    Schedule(Vec<NewJob>),
     /// Stores jobs.
-    ScheduleWith(Vec<(NewJob, JobOptions)>),
+    Schedule(Vec<NewJob>),
     Cancel(Vec<JobRef>),
     Reschedule(Vec<Reschedule>),
     Claim(Claim),
     Settle(Vec<Settlement>),
     Renew(Vec<Renewal>),
+    /// Ends leases that have lapsed by the clock of this producer, unless they were renewed since.
+    EndLeases(Vec<StandingLease>),
     Operate(QueueName, QueueOperation),
     /// Stores foreign messages as dead jobs, each with the reason.
     Park(Vec<(NewJob, String)>),
-    /// One part of a snapshot of the state.
-    Snapshot(SnapshotPart),
     /// Changes the limits of the history; queues that it does not name keep their own. Before the
     /// first of these, there is no history.
     SetHistory(HistoryLimits),
-    /// Announces a runner.
-    Announce(Announcement),
     /// Limits what a snapshot may take, in bytes; jobs beyond it are refused. Before the first of
     /// these, there is no limit.
     SetCapacity(u64),
-    /// Ends leases that have lapsed by the clock of this producer, unless they were renewed since.
-    EndLeases(Vec<StandingLease>),
-    /// Says that a process lives, and which levels it understands.
-    Hello(Hello),
-    /// Ends hellos that have lapsed by the clock of this producer, unless they were renewed since.
-    EndHellos(Vec<LiveProcess>),
-    /// Raises the level, if all live processes understand this one.
-    Raise(u16),
+    /// Announces a runner.
+    Announce(Announcement),
     /// Ends the generation with this number: the log goes on in the next one. No effect in another
     /// generation.
     Close(u32),
+    /// An entry of a snapshot of the state.
+    Snapshot(SnapshotEntry),
     /// An entry of a kind that this version does not know, and that may be skipped.
     Unknown {
         kind: u16,
@@ -73,24 +65,13 @@ pub(crate) struct NewJob {
     pub(crate) queue: QueueName,
     pub(super) key: Option<JobKey>,
     pub(super) on_conflict: OnConflict,
+    pub(super) on_running: OnRunning,
     pub(super) due: Due,
     pub(super) max_attempts: Option<u32>,
-    pub(crate) payload: Payload,
-    pub(crate) headers: Headers,
-}
-
-/// What a [`NewJob`] may have besides its other fields.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct JobOptions {
-    pub(super) on_running: OnRunning,
     /// How long the id stays pinned after the end of the job, in milliseconds.
     pub(super) remember: u64,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum OnRunning {
-    Refuse,
-    Detach,
+    pub(crate) payload: Payload,
+    pub(crate) headers: Headers,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -99,6 +80,12 @@ pub(super) enum OnConflict {
     Replace,
     Earliest,
     Latest,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) enum OnRunning {
+    Refuse,
+    Detach,
 }
 
 /// A point in time, or a delay in milliseconds.
@@ -151,36 +138,6 @@ pub(crate) struct StandingLease {
     pub(crate) lease_for: u64,
 }
 
-/// The lowest and the highest level that a process understands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Levels {
-    pub(crate) min: u16,
-    pub(crate) max: u16,
-}
-
-/// A process says that it lives, and which levels of the log it understands: see `log/levels.rs`.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    /// A random number, drawn when a process opens the log. It is not the producer id of its entries.
-    pub(crate) process: u64,
-    pub(crate) levels: Levels,
-    /// How long the process lives after this, unless it says hello again, in milliseconds; 0 if it
-    /// leaves.
-    pub(crate) ttl: u64,
-}
-
-/// A process that has said hello.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LiveProcess {
-    /// Its number in [`Hello`].
-    pub(crate) id: u64,
-    pub(crate) levels: Levels,
-    /// Of its last hello, in milliseconds.
-    pub(crate) ttl: u64,
-    /// How often it said hello again.
-    pub(crate) renewals: u32,
-}
-
 /// A lease and its new length in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Renewal(pub(super) Lease, pub(super) u64);
@@ -195,6 +152,8 @@ pub(super) enum Verdict {
     Skip(String),
     /// With the error.
     Retry(Due, String),
+    /// With the payload of the next step.
+    Again(Due, Payload),
     Snooze(Due),
     Dead {
         kind: String,
@@ -204,8 +163,6 @@ pub(super) enum Verdict {
     Release {
         started: bool,
     },
-    /// With the payload of the next step.
-    Again(Due, Payload),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -217,67 +174,93 @@ pub(crate) enum QueueOperation {
     Purge,
 }
 
-/// A part of a snapshot. Snapshots of several processes may interleave, so all parts but the first
+/// An entry of a snapshot. Snapshots of several processes may interleave, so all entries but the first
 /// carry the offset of their [`Begin`](Self::Begin).
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum SnapshotPart {
+pub(crate) enum SnapshotEntry {
     /// The snapshot holds the state right after this entry.
     Begin,
-    /// The counters, the producers and the queues.
-    Header {
-        /// Offset of the [`Begin`](Self::Begin).
+    Part {
         begin: u64,
-        log_id: u64,
-        /// `seq` of the job that was stored last.
-        last_seq: u64,
-        /// Fencing token of the lease that was granted last.
-        last_token: u64,
-        /// Producer id, last sequence number, and the number of that entry among those of all
-        /// producers.
-        producers: Vec<(u64, u64, u64)>,
-        /// Name, whether it is paused, and totals.
-        queues: Vec<(QueueName, bool, Totals)>,
-    },
-    /// Offset of the [`Begin`](Self::Begin), and some of the jobs.
-    Jobs(u64, Vec<SnapshotJob>),
-    /// State that neither the header nor the jobs contain.
-    Extra {
-        /// Offset of the [`Begin`](Self::Begin).
-        begin: u64,
-        /// Number of this part among those of its kind, from 0.
+        /// Number of this part, from 0.
         number: u32,
-        extra: SnapshotExtra,
+        part: SnapshotPart,
     },
-    /// Offset of the [`Begin`](Self::Begin), and the numbers of jobs and of
-    /// [`Extra`](Self::Extra) parts. The snapshot is complete if all of them were read.
-    End { begin: u64, jobs: u64, extras: u32 },
+    /// The number of parts. The snapshot is complete if all of them were read.
+    End { begin: u64, parts: u32 },
 }
 
-/// See [`SnapshotPart::Extra`].
+/// A part of a state. There is one header; of the others there may be any number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum SnapshotExtra {
-    History {
-        limits: HistoryLimits,
-        /// The sequence number of the job that ended last.
-        last_ended: u64,
-    },
-    Notes(Vec<JobNotes>),
+pub(crate) enum SnapshotPart {
+    Header(Box<SnapshotHeader>),
+    Jobs(Vec<SnapshotJob>),
     Ended(Vec<EndedJob>),
     /// Pinned ids: id and due time of the ended job, and until when it is pinned.
     Pins(Vec<(JobId, Timestamp, Timestamp)>),
     /// Runners: name, information, and from when until when the announcement is valid.
     Runners(Vec<(String, Bytes, Timestamp, Timestamp)>),
     Leases(Vec<StandingLease>),
-    /// The level in force, and the live processes.
-    Levels(u16, Vec<LiveProcess>),
+}
+
+/// What a state has once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SnapshotHeader {
+    pub(crate) log_id: u64,
+    /// `seq` of the job that was stored last.
+    pub(crate) last_seq: u64,
+    /// Fencing token of the lease that was granted last.
+    pub(crate) last_token: u64,
+    /// `seq` of the job that ended last.
+    pub(crate) last_ended: u64,
+    /// Producer id, last sequence number, and the number of that entry among those of all producers.
+    pub(crate) producers: Vec<(u64, u64, u64)>,
+    /// Name, whether it is paused, and totals.
+    pub(crate) queues: Vec<(QueueName, bool, Totals)>,
+    pub(crate) history: HistoryLimits,
     /// See [`Command::SetCapacity`].
-    Capacity(u64),
+    pub(crate) capacity: Option<u64>,
+}
+
+/// A job, without its payload and its headers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    pub(super) queue: QueueName,
+    pub(super) key: Option<JobKey>,
+    pub(super) due: Timestamp,
+    /// `None` if it is equal to `due`.
+    pub(super) first_due: Option<Timestamp>,
+    pub(super) created: Timestamp,
+    pub(super) max_attempts: Option<u32>,
+    /// Attempts, deliveries, losses.
+    pub(super) counts: [u32; 3],
+}
+
+/// A job that has not ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SnapshotJob {
+    pub(crate) job: Job,
+    /// Number in the order in which jobs were stored.
+    pub(crate) seq: u64,
+    pub(crate) state: SnapshotJobState,
+    pub(crate) notes: Option<JobNotes>,
+    pub(crate) payload: Payload,
+    pub(crate) headers: Headers,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum SnapshotJobState {
+    Waiting,
+    /// Fencing token and end of the lease.
+    Leased(u64, Timestamp),
+    /// Why and when the job died.
+    Dead(DeadReason, Timestamp),
 }
 
 /// What is kept of a job for operators, and for its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JobNotes {
-    pub(crate) job: JobId,
     pub(super) last_error: Option<String>,
     pub(super) worker: Option<String>,
     pub(super) leased_since: Option<Timestamp>,
@@ -290,14 +273,7 @@ pub(crate) struct JobNotes {
 pub(crate) struct EndedJob {
     /// Number in the order in which jobs ended.
     pub(super) seq: u64,
-    pub(super) id: JobId,
-    pub(super) queue: QueueName,
-    pub(super) key: Option<JobKey>,
-    pub(super) due: Timestamp,
-    pub(super) created: Timestamp,
-    pub(super) max_attempts: Option<u32>,
-    /// Attempts, deliveries, losses.
-    pub(super) counts: [u32; 3],
+    pub(super) job: Job,
     pub(super) leased_since: Option<Timestamp>,
     pub(super) worker: Option<String>,
     pub(super) last_error: Option<String>,
@@ -323,24 +299,3 @@ pub(crate) struct Announcement(pub(super) String, pub(super) Bytes, pub(super) u
 
 /// Totals of a queue: created, done, skipped, cancelled, replaced, removed.
 pub(crate) type Totals = [u64; 6];
-
-/// A job of a snapshot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct SnapshotJob {
-    pub(crate) job: NewJob,
-    pub(crate) created: Timestamp,
-    /// Attempts, deliveries, losses.
-    pub(crate) counts: [u32; 3],
-    /// Number in the order in which jobs were stored.
-    pub(crate) seq: u64,
-    pub(crate) state: SnapshotJobState,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum SnapshotJobState {
-    Waiting,
-    /// Fencing token and end of the lease.
-    Leased(u64, Timestamp),
-    /// Why and when the job died.
-    Dead(DeadReason, Timestamp),
-}

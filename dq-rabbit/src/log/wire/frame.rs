@@ -22,9 +22,7 @@ use super::entry::{Command, Entry};
 /// program has written it.
 const MAGIC: &[u8] = b"dq";
 /// The format of the frame.
-const FORMAT: u8 = 2;
-/// The format of versions whose messages had no checksum.
-const OLD_FORMAT: u8 = 1;
+const FORMAT: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 
 /// Flag of an entry: a process that does not know its kind must stop.
@@ -52,8 +50,6 @@ pub(crate) enum Message {
 pub(crate) enum SkipReason {
     /// It does not begin with the magic bytes: another program has written it.
     Foreign,
-    /// It has the format of a version without checksums.
-    OldFormat,
     /// Its checksum is wrong.
     Damaged,
 }
@@ -128,7 +124,6 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
         return Ok(Message::Skipped(SkipReason::Foreign));
     };
     let format = match rest.first() {
-        Some(&OLD_FORMAT) => return Ok(Message::Skipped(SkipReason::OldFormat)),
         Some(format) if *format >= FORMAT => *format,
         _ => return Ok(Message::Skipped(SkipReason::Foreign)),
     };

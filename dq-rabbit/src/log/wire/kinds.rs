@@ -48,23 +48,19 @@ macro_rules! kinds {
 kinds! {
     0 => Barrier;
     1 => Schedule(jobs);
-    2 => ScheduleWith(jobs);
-    3 => Cancel(jobs);
-    4 => Reschedule(moves);
-    5 => Claim(claim);
-    6 => Settle(settlements);
-    7 => Renew(renewals);
+    2 => Cancel(jobs);
+    3 => Reschedule(moves);
+    4 => Claim(claim);
+    5 => Settle(settlements);
+    6 => Renew(renewals);
+    7 => EndLeases(leases);
     8 => Operate(queue, operation);
     9 => Park(parked);
-    10 => Snapshot(part);
-    11 => SetHistory(limits);
+    10 => SetHistory(limits);
+    11 => SetCapacity(bytes);
     12 => Announce(announcement);
-    13 => SetCapacity(bytes);
-    14 => EndLeases(leases);
-    15 => Hello(hello);
-    16 => EndHellos(processes);
-    17 => Raise(level);
-    18 => Close(generation);
+    13 => Close(generation);
+    14 => Snapshot(entry);
 }
 
 impl Command {

@@ -6,8 +6,8 @@
 //!
 //! A process that does not know the kind of an entry stops with `Incompatible` if the entry *must be
 //! understood*, because its replica would differ from the others; otherwise it skips the entry. A
-//! message that is foreign, of the format without checksums, or damaged is skipped by all replicas
-//! alike. An intact message of a later format stops the process.
+//! message that is foreign or damaged is skipped by all replicas alike. An intact message of a later
+//! format stops the process.
 //!
 //! Types here have the names of the [`dq_core`] types that they encode: [`NewJob`] is the wire
 //! format of [`dq_core::NewJob`].
@@ -26,10 +26,11 @@ mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
-    Announcement, Claim, Command, EndedJob, Entry, Hello, HistoryLimits, JobNotes, JobOptions,
-    JobRef, Levels, LiveProcess, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
-    SnapshotExtra, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
+    Announcement, Claim, Command, EndedJob, Entry, HistoryLimits, JobRef, NewJob, QueueOperation,
+    Renewal, Reschedule, Settlement, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
+    SnapshotPart, StandingLease, Totals,
 };
 pub(crate) use frame::{EntryBatch, Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};
 pub(crate) use size::encoded_size;
+pub(crate) use state::other_first_due;

@@ -59,11 +59,6 @@ impl Payload {
         &self.bytes
     }
 
-    /// The stored bytes, if they are the payload that was scheduled.
-    pub(crate) fn intact(&self) -> Option<&Bytes> {
-        (Checksum::of(&self.bytes) == self.checksum).then_some(&self.bytes)
-    }
-
     /// Frees the bytes.
     pub(super) fn drop_bytes(&mut self) {
         self.freed = self.len();

@@ -5,8 +5,8 @@ use dq_core::{JobId, JobKey};
 use serde::Serialize;
 
 use super::entry::{
-    Announcement, Command, EndedJob, JobNotes, NewJob, QueueOperation, Settlement, SnapshotExtra,
-    SnapshotPart, Verdict,
+    Announcement, Command, EndedJob, JobNotes, NewJob, QueueOperation, Settlement, SnapshotEntry,
+    SnapshotJob, SnapshotPart, Verdict,
 };
 use super::payload::{Checksum, Payload};
 
@@ -15,11 +15,7 @@ impl Command {
     pub(crate) fn approx_size(&self) -> usize {
         let content = match self {
             Self::Schedule(jobs) => jobs.iter().map(NewJob::approx_size).sum(),
-            Self::ScheduleWith(jobs) => jobs.iter().map(|(job, _)| job.approx_size()).sum(),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => {
-                jobs.iter().map(|job| job.job.approx_size()).sum()
-            }
-            Self::Snapshot(SnapshotPart::Extra { extra, .. }) => extra.approx_size(),
+            Self::Snapshot(SnapshotEntry::Part { part, .. }) => part.approx_size(),
             Self::Park(parked) => parked.iter().map(|(job, _)| job.approx_size()).sum(),
             Self::Claim(claim) => 16 * claim.prefetched.len(),
             Self::Settle(settlements) => settlements.iter().map(Settlement::approx_size).sum(),
@@ -27,7 +23,6 @@ impl Command {
             Self::Reschedule(moves) => 72 * moves.len(),
             Self::Renew(renewals) => 72 * renewals.len(),
             Self::EndLeases(leases) => 64 * leases.len(),
-            Self::EndHellos(processes) => 24 * processes.len(),
             Self::Announce(Announcement(name, info, _)) => name.len() + info.len(),
             Self::Operate(_, QueueOperation::Remove(ids) | QueueOperation::Replay(ids, _)) => {
                 16 * ids.len()
@@ -42,9 +37,11 @@ impl Command {
         let index = index as usize;
         let job = match self {
             Self::Schedule(jobs) => jobs.get(index),
-            Self::ScheduleWith(jobs) => jobs.get(index).map(|(job, _)| job),
             Self::Park(parked) => parked.get(index).map(|(job, _)| job),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => jobs.get(index).map(|job| &job.job),
+            Self::Snapshot(SnapshotEntry::Part { part: SnapshotPart::Jobs(jobs), .. }) => {
+                let job = jobs.get(index)?;
+                return Some((job.job.id, job.payload.bytes()));
+            }
             Self::Settle(settlements) => {
                 let settlement = settlements.get(index)?;
                 return Some((settlement.job(), settlement.payload()?.bytes()));
@@ -58,12 +55,9 @@ impl Command {
     pub(crate) fn drop_payloads(&mut self) {
         match self {
             Self::Schedule(jobs) => jobs.iter_mut().for_each(|job| job.payload.drop_bytes()),
-            Self::ScheduleWith(jobs) => {
-                jobs.iter_mut().for_each(|(job, _)| job.payload.drop_bytes());
-            }
             Self::Park(parked) => parked.iter_mut().for_each(|(job, _)| job.payload.drop_bytes()),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => {
-                jobs.iter_mut().for_each(|job| job.job.payload.drop_bytes());
+            Self::Snapshot(SnapshotEntry::Part { part: SnapshotPart::Jobs(jobs), .. }) => {
+                jobs.iter_mut().for_each(|job| job.payload.drop_bytes());
             }
             Self::Settle(settlements) => {
                 for Settlement(_, verdict) in settlements {
@@ -78,10 +72,10 @@ impl Command {
 }
 
 impl Command {
-    /// Size of a part of a snapshot in the log, in bytes; 0 for other commands.
+    /// Size of an entry of a snapshot in the log, in bytes; 0 for other commands.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         match self {
-            Self::Snapshot(part) => encoded_size(part),
+            Self::Snapshot(entry) => encoded_size(entry),
             _ => 0,
         }
     }
@@ -90,7 +84,6 @@ impl Command {
     pub(crate) fn new_jobs(&self) -> Vec<&NewJob> {
         match self {
             Self::Schedule(jobs) => jobs.iter().collect(),
-            Self::ScheduleWith(jobs) => jobs.iter().map(|(job, _)| job).collect(),
             Self::Park(jobs) => jobs.iter().map(|(job, _)| job).collect(),
             _ => Vec::new(),
         }
@@ -162,28 +155,34 @@ impl Settlement {
     }
 }
 
-impl SnapshotExtra {
+impl SnapshotPart {
     /// Approximate size in the log, in bytes.
     fn approx_size(&self) -> usize {
         match self {
-            Self::History { limits, .. } => 48 * limits.queues.len(),
-            Self::Notes(notes) => notes.iter().map(JobNotes::approx_size).sum(),
+            Self::Header(header) => 24 * header.producers.len() + 48 * header.queues.len(),
+            Self::Jobs(jobs) => jobs.iter().map(SnapshotJob::approx_size).sum(),
             Self::Ended(jobs) => jobs.iter().map(EndedJob::approx_size).sum(),
             Self::Pins(pins) => 32 * pins.len(),
-            Self::Leases(leases) => 64 * leases.len(),
-            Self::Levels(_, processes) => 24 * processes.len(),
             Self::Runners(runners) => {
                 runners.iter().map(|(name, info, ..)| 32 + name.len() + info.len()).sum()
             }
-            Self::Capacity(_) => 0,
+            Self::Leases(leases) => 64 * leases.len(),
         }
+    }
+}
+
+impl SnapshotJob {
+    /// Approximate size in the log, in bytes.
+    pub(crate) fn approx_size(&self) -> usize {
+        let notes = self.notes.as_ref().map_or(0, JobNotes::approx_size);
+        96 + self.payload.len() + self.headers.size_bytes() + notes
     }
 }
 
 impl JobNotes {
     /// Approximate size in the log, in bytes.
-    pub(crate) fn approx_size(&self) -> usize {
-        32 + len(self.last_error.as_ref()) + len(self.worker.as_ref())
+    fn approx_size(&self) -> usize {
+        16 + len(self.last_error.as_ref()) + len(self.worker.as_ref())
     }
 }
 

@@ -1,17 +1,48 @@
-//! Conversions of notes, ended jobs, history limits and announcements.
+//! Conversions of jobs, notes, ended jobs, history limits and announcements.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{Ended, Job, JobId, JobState, JobView, machine};
+use dq_core::{Ended, JobState, JobView, Timestamp, machine};
 
 use super::convert::millis;
-use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, JobNotes};
+use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, Job, JobNotes};
 
-impl JobNotes {
-    pub(crate) fn new(job: JobId, notes: &machine::JobNotes) -> Self {
+/// When a job was due at first, if that is not when it is due.
+pub(crate) fn other_first_due(job: &dq_core::Job) -> Option<Timestamp> {
+    (job.first_due != job.due).then_some(job.first_due)
+}
+
+impl From<&dq_core::Job> for Job {
+    fn from(job: &dq_core::Job) -> Self {
         Self {
-            job,
+            id: job.id,
+            queue: job.queue.clone(),
+            key: job.key.clone(),
+            due: job.due,
+            first_due: other_first_due(job),
+            created: job.created,
+            max_attempts: job.max_attempts,
+            counts: [job.attempts, job.deliveries, job.losses],
+        }
+    }
+}
+
+impl Job {
+    /// The job with this payload, and without headers.
+    pub(crate) fn with_payload(self, payload: Bytes) -> dq_core::Job {
+        let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, payload);
+        job.key = self.key;
+        job.first_due = self.first_due.unwrap_or(self.due);
+        job.max_attempts = self.max_attempts;
+        [job.attempts, job.deliveries, job.losses] = self.counts;
+        job
+    }
+}
+
+impl From<&machine::JobNotes> for JobNotes {
+    fn from(notes: &machine::JobNotes) -> Self {
+        Self {
             last_error: notes.last_error.clone(),
             worker: notes.worker.as_deref().map(str::to_owned),
             leased_since: notes.leased_since,
@@ -33,21 +64,14 @@ impl From<JobNotes> for machine::JobNotes {
 
 impl EndedJob {
     /// `None` if the job has not ended.
-    pub(crate) fn new(seq: u64, view: JobView) -> Option<Self> {
-        let JobView { job, leased_since, worker, last_error, ended, .. } = view;
-        let Ended { ending, reason, at, .. } = ended?;
+    pub(crate) fn new(seq: u64, view: &JobView) -> Option<Self> {
+        let Ended { ending, reason, at, .. } = view.ended.clone()?;
         Some(Self {
             seq,
-            id: job.id,
-            queue: job.queue,
-            key: job.key,
-            due: job.due,
-            created: job.created,
-            max_attempts: job.max_attempts,
-            counts: [job.attempts, job.deliveries, job.losses],
-            leased_since,
-            worker,
-            last_error,
+            job: (&view.job).into(),
+            leased_since: view.leased_since,
+            worker: view.worker.clone(),
+            last_error: view.last_error.clone(),
             ending,
             reason,
             at,
@@ -57,11 +81,7 @@ impl EndedJob {
 
 impl From<EndedJob> for (u64, JobView) {
     fn from(ended: EndedJob) -> Self {
-        let mut job = Job::new(ended.id, ended.queue, ended.due, ended.created, Bytes::new());
-        job.key = ended.key;
-        job.max_attempts = ended.max_attempts;
-        [job.attempts, job.deliveries, job.losses] = ended.counts;
-        let mut view = JobView::new(job, JobState::Ended);
+        let mut view = JobView::new(ended.job.with_payload(Bytes::new()), JobState::Ended);
         view.leased_since = ended.leased_since;
         view.worker = ended.worker;
         view.last_error = ended.last_error;
