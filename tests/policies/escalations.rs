@@ -192,7 +192,7 @@ async fn retried(ctx: JobContext, (): ()) -> HandlerResult {
 async fn a_retry_of_the_first_step_does_not_move_the_others() {
     let kit = TestKit::new().await.unwrap();
     let start = kit.now();
-    kit.dq().schedule::<retried>(()).await.unwrap();
+    let _ = kit.dq().schedule::<retried>(()).await.unwrap();
     let runs = kit.advance(2.hours()).await;
     assert_eq!(runs.len(), 3);
     assert!(runs[1].at > start + 1.minutes(), "the retry is due later than the first attempt");
