@@ -362,7 +362,7 @@ impl Ended {
 }
 
 /// How a job ended. New ways may be added in any release.
-// New ways are added at the end, with a new level of RabbitMQ's log: its snapshots have their numbers.
+// New ways are added at the end, and RabbitMQ's snapshots have their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
