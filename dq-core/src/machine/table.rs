@@ -278,8 +278,8 @@ impl JobTable {
 
     /// Makes a job wait until `due`, as if it had been scheduled then.
     pub(super) fn set_waiting(&mut self, slot: Slot, due: Timestamp) {
+        self.change(slot, |record| record.job.first_due = due);
         self.postpone(slot, due);
-        self.records[slot].job.first_due = due;
     }
 
     /// Makes a job wait until `due`, and keeps when it was due at first.
