@@ -44,6 +44,7 @@ async fn next_step_is_the_same_job_with_another_payload(store: TrialStore) -> Tr
     let mut wanted = first.job;
     wanted.payload = Bytes::from_static(b"second step");
     wanted.due = second.job.due;
+    wanted.first_due = second.job.due;
     wanted.deliveries = 2;
     ensure_eq!(second.job, wanted, "only payload, due time and deliveries have changed");
     ensure!(second.token > first.token, "the token grows from step to step");

@@ -58,7 +58,13 @@ async fn replayed_job_has_new_counts(store: TrialStore) -> TrialResult {
 
 async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    store_dead_job(&store, store.job(&queue, Due::NOW)).await?;
+    store.create(store.job(&queue, Due::NOW)).await?;
+    // After a retry, the first due time is another one than the due time.
+    let leased = store.lease_one(&queue).await?;
+    store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::dead(reason())).await?;
     let due = store.now().await? + SOON;
     store
         .operate(Operation::Replay {
@@ -73,11 +79,8 @@ async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
         "the replayed job has the requested due time"
     );
     store.wait_until(due).await?;
-    ensure_eq!(
-        store.lease_one(&queue).await?.job.due,
-        due,
-        "the replayed job has the requested due time"
-    );
+    let job = store.lease_one(&queue).await?.job;
+    ensure_eq!((job.due, job.first_due), (due, due), "the requested due time is its first one");
     Ok(())
 }
 

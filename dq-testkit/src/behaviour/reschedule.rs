@@ -117,6 +117,7 @@ async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResul
     let again = store.lease_one(&queue).await?.job;
     let mut wanted = leased.job.clone();
     wanted.due = due;
+    wanted.first_due = due;
     wanted.attempts = 1;
     wanted.deliveries = 3;
     wanted.losses = 0;
