@@ -73,7 +73,7 @@ impl Binary {
         })
     }
 
-    /// Runs the tests. The error is the output of those that have failed.
+    /// Runs the tests, and prints their output if one fails. The error is the name of the program.
     fn run(&self) -> Result {
         let start = Instant::now();
         let mut command = Command::new(&self.program);
@@ -89,10 +89,11 @@ impl Binary {
         let result = stdout.lines().rfind(|line| line.contains("test result:"));
         let took = start.elapsed().as_secs_f64();
         println!("{name}: {took:.1} s, {}", result.unwrap_or("no result"));
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!("── {name} failed ({}):\n{stdout}{stderr}", output.status)),
+        if output.status.success() {
+            return Ok(());
         }
+        println!("── {name} failed ({}):\n{stdout}{stderr}", output.status);
+        Err(name.clone())
     }
 }
 
@@ -149,7 +150,7 @@ fn run(binaries: Vec<Binary>) -> Result {
     // One more than there are processors, since programs often wait.
     thread::scope(|scope| (0..=processors()).for_each(|_| drop(scope.spawn(lane))));
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n\n")) }
+    if failures.is_empty() { Ok(()) } else { Err(format!("failed: {}", failures.join(", "))) }
 }
 
 fn processors() -> usize {

@@ -136,7 +136,12 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
     let at = Timestamp::from_millis(700);
     vec![
         (Command::Barrier, 0, ""),
-        (Command::Schedule(vec![job()]), 1, "?"),
+        (
+            Command::Schedule(vec![job()]),
+            1,
+            "011001010101010101010101010101010101017101016b030100d00f01ac02e0d403077061796c6f61\
+             647b8d2d5bf061fe320106636f6c6f757203726564",
+        ),
         (
             Command::Schedule(
                 [OnConflict::Keep, OnConflict::Replace, OnConflict::Earliest]
@@ -144,7 +149,9 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                     .to_vec(),
             ),
             1,
-            "?",
+            "031002020202020202020202020202020202017100000001c801000000c294d3380580062d00100202\
+             0202020202020202020202020202017100010001c801000000c294d3380580062d0010020202020202\
+             02020202020202020202017100020001c801000000c294d3380580062d00",
         ),
         (
             Command::Cancel(vec![
@@ -152,7 +159,7 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 JobRef(queue(), Target::Key(JobKey::new("k").unwrap())),
             ]),
             2,
-            "?",
+            "020171001004040404040404040404040404040404017101016b",
         ),
         (
             Command::Reschedule(vec![Reschedule(
@@ -160,7 +167,7 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 Due::After(300),
             )]),
             3,
-            "?",
+            "01017100100404040404040404040404040404040401ac02",
         ),
         (
             Command::Claim(Claim {
@@ -170,7 +177,7 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 prefetched: vec![id(5)],
             }),
             4,
-            "?",
+            "06776f726b65720101710ab0ea01c801011005050505050505050505050505050505",
         ),
         (
             Command::Settle(vec![
@@ -187,33 +194,66 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 settlement(Verdict::Release { started: true }),
             ]),
             5,
-            "?",
+            "0701711003030303030303030303030303030303900300017110030303030303030303030303030303\
+             0390030103776879017110030303030303030303030303030303039003020101037768790171100303\
+             030303030303030303030303030390030300f80a077061796c6f61647b8d2d5bf061fe320171100303\
+             030303030303030303030303030390030400f80a017110030303030303030303030303030303039003\
+             050872656a656374656402736f010171100303030303030303030303030303030390030601",
         ),
-        (Command::Renew(vec![Renewal(lease(), 30_000)]), 6, "?"),
-        (Command::EndLeases(vec![standing_lease()]), 7, "?"),
-        (Command::Operate(queue(), QueueOperation::Replay(vec![id(6)], Due::At(at))), 8, "?"),
-        (Command::Operate(queue(), QueueOperation::Remove(vec![id(6)])), 8, "?"),
-        (Command::Operate(queue(), QueueOperation::Pause), 8, "?"),
-        (Command::Operate(queue(), QueueOperation::Resume), 8, "?"),
-        (Command::Operate(queue(), QueueOperation::Purge), 8, "?"),
-        (Command::Park(vec![(plain_job(OnConflict::Keep), "why".to_owned())]), 9, "?"),
-        (Command::SetHistory(limits()), 10, "?"),
-        (Command::SetCapacity(300), 11, "?"),
+        (
+            Command::Renew(vec![Renewal(lease(), 30_000)]),
+            6,
+            "01017110030303030303030303030303030303039003b0ea01",
+        ),
+        (
+            Command::EndLeases(vec![standing_lease()]),
+            7,
+            "01017110030303030303030303030303030303039003f403b0ea01",
+        ),
+        (
+            Command::Operate(queue(), QueueOperation::Replay(vec![id(6)], Due::At(at))),
+            8,
+            "01710001100606060606060606060606060606060600f80a",
+        ),
+        (
+            Command::Operate(queue(), QueueOperation::Remove(vec![id(6)])),
+            8,
+            "017101011006060606060606060606060606060606",
+        ),
+        (Command::Operate(queue(), QueueOperation::Pause), 8, "017102"),
+        (Command::Operate(queue(), QueueOperation::Resume), 8, "017103"),
+        (Command::Operate(queue(), QueueOperation::Purge), 8, "017104"),
+        (
+            Command::Park(vec![(plain_job(OnConflict::Keep), "why".to_owned())]),
+            9,
+            "011002020202020202020202020202020202017100000001c801000000c294d3380580062d00037768\
+             79",
+        ),
+        (Command::SetHistory(limits()), 10, "e80780b899290101710000"),
+        (Command::SetCapacity(300), 11, "ac02"),
         (
             Command::Announce(Announcement("runner".to_owned(), Bytes::from_static(b"{}"), 45_000)),
             12,
-            "?",
+            "0672756e6e6572027b7dc8df02",
         ),
-        (Command::Close(301), 13, "?"),
-        (Command::Snapshot(SnapshotEntry::Begin), 14, "?"),
-        (part(SnapshotPart::Header(Box::new(header()))), 14, "?"),
+        (Command::Close(301), 13, "ad02"),
+        (Command::Snapshot(SnapshotEntry::Begin), 14, "00"),
+        (
+            part(SnapshotPart::Header(Box::new(header()))),
+            14,
+            "01ac020100ad02ae02af02b00201b102b202b302010171010102030405d804e80780b8992901017100\
+             0001b402",
+        ),
         (
             part(SnapshotPart::Jobs(vec![
                 snapshot_job(None, SnapshotJobState::Waiting),
                 snapshot_job(Some(at), SnapshotJobState::Leased(500, at)),
             ])),
             14,
-            "?",
+            "01ac020101021009090909090909090909090909090909017100f80a0009000102ac02900300000770\
+             61796c6f61647b8d2d5bf061fe32001009090909090909090909090909090909017101016bf80a01f8\
+             0a0901ac020102ac02900301f403f80a0101037768790106776f726b657201f80ae0d403077061796c\
+             6f61647b8d2d5bf061fe320106636f6c6f757203726564",
         ),
         (
             part(SnapshotPart::Jobs(
@@ -230,7 +270,15 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 .to_vec(),
             )),
             14,
-            "?",
+            "01ac020101061009090909090909090909090909090909017100f80a0009000102ac02900302000273\
+             6ff80a00077061796c6f61647b8d2d5bf061fe32001009090909090909090909090909090909017100\
+             f80a0009000102ac029003020102736ff80a00077061796c6f61647b8d2d5bf061fe32001009090909\
+             090909090909090909090909017100f80a0009000102ac029003020202736ff80a00077061796c6f61\
+             647b8d2d5bf061fe32001009090909090909090909090909090909017100f80a0009000102ac029003\
+             020302736ff80a00077061796c6f61647b8d2d5bf061fe320010090909090909090909090909090909\
+             09017100f80a0009000102ac029003020402736ff80a00077061796c6f61647b8d2d5bf061fe320010\
+             09090909090909090909090909090909017100f80a0009000102ac029003020502736ff80a00077061\
+             796c6f61647b8d2d5bf061fe3200",
         ),
         (
             part(SnapshotPart::Ended(
@@ -245,9 +293,19 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 .to_vec(),
             )),
             14,
-            "?",
+            "01ac02010205d8041009090909090909090909090909090909017101016bf80a01b0090901ac020102\
+             ac0201c00c0106776f726b657200000102736f880ed804100909090909090909090909090909090901\
+             7101016bf80a01b0090901ac020102ac0201c00c0106776f726b657200010102736f880ed804100909\
+             0909090909090909090909090909017101016bf80a01b0090901ac020102ac0201c00c0106776f726b\
+             657200020102736f880ed8041009090909090909090909090909090909017101016bf80a01b0090901\
+             ac020102ac0201c00c0106776f726b657200030102736f880ed8041009090909090909090909090909\
+             090909017101016bf80a01b0090901ac020102ac0201c00c0106776f726b657200040102736f880e",
         ),
-        (part(SnapshotPart::Pins(vec![(id(8), at, at)])), 14, "?"),
+        (
+            part(SnapshotPart::Pins(vec![(id(8), at, at)])),
+            14,
+            "01ac020103011008080808080808080808080808080808f80af80a",
+        ),
         (
             part(SnapshotPart::Runners(vec![(
                 "runner".to_owned(),
@@ -256,10 +314,14 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
                 at,
             )])),
             14,
-            "?",
+            "01ac020104010672756e6e6572027b7df80af80a",
         ),
-        (part(SnapshotPart::Leases(vec![standing_lease()])), 14, "?"),
-        (Command::Snapshot(SnapshotEntry::End { begin: 300, parts: 400 }), 14, "?"),
+        (
+            part(SnapshotPart::Leases(vec![standing_lease()])),
+            14,
+            "01ac02010501017110030303030303030303030303030303039003f403b0ea01",
+        ),
+        (Command::Snapshot(SnapshotEntry::End { begin: 300, parts: 400 }), 14, "02ac029003"),
     ]
 }
 
@@ -304,8 +366,11 @@ fn the_bytes_of_format_1_stay_the_same() {
     let remove = Command::Operate(queue(), QueueOperation::Remove(Vec::new()));
     let announce = Command::Announce(Announcement("r".to_owned(), Bytes::from_static(b"{}"), 5));
     let frame = encode(&[remove, announce].map(entry));
-    assert_eq!(hex(&frame), "?");
-    assert_eq!(hex(&encode(&[])), "?");
+    assert_eq!(
+        hex(&frame),
+        "647101020801e807020504017101000c00e8070205060172027b7d05a36b94acacfa9592"
+    );
+    assert_eq!(hex(&encode(&[])), "64710100014e7ac6bdff2c63");
 }
 
 fn skip_reason(message: &[u8]) -> SkipReason {
