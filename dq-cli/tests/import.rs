@@ -43,7 +43,7 @@ fn jobs_of_a_sorted_set_are_counted_and_moved_once() {
     let json = format!("{json}\"resumed\":0,\"source\":\"the sorted set \\\"timeouts\\\"\"}}\n");
     assert_eq!(seconds, (0, json, String::new()));
     let jobs = ok(path, &["jobs", "ls", "ORDER", "--json"]);
-    assert_eq!(jobs.matches("2100-01-01T00:00:00.00").count(), 3, "{jobs}");
+    assert_eq!(jobs.matches("\"due\":\"2100-01-01T00:00:00.00").count(), 3, "{jobs}");
 
     let (status, error) = code(path, &server.api(&[&line[..], &[&url]].concat()));
     assert_eq!(status, 2);

@@ -1,4 +1,4 @@
-//! Runs the test programs of the workspace side by side: most of them wait for servers.
+//! Runs the tests that need no server, their programs side by side.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,22 +8,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::run::{Result, cargo, step};
+use crate::run::{Result, cargo};
 
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
-
-/// These take longest and start first. Others follow in the order of their names.
-const SLOWEST: [&str; 8] = [
-    "dq-tests behaviour",
-    "dq-rabbit faults",
-    "dq-rabbit dq_rabbit",
-    "dq-tests interop",
-    "dq-redis faults",
-    "dq-tests model",
-    "dq-rabbit check",
-    "dq-rabbit compaction",
-];
 
 /// Packages whose tests start no server, and arguments that leave out those that do.
 const QUICK: [(&str, &[&str]); 9] = [
@@ -107,20 +95,7 @@ fn build() -> Result<Vec<Binary>> {
         return Err("the tests cannot be built".to_owned());
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let mut binaries: Vec<_> = messages.lines().filter_map(Binary::parse).collect();
-    let place = |binary: &Binary| SLOWEST.iter().position(|slow| *slow == binary.name);
-    binaries.sort_by_key(|binary| (place(binary).unwrap_or(usize::MAX), binary.name.clone()));
-    Ok(binaries)
-}
-
-/// Builds and runs all tests, and those in the documentation.
-pub(crate) fn all() -> Result {
-    let binaries = build()?;
-    println!("── tests");
-    let start = Instant::now();
-    run(binaries)?;
-    println!("── tests: ok, {:.1} s\n", start.elapsed().as_secs_f64());
-    step("tests in the documentation", cargo(["test", "--doc", "--quiet"]).args(SCOPE))
+    Ok(messages.lines().filter_map(Binary::parse).collect())
 }
 
 /// Builds all tests, and runs those that need no server.
