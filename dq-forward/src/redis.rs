@@ -68,7 +68,7 @@ impl RedisListSettings {
 /// A handler that adds each job to a stream by `XADD`.
 ///
 /// The fields of an entry are `id` (of the job), `queue`, `key` if the job has one, `due` in
-/// milliseconds, `attempt`, `deliveries`, `fencing-token`, `content-type`, `payload`, and each header
+/// milliseconds, `first-due`, `attempt`, `deliveries`, `fencing-token`, `content-type`, `payload`, and each header
 /// of the job as `header:NAME`.
 #[derive(Debug)]
 pub struct RedisStreamForward {
@@ -80,7 +80,7 @@ pub struct RedisStreamForward {
 /// A handler that adds each job to the head of a list by `LPUSH`.
 ///
 /// An element is a JSON object with `id` (of the job), `queue`, `key` or null, `due` in milliseconds,
-/// `attempt`, `deliveries`, `fencing_token`, `headers`, and `payload`; a payload that is not JSON is
+/// `first_due`, `attempt`, `deliveries`, `fencing_token`, `headers`, and `payload`; a payload that is not JSON is
 /// `payload_base64` instead.
 #[derive(Debug)]
 pub struct RedisListForward {
@@ -127,6 +127,7 @@ impl RawHandler for RedisStreamForward {
             xadd.arg("key").arg(key.as_str());
         }
         xadd.arg("due").arg(job.due().as_millis());
+        xadd.arg("first-due").arg(job.first_due().as_millis());
         xadd.arg("attempt").arg(job.attempt());
         xadd.arg("deliveries").arg(job.deliveries());
         xadd.arg("fencing-token").arg(job.fencing_token().0);
@@ -165,6 +166,7 @@ struct Envelope<'a> {
     queue: &'a str,
     key: Option<&'a str>,
     due: i64,
+    first_due: i64,
     attempt: u32,
     deliveries: u32,
     fencing_token: u64,
@@ -187,6 +189,7 @@ impl<'a> Envelope<'a> {
             queue: job.queue().as_str(),
             key: job.key().map(|key| key.as_str()),
             due: job.due().as_millis(),
+            first_due: job.first_due().as_millis(),
             attempt: job.attempt(),
             deliveries: job.deliveries(),
             fencing_token: job.fencing_token().0,

@@ -43,6 +43,7 @@ async fn jobs_become_entries_and_elements() {
     let id = job.header("tenant", "seven").await.unwrap().id();
     assert_eq!(running.next().await, (id, Verdict::Done));
     let [entry] = entries(&redis).try_into().unwrap();
+    assert_eq!(entry["first-due"], entry["due"], "it runs for the first time");
     for (field, value) in [
         ("id", id.to_string().as_bytes()),
         ("queue", b"S"),

@@ -26,7 +26,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("schema/1_tables.sql")];
 /// The version of the tables that this version of the library creates.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The names of the tables, without the prefix.
+/// The tables of version 1, which every version has, without the prefix.
 const TABLES: [&str; 10] =
     ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"];
 

@@ -2,7 +2,6 @@
 
 use std::thread;
 
-use crate::binaries::{self, SCOPE};
 use crate::faults;
 use crate::layers::layers;
 use crate::run::{Result, cargo, step};
@@ -12,6 +11,9 @@ use crate::soak;
 /// Threads of test programs, for each processor, unless `RUST_TEST_THREADS` is set: many tests
 /// mostly wait for servers. Programs with a harness of their own have their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
+
+/// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
+const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Runs formatting, lints, layers, tests, short storms of faults, a short soak and documentation. `cargo test`
 /// includes the examples, which `tests/examples` runs, and the code in the documentation.
@@ -33,11 +35,6 @@ pub(crate) fn everything() -> Result {
     soak::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
-}
-
-/// Runs the tests that need no server.
-pub(crate) fn quick() -> Result {
-    binaries::quick()
 }
 
 /// Runs the tests whose name contains the filter.

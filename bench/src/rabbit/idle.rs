@@ -13,9 +13,9 @@ use crate::table::Figure;
 const MESSAGES: [&str; 3] =
     ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
 
-/// Seconds between two entries of an idle process in the log, each of which is published, delivered
-/// and acknowledged: announcements of its runner, and its hello.
-const ENTRY_INTERVALS: [f64; 2] = [15.0, 60.0];
+/// Seconds between two announcements of an idle runner, each of which is published, delivered and
+/// acknowledged.
+const ENTRY_INTERVAL: f64 = 15.0;
 
 /// Maximum size of an entry with its confirmation and acknowledgement on the wire.
 const ENTRY_BYTES: f64 = 4_096.0;
@@ -40,9 +40,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     let messages = (after.messages - before.messages) as f64 / minutes;
     let bytes = (after.beyond_heartbeats - before.beyond_heartbeats) as f64 / minutes;
     let cpu = millis(cpu) / window.as_secs_f64();
-    let entries: f64 =
-        ENTRY_INTERVALS.iter().map(|every| (window.as_secs_f64() / every).ceil()).sum();
-    let entries = entries / minutes;
+    let entries = (window.as_secs_f64() / ENTRY_INTERVAL).ceil() / minutes;
     let name = format!("idle, {QUEUES} queues");
     progress(format_args!(
         "{name}: {messages} messages and {bytes} bytes beyond heartbeats a minute, broker {cpu:.1} ms/s"

@@ -1,7 +1,7 @@
 //! The kind of each command: its number in the log, and the form of its body.
 //!
 //! **The numbers and the bodies are the format.** A kind never changes: a command that needs other
-//! fields gets a new kind, which is written once the level of the log allows it.
+//! fields gets a new kind, which older processes must understand or may skip.
 
 use super::entry::Command;
 
