@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of a [`DeadReason`]. New kinds may be added in any release.
 // New kinds are added at the end, and to `from_name`: snapshots in RabbitMQ's log have their numbers.
-// Settlements have their names, of which an older process makes
-// `Quarantined`, so that its replica would differ: a new kind needs a new kind of entry.
+// Settlements have their names. An older process reads a name that it does not know as `Quarantined`,
+// so its replica would differ: a new kind of death needs a new kind of entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

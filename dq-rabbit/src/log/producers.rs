@@ -8,8 +8,8 @@ use std::collections::HashMap;
 /// A producer is forgotten after this many entries, or up to a quarter more: so that those of ended
 /// processes do not add up. Until then a late copy of one of its entries is ignored. It is far more
 /// than are written while a copy can be under way. A process that writes nothing for so long finds a
-/// gap before its next entry, and goes on as another producer. All builds that share a log must have the same number: their replicas would
-/// differ otherwise.
+/// gap before its next entry, and goes on as another producer. All builds that share a log must have
+/// the same number: their replicas would differ otherwise.
 const EXPIRY_ENTRIES: u64 = 20_000_000;
 /// A producer is active for this many entries of others. Only for the budget of what is in flight,
 /// so it may differ between processes.
