@@ -1,4 +1,4 @@
-//! Clocks: the system clock, and a virtual clock that tests advance.
+//! Clocks: the system clock, and a virtual clock for tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,21 +11,22 @@ use tokio::sync::oneshot;
 use crate::model::Timestamp;
 use crate::sync::lock;
 
-/// A source of time. Due times, leases and the timers of the runner come from one; the timeouts of
-/// connections and of the HTTP server do not, since what they wait for does not follow a virtual
+/// A source of time for due times, leases and runner timers.
+///
+/// Connection and HTTP server timeouts do not use it, because their peers do not follow a virtual
 /// clock.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The current time of day.
+    /// Returns the current time of day.
     fn now(&self) -> Timestamp;
 
-    /// The time since a fixed but unspecified start. It never goes back, even if the time of day is
-    /// set, so leases are measured by it.
+    /// Returns the time since a fixed, unspecified start.
+    ///
+    /// It never goes back when the time of day is set, so leases use it.
     fn elapsed(&self) -> Duration;
 
-    /// Waits until this clock reaches `until`; returns at once if it already has.
+    /// Waits until this clock reaches `until`, or returns at once. Cancellation safe.
     ///
-    /// The time to wait is computed at the call: a later change of the time of day neither shortens
-    /// nor lengthens it. Cancellation safe.
+    /// The wait is computed at the call; a later change to the time of day does not alter it.
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()>;
 
     /// Waits until `delay` has passed on this clock. Cancellation safe.
@@ -38,7 +39,6 @@ pub trait Clock: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// The start from which [`SystemClock::elapsed`] is measured.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock for SystemClock {
@@ -47,15 +47,15 @@ impl Clock for SystemClock {
     }
 
     fn now(&self) -> Timestamp {
-        // Truncated, not rounded up: a clock ahead by a fraction would make jobs fire early.
+        // Truncate, because a clock ahead by a fraction would make jobs fire early.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        // The current time is not truncated here as in `now`, which would lengthen the sleep by up
-        // to a millisecond. Tokio's timer never fires early.
+        // Do not truncate here as in `now`: that lengthens the sleep by up to a millisecond.
+        // Tokio's timer never fires early.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let target = Duration::from_millis(until.as_millis().max(0).unsigned_abs());
@@ -67,7 +67,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when a test advances or sets it.
+/// A clock that only moves when a test moves it.
 #[derive(Debug)]
 pub struct VirtualClock {
     state: Mutex<VirtualState>,
@@ -77,8 +77,7 @@ pub struct VirtualClock {
 struct VirtualState {
     now: Timestamp,
     elapsed: Duration,
-    /// Sleeping futures by the elapsed time at which they wake, and a sequence number, which makes
-    /// the key unique.
+    /// By wake-up time (as elapsed time), with a sequence number that makes the key unique.
     sleepers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
     next_seq: u64,
 }
@@ -92,26 +91,25 @@ impl VirtualClock {
         Self { state: Mutex::new(state) }
     }
 
-    /// Advances the clock and wakes the sleepers whose time has come.
+    /// Advances the clock and wakes due sleepers.
     pub fn advance(&self, by: Duration) {
-        // Reading and setting under one lock: otherwise concurrent calls could set the clock back.
+        // One lock covers reading and setting, so that concurrent calls cannot set the clock back.
         let state = self.lock();
         let to = state.now + by;
         Self::set_locked(state, to);
     }
 
-    /// Sets the clock, forward or back, and wakes the sleepers whose time has come.
+    /// Sets the clock, forward or back, and wakes due sleepers.
     ///
-    /// Setting it forward lets time pass, as [`advance`](Self::advance) does. Setting it back only
-    /// changes the time of day, as [`jump`](Self::jump) does.
+    /// Forward, time passes as in [`advance`](Self::advance). Back, only the time of day changes,
+    /// as in [`jump`](Self::jump).
     pub fn set(&self, to: Timestamp) {
         Self::set_locked(self.lock(), to);
     }
 
-    /// Sets the time of day, forward or back, while no time passes: `elapsed` does not change, and
-    /// no sleeper wakes.
+    /// Sets the time of day while no time passes: `elapsed` stays, and no sleeper wakes.
     ///
-    /// To a program this is a correction of the clock. On Linux, forward, it is also a suspended
+    /// This simulates a clock correction. On Linux, a forward jump also simulates a suspended
     /// computer, during which `elapsed` and timers stand still.
     pub fn jump(&self, to: Timestamp) {
         self.lock().now = to;
@@ -131,7 +129,7 @@ impl VirtualClock {
         }
     }
 
-    /// The earliest time at which a sleeper wakes, if any sleeps.
+    /// Returns the next wake-up time, if any.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let mut state = self.lock();
@@ -172,7 +170,7 @@ impl Clock for VirtualClock {
         state.next_seq += 1;
         state.sleepers.insert((wakes, seq), sleeper);
         Box::pin(async move {
-            // The sender is only dropped unsent if the clock is dropped; then time never advances.
+            // The sender is dropped unsent only with the clock; then time never advances.
             if woken.await.is_err() {
                 std::future::pending::<()>().await;
             }

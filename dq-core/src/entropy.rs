@@ -1,4 +1,4 @@
-//! The source of random numbers for job ids, trace ids and retry jitter.
+//! Random numbers for job ids, trace ids and retry jitter.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use crate::model::{JobId, Timestamp};
 use crate::sync::lock;
 
-/// A source of random numbers, seeded by the operating system or, in tests, by a constant.
+/// A random source, seeded by the operating system or, in tests, a constant.
 ///
 /// Not cryptographically secure.
 pub struct Entropy {
@@ -22,17 +22,17 @@ struct Generator {
     counter: u16,
 }
 
-/// Ids per millisecond: the counter has 12 bits. When it overflows, ids use the next millisecond.
+/// The counter has 12 bits. When it overflows, ids use the next millisecond.
 const IDS_PER_MILLI: u16 = 1 << 12;
 
 impl Entropy {
-    /// Creates a source that is seeded by the operating system.
+    /// Creates a source seeded by the operating system.
     #[must_use]
     pub fn from_os() -> Self {
         Self::new(SmallRng::from_os_rng())
     }
 
-    /// Creates a source that gives the same numbers for the same seed.
+    /// Creates a source with the same numbers for the same seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self::new(SmallRng::seed_from_u64(seed))
@@ -42,20 +42,19 @@ impl Entropy {
         Self { generator: Mutex::new(Generator { rng, last_millis: 0, counter: 0 }) }
     }
 
-    /// A random number with `0.0 <= x < 1.0`.
+    /// Returns a random number with `0.0 <= x < 1.0`.
     #[must_use]
     pub fn fraction(&self) -> f64 {
         self.lock().rng.random()
     }
 
-    /// 128 random bits.
+    /// Returns 128 random bits.
     #[must_use]
     pub fn bits(&self) -> u128 {
         self.lock().rng.random()
     }
 
-    /// A new job id (UUID version 7), larger than all earlier ones of this source, even if `now`
-    /// goes back.
+    /// Returns a new UUID version 7, larger than all earlier ones even if `now` goes back.
     #[must_use]
     pub fn job_id(&self, now: Timestamp) -> JobId {
         let mut generator = self.lock();
@@ -70,8 +69,7 @@ impl Entropy {
                 generator.counter = 0;
             }
         }
-        // RFC 9562: 48 bits of milliseconds, version 7, a 12-bit counter, variant 2, 62 random
-        // bits.
+        // RFC 9562: 48 bits of milliseconds, version 7, 12-bit counter, variant 2, 62 random bits.
         let random: u64 = generator.rng.random();
         let high = (generator.last_millis << 16) | 0x7000 | u64::from(generator.counter);
         let low = (random >> 2) | (1 << 63);

@@ -1,54 +1,53 @@
-//! The error type of the framework: kind, failed operation, message, remedy and source.
+//! The framework's error type.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Any error, boxed. `?` converts every `std::error::Error` into it.
+/// A boxed error; `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The result of a call of the framework.
+/// A result with the framework's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure an [`Error`] is. New kinds may be added in any release.
+/// The kind of an [`Error`]. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An argument was rejected before anything was stored.
     InvalidInput,
-    /// The backend lacks the capability that the call needs; see
-    /// [`Capabilities`](crate::Capabilities).
+    /// The backend lacks a required capability; see [`Capabilities`](crate::Capabilities).
     Unsupported,
     /// The configuration or a URL is invalid.
     Config,
-    /// A name is used twice: of handlers, schedules, runners, backends, forwards or ingresses.
+    /// Two handlers, schedules, runners, backends, forwards or ingresses have the same name.
     Duplicate,
-    /// No linked handler handles a queue that is to be served or scheduled.
+    /// No linked handler handles a queue to serve or schedule.
     Unhandled,
-    /// A handler extracts state that was not registered with the runner.
+    /// A handler extracts state that is not registered with the runner.
     MissingState,
-    /// A payload or a header could not be encoded or decoded.
+    /// A payload or header does not encode or decode.
     Codec,
-    /// The store cannot be reached at the moment.
+    /// The store cannot be reached now.
     Unavailable,
     /// The store has no space left.
     Full,
-    /// The store, or its file, is not writable.
+    /// The store or its file is not writable.
     ReadOnly,
-    /// The store holds data of another program or of an unknown version, or its server or this
-    /// process is too old for the other.
+    /// The store has another program's data or an unknown version, or its server and this process
+    /// have incompatible versions.
     Incompatible,
-    /// The call may or may not have taken effect. Repeating it with the same job ids is safe.
+    /// The call may have taken effect. You can safely repeat it with the same job ids.
     OutcomeUnknown,
-    /// The backend, the client or the runner has been closed.
+    /// The backend, client or runner has been closed.
     Closed,
     /// A bug in the framework or in the store.
     Internal,
 }
 
 impl ErrorKind {
-    /// The name of the kind, for logs and metrics.
+    /// Returns the kind's name, for logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +68,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without any intervention.
+    /// Returns whether the same call may succeed later without intervention.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::OutcomeUnknown | Self::Full)
@@ -82,10 +81,10 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Why a call failed: kind, message, remedy.
+/// An error: kind, message and remedy.
 ///
-/// `Display` prints one line: `operation: kind: message (remedy)`. Errors never contain a password
-/// or a payload. Clones share the source error.
+/// `Display` prints `operation: kind: message (remedy)` on one line. Errors never contain a
+/// password or a payload. Clones share the source error.
 #[derive(Clone)]
 pub struct Error {
     inner: Box<Inner>,
@@ -101,7 +100,7 @@ struct Inner {
 }
 
 impl Error {
-    /// Creates an error whose message names the value or resource that caused it.
+    /// Creates an error. The message names the value or resource that caused it.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             inner: Box::new(Inner {
@@ -119,7 +118,7 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// Creates an [`ErrorKind::Unsupported`] error that names the backend and the missing feature.
+    /// Creates an [`ErrorKind::Unsupported`] error with the backend and the missing feature.
     pub fn unsupported(backend: &str, feature: &str) -> Self {
         Self::new(
             ErrorKind::Unsupported,
@@ -128,7 +127,7 @@ impl Error {
         .remedy("docs/guide/backends.md compares what the backends can do")
     }
 
-    /// Sets the name of the failed operation, such as `"schedule"`, unless one is set already.
+    /// Sets the failed operation, such as `"schedule"`, unless it is already set.
     #[must_use]
     pub fn operation(mut self, operation: &'static str) -> Self {
         if self.inner.operation.is_empty() {
@@ -137,14 +136,14 @@ impl Error {
         self
     }
 
-    /// Sets what the user should do to fix the problem.
+    /// Sets the user's remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.inner.remedy = Some(remedy.into());
         self
     }
 
-    /// Puts the place of the cause in front of the message, such as a table of the configuration.
+    /// Prefixes the message with its place, such as a configuration table.
     #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message).into();
@@ -158,31 +157,31 @@ impl Error {
         self
     }
 
-    /// The kind of this error.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// Whether the same call may succeed later without any intervention.
+    /// Returns whether the kind is [retryable](ErrorKind::is_retryable).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.inner.kind.is_retryable()
     }
 
-    /// The name of the failed operation; empty if it is not set.
+    /// Returns the failed operation; empty if not set.
     #[must_use]
     pub fn failed_operation(&self) -> &'static str {
         self.inner.operation
     }
 
-    /// What went wrong, without kind, operation and remedy.
+    /// Returns the message, without kind, operation and remedy.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// What the user should do to fix the problem, if known.
+    /// Returns the user's remedy, if known.
     #[must_use]
     pub fn remedy_text(&self) -> Option<&str> {
         self.inner.remedy.as_deref()

@@ -1,5 +1,4 @@
-//! Sources of messages that the configuration names, `[[ingress]]`, registered by crates that this one
-//! does not know.
+//! Message sources from the configuration (`[[ingress]]`), registered by other crates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,46 +14,47 @@ use crate::error::{BoxError, Result};
 use crate::handler::panics;
 use crate::model::QueueName;
 
-/// Delay after the first failure of a source; doubled after each further one.
+/// Doubles with each further failure.
 const MIN_DELAY: Duration = Duration::from_millis(100);
-/// Maximum delay after failures.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Maximum time for sources to end after the shutdown signal.
+/// For sources to stop after the shutdown signal.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A source of messages that become jobs.
 #[async_trait]
 pub trait IngressSource: Send + Sync {
-    /// The queue of the jobs.
+    /// Returns the jobs' queue.
     fn queue(&self) -> &QueueName;
 
-    /// What the messages are read from, for the log. Without passwords.
+    /// Describes the source in the log, without passwords.
     fn name(&self) -> String;
 
-    /// Takes messages until `stop` fires or something fails. A message is acknowledged when its job is
-    /// stored.
+    /// Takes messages until `stop` fires or something fails.
+    ///
+    /// It acknowledges a message when its job is stored.
     ///
     /// # Errors
-    /// Why the connection or the store failed. The source is run again after a delay, and messages
-    /// that are not acknowledged come again.
+    /// The connection or the store failed. The source runs again after a delay, and unacknowledged
+    /// messages come again.
     async fn run(&self, stop: &CancellationToken) -> Result<(), BoxError>;
 }
 
-/// A type of `[[ingress]]`; created by [`register_ingress!`](crate::register_ingress).
+/// An `[[ingress]]` type; created by [`register_ingress!`](crate::register_ingress).
 #[derive(Debug)]
 pub struct IngressRegistration {
     /// The value of `type`.
     pub name: &'static str,
-    /// Makes a source. Does not connect.
+    /// Creates a source without connecting.
     pub open: fn(&Dq, &TypedSettings) -> Result<Arc<dyn IngressSource>>,
-    /// Source location of the registration, as `file:line`.
+    /// The registration's source location, as `file:line`.
     pub location: &'static str,
 }
 
 inventory::collect!(IngressRegistration);
 
-/// Registers a type of `[[ingress]]`: its name, and a function from a client and
-/// [`TypedSettings`](crate::config::TypedSettings) to the source.
+/// Registers an `[[ingress]]` type.
+///
+/// `open` makes a source from a client and [`TypedSettings`](crate::config::TypedSettings).
 #[macro_export]
 macro_rules! register_ingress {
     (name: $name:literal, open: $open:expr $(,)?) => {
@@ -68,9 +68,9 @@ macro_rules! register_ingress {
     };
 }
 
-/// The sources of the configuration, `[[ingress]]`: messages of other systems become jobs.
+/// The configured message sources, `[[ingress]]`.
 ///
-/// [`Runner::run_until`](crate::Runner::run_until) runs them. A program without a runner makes them by
+/// [`Runner::run_until`](crate::Runner::run_until) runs them. Without a runner, create them with
 /// [`Ingress::new`]. Several processes may take messages from the same source.
 pub struct Ingress {
     dq: Dq,
@@ -78,22 +78,21 @@ pub struct Ingress {
 }
 
 impl Ingress {
-    /// The sources of the client's configuration. Does not connect.
+    /// Creates the client's configured sources, without connecting.
     ///
     /// # Errors
-    /// `Config` naming the ingress and the setting that cannot be used, or if no linked crate has
-    /// registered its type; `Unsupported` if the store cannot pin ids; `Duplicate` if two crates have
+    /// `Config` naming the ingress and the unusable setting, or if no linked crate has registered
+    /// the type; `Unsupported` if the store cannot pin ids; `Duplicate` if two crates have
     /// registered a type.
     pub fn new(dq: &Dq) -> Result<Self> {
         Self::of(dq, None)
     }
 
-    /// The sources whose jobs go to these queues. Others are not opened, since the program may not
-    /// link their types.
+    /// Skips other queues' sources, because the program may not link their types.
     pub(crate) fn of(dq: &Dq, queues: Option<&[QueueName]>) -> Result<Self> {
         let is_used = |settings: &TypedSettings| match (queues, settings.text("queue")) {
             (Some(queues), Some(queue)) => queues.iter().any(|served| served.as_str() == queue),
-            // Without a queue, opening it says what is wrong.
+            // Without a queue, `open` reports the mistake.
             (None, _) | (_, None) => true,
         };
         let all = dq.shared().ingress.iter().enumerate();
@@ -103,27 +102,27 @@ impl Ingress {
         Ok(Self { dq: dq.clone(), sources: sources.collect::<Result<_>>()? })
     }
 
-    /// No sources.
     pub(crate) fn none(dq: &Dq) -> Self {
         Self { dq: dq.clone(), sources: Vec::new() }
     }
 
-    /// Number of sources.
+    /// Returns the number of sources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether there are no sources.
+    /// Returns whether there are no sources.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Takes messages until `shutdown` completes. A source that has failed is run again, after up
-    /// to 10 s: when its server or the store cannot be reached, and also after a panic.
+    /// Takes messages until `shutdown` completes.
     ///
-    /// **Cancellation safety:** if the future is dropped, messages that are not acknowledged come again.
+    /// A source that fails or panics runs again after up to 10 s.
+    ///
+    /// **Cancellation safety:** if you drop the future, unacknowledged messages come again.
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -156,7 +155,6 @@ fn open(dq: &Dq, settings: &TypedSettings) -> Result<Arc<dyn IngressSource>> {
     (found.open)(dq, settings)
 }
 
-/// Runs a source again after each failure, until `stop` fires.
 async fn repeat(dq: &Dq, source: &dyn IngressSource, stop: &CancellationToken) {
     let clock = &dq.shared().environment.clock;
     let mut delay = MIN_DELAY;
@@ -173,7 +171,7 @@ async fn repeat(dq: &Dq, source: &dyn IngressSource, stop: &CancellationToken) {
             tracing::warn!(from = source.name(), %error, "an ingress has failed while it stopped");
             return;
         }
-        // It has worked in between: a new failure, not a further one.
+        // It has worked in between, so this is a new failure.
         if clock.elapsed().saturating_sub(started) > MAX_DELAY {
             delay = MIN_DELAY;
         }
@@ -191,7 +189,6 @@ mod tests {
     use crate::handler::{DelayHandler, HandlerResult, JobContext, Outcome};
     use crate::model::QueueCode;
 
-    /// Panics, then fails, then runs until it is stopped.
     struct Flaky {
         queue: QueueName,
         runs: AtomicUsize,
@@ -238,7 +235,6 @@ mod tests {
         let dq = Dq::builder().config(config).connect().await.unwrap();
         let error = Ingress::new(&dq).unwrap_err().to_string();
         assert!(error.contains("ingress.0: no ingress is called \"amqp\"; known: none"), "{error}");
-        // A program that serves other queues need not link the type.
         let of = |queue| Ingress::of(&dq, Some(&[QueueName::new(queue).unwrap()]));
         assert!(of("OTHER").unwrap().is_empty());
         assert!(of("Q").is_err());

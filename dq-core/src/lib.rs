@@ -1,24 +1,23 @@
-//! The core of `dq`, a framework for delayed jobs: the job model, the contract of a store, and
-//! everything that is built on it once for all stores.
+//! The core of `dq`, a framework for delayed jobs.
 //!
-//! Applications use the facade crate `dq`, and so do authors of backends (`dq::backend`). This page is
-//! for those who change the framework or read how it works. Read the modules in this order; each one uses only those before it:
+//! Applications and backend authors use the facade crate `dq` (`dq::backend`). This page is for
+//! work on the framework itself. Read the modules in this order; each one uses only earlier ones:
 //! - [`error`]: the error type and its kinds;
 //! - [`model`]: a job, its names, times and limits;
-//! - [`clock`], [`entropy`]: sources of time and randomness that tests can replace;
+//! - [`clock`], [`entropy`]: replaceable time and randomness;
 //! - [`trace`]: trace context in job headers;
-//! - [`backend`]: the [`Backend`] trait, which is the contract of a store;
-//! - [`machine`]: the reference implementation of the contract, as a state machine;
+//! - [`backend`]: the [`Backend`] trait, the contract of a store;
+//! - [`machine`]: the contract's reference implementation, a state machine;
 //! - [`config`]: configuration files, and backends by name and URL;
 //! - [`memory`]: the memory backend;
-//! - [`handler`]: handler functions, their arguments and outcomes, and their registry;
+//! - [`handler`]: handlers, their arguments, outcomes and registry;
 //! - [`client`]: scheduling and administration, for applications;
-//! - [`recurring`]: schedules of jobs that recur;
+//! - [`recurring`]: schedules;
 //! - [`ingress`]: sources of messages that become jobs;
 //! - [`runner`]: claims due jobs and runs their handlers;
 //! - [`simulate`]: plays pending jobs and schedules on a virtual clock.
 //!
-//! Locks are in `sync`, which uses only the standard library.
+//! `sync` has the locks and uses only the standard library.
 
 pub mod backend;
 pub mod client;
@@ -60,7 +59,7 @@ pub use runner::{
 pub use simulate::{QueueSimulation, Simulation, SimulationReport};
 pub use trace::{Propagator, TraceContext};
 
-/// Items for code that macros generate. Not part of the public API; may change in any release.
+/// Items for macro-generated code. Not public API; may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use std::borrow::Cow;

@@ -20,29 +20,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::model::{HistoryLimit, HistoryLimits, JobRef, JobView, NewJob, QueueName, Timestamp};
 
-/// A call for a list of jobs releases the mutex after this many, so that other callers wait about a
-/// millisecond at most. `claim` and `operate` have limits of their own.
+/// A call with many jobs releases the mutex after each batch, so others wait about a millisecond at
+/// most. `claim` and `operate` have their own limits.
 const BATCH: usize = 500;
 
-/// A backend that keeps jobs in the memory of this process.
+/// A backend that keeps jobs in this process's memory.
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    // tokio's mutex is fair: another caller gets in between two batches. It is never held across an
-    // await.
+    // tokio's mutex is fair, so another caller gets in between two batches. It is never held across
+    // an await.
     machine: Mutex<Machine>,
     listeners: Listeners,
     closed: AtomicBool,
 }
 
 impl MemoryBackend {
-    /// Creates an empty store that uses this clock and remembers no ended jobs.
+    /// Creates an empty store with this clock and without a history.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with_history(clock, HistoryLimits::default())
     }
 
-    /// Creates an empty store that uses this clock and remembers ended jobs within these limits, by
-    /// default none.
+    /// Creates an empty store with this clock and history limits; the default limit is none.
     #[must_use]
     pub fn with_history(clock: Arc<dyn Clock>, history: HistoryLimits) -> Self {
         // Off by default: with a history, a settlement takes about three times as long.
@@ -55,7 +54,7 @@ impl MemoryBackend {
         }
     }
 
-    /// Runs `call` at the current time and sends the resulting wake-up hints.
+    /// Runs `call` at the current time and sends its wake-up hints.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -67,7 +66,7 @@ impl MemoryBackend {
         }
         let (result, hints) = {
             let mut machine = self.machine.lock().await;
-            // The clock is read under the lock, so that time does not go back from call to call.
+            // Read the clock under the lock, so that time does not go back between calls.
             let result = call(&mut machine, self.clock.now());
             (result, machine.take_hints())
         };
@@ -77,8 +76,8 @@ impl MemoryBackend {
         Ok(result)
     }
 
-    /// As [`call`](Self::call), for one that takes long, or is a step of a longer one: then lets the
-    /// other tasks of this thread run, which a caller that repeats it would keep waiting.
+    /// Yields after a long call or a step, so that a caller in a loop does not block the thread's
+    /// other tasks.
     async fn long_call<T>(
         &self,
         operation: &'static str,
@@ -89,7 +88,6 @@ impl MemoryBackend {
         result
     }
 
-    /// Runs `call` for each item, in steps.
     async fn call_for_each<I, T>(
         &self,
         operation: &'static str,
@@ -205,7 +203,7 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// Settings of the memory backend (`type = "memory"`, `memory:`); there are none.
+/// The memory backend's settings (`type = "memory"`, `memory:`); there are none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryConfig {}

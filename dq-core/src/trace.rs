@@ -1,4 +1,4 @@
-//! Trace context, passed from the scheduling code to the handler in the `traceparent` header.
+//! Trace context, passed to the handler in the `traceparent` header.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use crate::entropy::Entropy;
 use crate::model::Headers;
 
-/// The content of a W3C `traceparent` header: a trace and the span that is the parent in it.
+/// A W3C `traceparent` header: a trace and its parent span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The id of the trace; not zero.
+    /// The trace id; not zero.
     pub trace_id: u128,
-    /// The id of the parent span; not zero.
+    /// The parent span id; not zero.
     pub parent_id: u64,
     /// Whether the caller recorded the trace.
     pub sampled: bool,
@@ -30,7 +30,7 @@ impl TraceContext {
         Self { parent_id: span_id(entropy), ..self }
     }
 
-    /// Reads the context from the headers of a job; `None` if the header is absent or malformed.
+    /// Reads the context from job headers; `None` if the header is absent or malformed.
     #[must_use]
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         headers.get(Headers::TRACEPARENT)?.parse().ok()
@@ -49,7 +49,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The error for a text that is not a valid `traceparent` header.
+/// The error for an invalid `traceparent` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedTraceparent;
 
@@ -86,24 +86,24 @@ impl FromStr for TraceContext {
 }
 
 tokio::task_local! {
-    /// The context of the handler that runs in this task, or on this thread for blocking calls.
+    /// The running handler's context, in this task or in a blocking call's thread.
     static CURRENT: TraceContext;
 }
 
-/// A source of the trace context for new jobs.
+/// A trace context source for new jobs.
 ///
-/// By default, a job that a handler schedules continues the trace of the handler's job. Implement
-/// the trait to pass on the context of another tracing system.
+/// By default, a handler's new jobs continue its trace. Implement the trait to use another tracing
+/// system.
 pub trait Propagator: fmt::Debug + Send + Sync + 'static {
-    /// The context for a job that the current task schedules; `None` for no trace header.
+    /// Returns the context for a job from the current task; `None` for no trace header.
     fn current(&self, entropy: &Entropy) -> Option<TraceContext>;
 }
 
 /// The default [`Propagator`].
 ///
-/// In a handler, it continues the trace of the handler's job. Where that job has none, in tasks and
-/// threads that a handler starts, and elsewhere, it starts a new trace for each job if a `tracing` span
-/// is active.
+/// In a handler, it continues the job's trace. Elsewhere, in tasks and threads that a handler
+/// starts, and for a job without a trace, it starts a new trace per job when a `tracing` span is
+/// active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPropagator;
 
@@ -117,8 +117,7 @@ impl Propagator for DefaultPropagator {
     }
 }
 
-/// Runs a handler with the trace context of its job, so that the jobs it schedules belong to the
-/// same trace.
+/// Runs a handler so that the jobs it schedules share its job's trace.
 pub(crate) async fn with_context<F: Future>(context: Option<TraceContext>, run: F) -> F::Output {
     match context {
         Some(context) => CURRENT.scope(context, run).await,
@@ -126,7 +125,7 @@ pub(crate) async fn with_context<F: Future>(context: Option<TraceContext>, run: 
     }
 }
 
-/// What [`with_context`] has set, with the active span, for a call on another thread.
+/// The [`with_context`] context and the active span, for a call on another thread.
 pub(crate) struct CarriedContext {
     context: Option<TraceContext>,
     span: tracing::Span,

@@ -1,15 +1,15 @@
-//! Random and mutated input for decoders of bytes that others write.
+//! Random and mutated input for decoders that read foreign bytes.
 //!
-//! [`check`] feeds a decoder with random bytes and with mutations of valid inputs: bits flipped,
-//! parts removed, repeated and exchanged, lengths replaced by huge ones. The decoder must return,
-//! with a value or an error; it must not panic, and must not allocate what only a length in the
-//! input claims. Input that makes it panic is shrunk before it is reported.
+//! [`check`] feeds a decoder random bytes and mutated valid inputs: bits flip, parts move, repeat
+//! or vanish, and lengths become huge. The decoder must return a value or an error. It must not
+//! panic, and must not allocate memory because a length in the input claims it. Failing input is
+//! shrunk.
 //!
-//! `DQ_FUZZ_CASES` sets the number of inputs per decoder (by default 256, for CI), `DQ_FUZZ_SEED` the
-//! seed (by default 0). Equal seeds give equal inputs.
+//! `DQ_FUZZ_CASES` sets the inputs per decoder (256 by default, for CI), `DQ_FUZZ_SEED` the seed (0
+//! by default). Equal seeds give equal inputs.
 //!
-//! On Linux the address space of the process is limited, so that an allocation of some GiB aborts the
-//! test. The input that caused it is in the file that the message names.
+//! On Linux, `check` limits the process's address space, so an allocation of several GiB aborts the
+//! test. The message names a file with the input.
 
 use std::cell::Cell;
 use std::env;
@@ -25,27 +25,26 @@ const CASES: &str = "DQ_FUZZ_CASES";
 const SEED: &str = "DQ_FUZZ_SEED";
 const DEFAULT_CASES: u32 = 256;
 
-/// Numbers that decoders have been known to take for lengths.
+/// Decoders are known to take these for lengths.
 const HUGE: [u64; 6] =
     [u32::MAX as u64, i32::MAX as u64, 1 << 32, i64::MAX as u64, u64::MAX, 0x10_0000];
 
-/// A change of an input. Positions are relative to its length.
+/// Positions are relative to the input's length.
 #[derive(Debug, Clone)]
 enum Mutation {
     Set(Index, u8),
     FlipBit(Index, u8),
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
-    /// Repeats a part this many times.
+    /// Position, part length, repetitions.
     Repeat(Index, usize, usize),
     Truncate(Index),
-    /// Overwrites what follows with a number.
+    /// Overwrites the bytes at a position with a number.
     Number(Index, u64, Encoding),
-    /// Continues with another valid input, from its second position on.
+    /// Continues with another valid input, from the second position on.
     Splice(Index, Index, Index),
 }
 
-/// How a number is written.
 #[derive(Debug, Clone, Copy)]
 enum Encoding {
     Big4,
@@ -56,19 +55,20 @@ enum Encoding {
     Text,
 }
 
-/// An input: a valid one and its mutations, or random bytes.
 #[derive(Debug, Clone)]
 enum Input {
     Mutated(Index, Vec<Mutation>),
     Random(Vec<u8>),
 }
 
-/// Feeds a decoder with random bytes and mutations of these valid inputs. `name` is that of the
-/// decoder, in messages. `decode` returns whether it accepts the input.
+/// Feeds a decoder random bytes and mutations of `valid` inputs.
+///
+/// `name` appears in messages. `decode` returns whether it accepts the input.
 ///
 /// # Panics
-/// If the decoder panics, with the shortest input found that makes it; if it refuses a valid input,
-/// whose mutations would reach little of it; or if a variable of the environment is malformed.
+/// - If the decoder panics; the message has the shortest such input found.
+/// - If it rejects a valid input, because mutations of it would test little.
+/// - If `DQ_FUZZ_CASES` or `DQ_FUZZ_SEED` is malformed.
 pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8]) -> bool) {
     limit_address_space();
     let config = Config {
@@ -101,12 +101,11 @@ pub fn check(name: &str, valid: &[impl AsRef<[u8]>], decode: impl Fn(&[u8]) -> b
     last.remove();
 }
 
-/// As [`check`], for decoders of text: what is not UTF-8 is replaced.
+/// Checks a decoder of text; invalid UTF-8 is replaced.
 pub fn check_text(name: &str, valid: &[&str], decode: impl Fn(&str) -> bool) {
     check(name, valid, |bytes| decode(&String::from_utf8_lossy(bytes)));
 }
 
-/// The value of a variable of the environment.
 fn variable(name: &str, default: u32) -> u32 {
     match env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")),
@@ -218,7 +217,7 @@ impl Encoding {
     }
 }
 
-/// A file with the input that is being decoded, for decoders that end the process.
+/// Keeps the current input for decoders that end the process.
 struct LastInput {
     path: std::path::PathBuf,
     file: Cell<Option<File>>,
@@ -233,7 +232,7 @@ impl LastInput {
         Self { path, file: Cell::new(file) }
     }
 
-    /// Without the file, the test is as good, only its message is not.
+    /// Without the file, only the message is worse.
     fn keep(&self, bytes: &[u8]) {
         let Some(mut file) = self.file.take() else { return };
         let written = file.rewind().and_then(|()| file.write_all(bytes));
@@ -247,11 +246,11 @@ impl LastInput {
     }
 }
 
-/// Far more than any decoder needs, and less than a length of 32 bits can claim.
+/// Far more than any decoder needs, but less than a 32-bit length can claim.
 #[cfg(target_os = "linux")]
 const SPARE_BYTES: u64 = 3 << 30;
 
-/// Makes huge allocations fail in this process, and in the children that it starts from now on.
+/// Also applies to future children.
 #[cfg(target_os = "linux")]
 fn limit_address_space() {
     use std::sync::Once;
@@ -278,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// The message of the panic of `check` with this decoder.
+    /// The panic message.
     fn found(valid: &[&[u8]], decode: impl Fn(&[u8]) -> bool) -> String {
         let checked = catch_unwind(AssertUnwindSafe(|| check("a decoder", valid, decode)));
         *checked.expect_err("the defect is found").downcast::<String>().expect("a message")

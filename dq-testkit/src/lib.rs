@@ -1,18 +1,17 @@
 //! Test utilities for applications that use `dq`, and for authors of backends.
 //!
 //! For applications:
-//! - [`TestKit`] runs the application's handlers on a virtual clock, without a server;
-//! - [`HandlerRun`] is one run of a handler, as the kit reports it;
-//! - [`TestContext`] builds a job context, to call a handler as a function.
+//! - [`TestKit`] runs your handlers on a virtual clock, without a server;
+//! - [`HandlerRun`] reports one handler run;
+//! - [`TestContext`] builds a job context, so that you can call a handler as a function.
 //!
 //! For authors of backends, with the feature `suite`:
-//! - `behaviour`: a suite of trials, one for each promise of the `Backend` contract;
-//! - `faults`: outages, crashes and broken connections on demand, and a recorder of calls;
+//! - `behaviour`: a suite with one trial per promise in the `Backend` contract;
+//! - `faults`: outages, crashes and broken connections on demand, and call recorders;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
-//! - `fuzz`: random and mutated input for decoders, with the feature `proptest`;
-//! - `history`: a checker that finds violations of the promises in recorded calls;
-//! - `model`: a comparison of two backends, call by call; with the feature `proptest` for random
-//!   sequences of calls.
+//! - `fuzz`: random and mutated input for decoders (feature `proptest`);
+//! - `history`: a checker for broken promises in recorded calls;
+//! - `model`: compares two backends call by call, also with random sequences (feature `proptest`).
 
 #[cfg(feature = "suite")]
 pub mod behaviour;

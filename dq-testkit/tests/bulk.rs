@@ -1,4 +1,4 @@
-//! A change of many jobs by filter, ended by a crash before and after each of its calls, and repeated.
+//! A bulk change by filter that crashes before and after each call, and is repeated.
 
 use std::sync::Arc;
 
@@ -10,10 +10,9 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 
-/// More than fit into one step.
+/// More than one step changes.
 const JOBS: u64 = 1_100;
 
-/// A store whose calls are steps of a [`CrashPoint`].
 #[derive(Debug)]
 struct CrashingStore {
     inner: MemoryBackend,
@@ -43,7 +42,7 @@ impl Layer for CrashingStore {
     }
 }
 
-/// A queue with as many jobs with keys `a-…` as with keys `b-…`.
+/// Equally many `a-…` and `b-…` keys.
 struct Subject {
     queue: QueueHandle,
     crash_point: CrashPoint,
@@ -80,7 +79,6 @@ impl Subject {
         Self { queue, crash_point, due }
     }
 
-    /// The number of jobs with this prefix and state, and due times that match.
     async fn count(
         &self,
         prefix: &str,
@@ -101,8 +99,8 @@ impl Subject {
     }
 }
 
-/// Crashes a change of the jobs `a-…` at each of its calls, and repeats it. In the end all of them
-/// have changed, as `is_changed` finds, and those with keys `b-…` are as they were.
+/// Repeats a change to the `a-…` jobs after a crash at each call. In the end all of them have
+/// changed, and no `b-…` job.
 async fn crash_everywhere(
     dead: bool,
     change: impl Fn(&QueueHandle, Filter, Timestamp) -> Bulk<'static>,

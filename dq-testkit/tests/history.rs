@@ -1,5 +1,4 @@
-//! The history checker on constructed histories: valid ones pass, and each violation is reported
-//! with its promise.
+//! The trace checker accepts valid traces, and reports each violation with its promise.
 
 use std::time::Duration;
 
@@ -11,17 +10,14 @@ use dq_core::{
 };
 use dq_testkit::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Promise};
 
-/// Builds a history, one call after the other.
 struct HistoryBuilder {
     events: Vec<HistoryEvent>,
-    /// Position of the next invocation or return.
     next_position: u64,
     entropy: Entropy,
 }
 
-/// The start of each history; times in the tests are milliseconds after it.
+/// Times in the tests are milliseconds after it.
 const T0: Timestamp = Timestamp::from_millis(1_000_000);
-/// The length of each lease.
 const LEASE: Duration = Duration::from_millis(100);
 
 fn at(millis: u64) -> Timestamp {
@@ -41,7 +37,7 @@ impl HistoryBuilder {
         Self { events: Vec::new(), next_position: 0, entropy: Entropy::seeded(7) }
     }
 
-    /// Adds a call that overlaps no other.
+    /// The call overlaps no other.
     fn add(&mut self, millis: u64, call: ObservedCall) {
         let invoked = self.next_position;
         let (at, returned_at) = (at(millis), at(millis));
@@ -50,7 +46,7 @@ impl HistoryBuilder {
         self.events.push(HistoryEvent { interval, call });
     }
 
-    /// Makes the last call overlap the next one, which is then invoked before the last returns.
+    /// The next call is invoked before the last one returns.
     fn overlap_next(&mut self) {
         let last = self.events.last_mut().expect("there was a call");
         last.interval.returned += 1;
@@ -61,7 +57,6 @@ impl HistoryBuilder {
         self.entropy.job_id(SystemClock.now())
     }
 
-    /// Schedules a job that is due at `due`.
     fn schedule(&mut self, millis: u64, due: u64) -> JobId {
         let job = self.new_id();
         let answer = Some(Scheduled::Created(Receipt { id: job, due: at(due) }));
@@ -82,12 +77,11 @@ impl HistoryBuilder {
         job
     }
 
-    /// Schedules a job with the key that is due at once; `answer` makes the store's answer.
+    /// `answer` builds the store's answer.
     fn schedule_keyed(&mut self, millis: u64, answer: fn(Receipt) -> Scheduled) -> JobId {
         self.schedule_with_key(millis, false, answer)
     }
 
-    /// As [`Self::schedule_keyed`]; `detach` says whether a running job loses the key.
     fn schedule_with_key(
         &mut self,
         millis: u64,
@@ -110,14 +104,13 @@ impl HistoryBuilder {
         job
     }
 
-    /// Claims a job whose count of failed attempts is `attempts`.
     fn claim_with_attempts(&mut self, millis: u64, id: JobId, token: u64, attempts: u32) {
         let mut job = Job::new(id, queue(), T0, T0, Bytes::new());
         job.attempts = attempts;
         self.claim_job(millis, job, token);
     }
 
-    /// Claims a job that has this payload. All are scheduled without one.
+    /// All jobs are scheduled without a payload.
     fn claim_with_payload(&mut self, millis: u64, id: JobId, token: u64, payload: &'static str) {
         self.claim_job(millis, Job::new(id, queue(), T0, T0, payload.into()), token);
     }
@@ -129,7 +122,6 @@ impl HistoryBuilder {
         self.add(millis, ObservedCall::Claim { leased, now: at(millis) });
     }
 
-    /// Claims a job without a failed attempt.
     fn claim(&mut self, millis: u64, id: JobId, token: u64) {
         self.claim_with_attempts(millis, id, token, 0);
     }
@@ -149,7 +141,6 @@ impl HistoryBuilder {
         self.add(millis, ObservedCall::Cancel { job, answer: Some(answer) });
     }
 
-    /// The promises that the history violates.
     fn violated(self, remaining: &[JobId]) -> Vec<Promise> {
         let violations = History::new(self.events).check(remaining);
         violations.into_iter().map(|violation| violation.promise).collect()
@@ -167,7 +158,7 @@ fn a_valid_history_passes() {
     history.claim(10, job, 1);
     history.settle(20, job, 1, Verdict::retry(Due::At(at(50)), "a reason"), Settled::Accepted);
     history.claim_with_attempts(50, job, 2, 1);
-    // The second lease lapses.
+    // The second lease expires.
     history.claim_with_attempts(150, job, 3, 1);
     history.settle(160, job, 2, Verdict::Done, Settled::Stale);
     history.done(170, job, 3);
@@ -444,7 +435,7 @@ fn a_job_that_starts_with_another_payload_is_reported() {
         // The step has not taken effect.
         ("", "", Some(Settled::Accepted), lost.clone()),
         ("", "next", Some(Settled::Stale), lost),
-        // Perhaps it has.
+        // The step may have taken effect.
         ("", "", None, vec![]),
         ("", "next", None, vec![]),
     ] {
@@ -528,11 +519,11 @@ fn a_job_that_was_never_stored_has_not_ended() {
 #[test]
 fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
     let (hour, short) = (Duration::from_secs(3_600), Duration::from_millis(5));
-    // What the calls before the end ask for, what the call after it does, and when that returns.
+    // The pin before and after the end, and when the later call returns.
     let cases = [
         (hour, hour, 9, vec![Promise::OneLeaseAtATime]),
         (hour, Duration::ZERO, 9, vec![Promise::OneLeaseAtATime]),
-        // The pin has ended, at the latest when the call returned, or there was none.
+        // The pin has expired by then, or there was none.
         (short, hour, 9, vec![]),
         (short, short, 20, vec![]),
         (Duration::ZERO, hour, 9, vec![]),
@@ -551,7 +542,7 @@ fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
             answer: Some(Scheduled::Created(Receipt { id: job, due: at(millis) })),
         };
         history.add(0, stored(0, before));
-        // A repeated call of a job that is still in the store.
+        // The job is still stored.
         history.add(1, stored(1, before));
         history.claim(2, job, 1);
         history.settle(3, job, 1, Verdict::Done, Settled::Accepted);

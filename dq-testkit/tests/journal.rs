@@ -1,5 +1,4 @@
-//! Journals: what a process writes is the history that it saw, and a checker of the files of many
-//! processes finds what broke.
+//! The checker finds violations in the journals of several processes.
 
 use std::fs;
 use std::path::Path;
@@ -24,8 +23,8 @@ fn key() -> JobKey {
     JobKey::new("k").unwrap()
 }
 
-/// A job is replaced, retried and done; another one is cancelled; a third one remains. The calls are
-/// those of two processes, with a journal each.
+/// One job is replaced, retried and done; another is cancelled; a third remains. The calls come
+/// from two processes.
 async fn work(directory: &Path) -> Vec<JobId> {
     let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
     let producer = Journal::over(store.clone(), directory.join("producer.jsonl")).unwrap();
@@ -50,7 +49,6 @@ async fn work(directory: &Path) -> Vec<JobId> {
     vec![remains.id]
 }
 
-/// The promises that are broken after a change of the text of the journals.
 async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
     let directory = tempfile::tempdir().unwrap();
     let remaining = work(directory.path()).await;
@@ -65,7 +63,6 @@ async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
     promises
 }
 
-/// Drops the lines that contain the text.
 fn without(text: String, part: &str) -> String {
     text.lines().filter(|line| !line.contains(part)).map(|line| format!("{line}\n")).collect()
 }
@@ -77,13 +74,13 @@ async fn what_happened_is_no_violation() {
     let history = read_journals(directory.path(), LeaseBegin::Answered).unwrap();
     assert_eq!(history.check(&remaining), []);
     assert_eq!(history.done_count(), 1);
-    // Four jobs, a cancel, and twice a claim, a renewal and a settlement.
+    // Four jobs, a cancel, and two claims, renewals and settlements.
     assert_eq!(history.events().len(), 4 + 1 + 6);
 }
 
 #[tokio::test]
 async fn each_kind_of_violation_is_found_in_the_files() {
-    // The settlement as done was never made: the job is gone without a reason. (The retry remains.)
+    // Without the `Done` settlement, the job is gone for no reason. (The retry remains.)
     let lost =
         broken_after(|text| text.replace("\"ending\":\"Done\"", "\"ending\":\"Snooze\"")).await;
     assert!(lost.contains(&Promise::NothingLost), "{lost:?}");
@@ -91,15 +88,15 @@ async fn each_kind_of_violation_is_found_in_the_files() {
     let early =
         broken_after(|text| text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).await;
     assert!(early.contains(&Promise::NeverEarly), "{early:?}");
-    // Nothing ended the first of two leases.
+    // Nothing settled the first lease before the second began.
     let two =
         broken_after(|text| text.replace("{\"Settle\":[true]}", "{\"Settle\":[false]}")).await;
     assert!(two.contains(&Promise::OneLeaseAtATime), "{two:?}");
-    // The job that started was replaced, according to the answer to another one.
+    // Another job's answer says that the started job was replaced.
     let replaced = broken_after(|text| {
         let line = text.lines().find(|line| line.contains("Replaced")).map(str::to_owned);
         match line {
-            // The same key once more, as another job, before the claims.
+            // Schedule another job with the same key before the claims.
             Some(_) => {
                 let new = "01900000-0000-7000-8000-000000000000";
                 let at = |answer: &str| {
@@ -123,7 +120,7 @@ async fn each_kind_of_violation_is_found_in_the_files() {
 
 #[tokio::test]
 async fn a_call_of_a_killed_process_may_have_taken_effect_or_not() {
-    // Without the answers of the runner, everything is possible; without the last line, too.
+    // Without the runner's answers, or without the last line, everything is possible.
     for part in ["{\"Settle\":", "{\"Renew\":"] {
         let answer = format!("\"answer\":{part}");
         assert_eq!(broken_after(|text| without(text, &answer)).await, [], "{part}");
@@ -138,7 +135,7 @@ async fn leases_of_a_store_whose_log_decides_begin_when_the_claim_returns() {
     let remaining = work(directory.path()).await;
     let path = directory.path().join("runner.jsonl");
     let text = fs::read_to_string(&path).unwrap();
-    // As if the claims had been made long before they came to the log.
+    // As if the claims were made long before they reached the log.
     fs::write(&path, text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).unwrap();
     let check = |begin| read_journals(directory.path(), begin).unwrap().check(&remaining);
     assert_ne!(check(LeaseBegin::Answered), []);

@@ -36,7 +36,7 @@ impl DelayHandler for Timeout {
     }
 }
 
-/// Fails at its first run and skips all later ones; the number counts its runs.
+/// Fails on its first run and skips all later ones.
 #[derive(Default)]
 struct Reminder(AtomicU32);
 
@@ -79,7 +79,7 @@ async fn advance_runs_every_due_job_at_its_due_time_in_order() -> Result<()> {
             (ran.queue.as_str(), minute, ran.attempt, ran.outcome())
         })
         .collect();
-    // Each timeout schedules a reminder; the first reminder fails and is retried after a minute.
+    // The first reminder fails and is retried after a minute.
     assert_eq!(
         seen,
         [
@@ -128,7 +128,6 @@ async fn a_handler_is_called_as_a_function() {
     assert_eq!(outcome.unwrap(), Outcome::skip("read already"));
 }
 
-/// Requires state.
 struct Stateful;
 
 impl DelayHandler for Stateful {
@@ -158,7 +157,6 @@ async fn the_error_of_a_missing_state_says_how_to_give_it_to_the_kit() -> Result
     Ok(())
 }
 
-/// A handler that declares a schedule.
 struct Hourly;
 
 impl DelayHandler for Hourly {

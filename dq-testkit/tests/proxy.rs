@@ -9,7 +9,7 @@ use dq_testkit::faults::TcpProxy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server that sends back what it receives, behind a proxy, and the number of bytes it has received.
+/// Also returns the count of bytes that the server has received.
 async fn echo() -> (TcpProxy, Arc<AtomicUsize>) {
     let received = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&received);
@@ -36,13 +36,13 @@ async fn connect(proxy: &TcpProxy) -> TcpStream {
     stream
 }
 
-/// Sends four bytes, and returns how many come back at once.
+/// Returns how many bytes come back at once.
 async fn ask(stream: &mut TcpStream) -> std::io::Result<usize> {
     stream.write_all(b"ping").await?;
     stream.read(&mut [0; 16]).await
 }
 
-/// Whether nothing comes back. Fails if the connection ends.
+/// Fails if the connection ends.
 async fn is_silent(stream: &mut TcpStream) -> bool {
     match tokio::time::timeout(Duration::from_millis(200), ask(stream)).await {
         Ok(answer) => {
@@ -75,7 +75,7 @@ async fn abandoned_connections_stay_silent_and_later_ones_pass() {
     let (proxy, _) = echo().await;
     let mut abandoned = connect(&proxy).await;
     proxy.abandon();
-    // The proxy obeys soon, not at once.
+    // The proxy reacts soon, but not at once.
     let mut asked = 0;
     while !is_silent(&mut abandoned).await {
         asked += 1;
@@ -117,7 +117,7 @@ async fn a_delay_holds_each_direction_and_limits_nothing_else() {
     }
     stream.read_exact(&mut [0; 16]).await.unwrap();
     let took = begin.elapsed();
-    // One after the other they would take four times as long.
+    // Delayed one by one, they take four times as long.
     assert!((Duration::from_secs(1)..Duration::from_millis(3_500)).contains(&took), "{took:?}");
 
     proxy.delay(Duration::from_secs(3_600));

@@ -7,17 +7,16 @@ use std::process::Command;
 
 use crate::program::{BROWSER, Program, library_path, on_path, unpacked_programs};
 
-/// Chromium and its driver: those on the `PATH`, or the unpacked ones.
+/// Chromium and its driver, from the `PATH` or unpacked.
 #[derive(Clone, Debug)]
 pub struct Browser {
     browser: Program,
     driver: Program,
-    /// Where fonts are that were unpacked with it.
     fonts: Option<PathBuf>,
 }
 
 impl Browser {
-    /// Finds the browser. Panics with the remedy if there is none.
+    /// Finds the browser. Panics with a remedy if there is none.
     pub fn find() -> Self {
         Self::on_machine()
             .or_else(|| Self::unpacked(&unpacked_programs().join(BROWSER)))
@@ -31,7 +30,6 @@ impl Browser {
         Some(Self { browser: program("chromium")?, driver: program("chromedriver")?, fonts: None })
     }
 
-    /// The browser in a directory into which Debian packages were unpacked.
     pub(crate) fn unpacked(root: &Path) -> Option<Self> {
         let libraries = libraries(root);
         let program = |path: &str| {
@@ -40,29 +38,28 @@ impl Browser {
             found.then(|| Program { path, libraries: libraries.clone(), environment: None })
         };
         Some(Self {
-            // The script in `usr/bin` starts the browser at its place on an installed system.
+            // The script in `usr/bin` expects an installed system.
             browser: program("usr/lib/chromium/chromium")?,
             driver: program("usr/bin/chromedriver")?,
             fonts: Some(root.join("usr/share")),
         })
     }
 
-    /// Whether both programs start.
     pub(crate) fn runs(&self) -> bool {
         self.browser.runs("--version") && self.driver.runs("--version")
     }
 
-    /// The path of the browser, for a WebDriver session.
+    /// Returns the browser's path.
     pub fn path(&self) -> &Path {
         &self.browser.path
     }
 
-    /// A command that runs the browser, without arguments.
+    /// Returns a command for the browser.
     pub fn command(&self) -> Command {
         self.with_fonts(self.browser.command())
     }
 
-    /// A command that runs the driver, without arguments. It starts browsers with its environment.
+    /// Returns a command for the driver, which passes its environment to browsers.
     pub fn driver(&self) -> Command {
         self.with_fonts(self.driver.command())
     }
@@ -76,7 +73,7 @@ impl Browser {
     }
 }
 
-/// The library path of unpacked programs. The sound library is in a directory of its own.
+/// The sound library has its own directory.
 fn libraries(root: &Path) -> Option<OsString> {
     let libraries = library_path(root)?;
     let dirs: Vec<PathBuf> = env::split_paths(&libraries).collect();

@@ -1,6 +1,5 @@
-//! Programs from the packages of Debian or Ubuntu. Servers are unpacked into a private directory,
-//! so that the machine is not changed and no service starts; packages without services are
-//! installed.
+//! Programs from Debian or Ubuntu packages. Servers are unpacked into a private directory, so that
+//! no service starts. Packages without services are installed.
 
 use std::fs;
 use std::path::Path;
@@ -8,19 +7,18 @@ use std::process::Command;
 
 use crate::program::on_path;
 
-/// Result of a step. The error is a message for the user.
+/// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-/// Whether this machine has Debian's package tools.
 pub(crate) fn is_available() -> bool {
     on_path("apt-get").is_some() && on_path("dpkg").is_some()
 }
 
-/// Unpacks `packages`, with dependencies that the machine lacks, into `target`. Needs no root
-/// unless the package lists are missing or old.
+/// Unpacks `packages`, with missing dependencies, into `target`. Needs root only if the package
+/// lists are missing or old.
 ///
-/// `works` checks that the programs in a directory start. `target` is created atomically, so two
-/// processes may do this at once. An existing directory that does not satisfy `works` is replaced.
+/// `works` checks that a directory's programs start; a directory that fails is replaced. `target`
+/// is created atomically, so two processes may do this at once.
 pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Result {
     let parent = target.parent().unwrap_or(target);
     fs::create_dir_all(parent).map_err(|error| io_error("cannot be created", parent, &error))?;
@@ -53,7 +51,7 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
     if target.exists() && !works(target) {
         let broken = scratch.path().join("broken");
         match fs::rename(target, &broken) {
-            // Another process has moved it, and may have replaced it.
+            // Another process moved it, and may have replaced it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             moved => moved.map_err(|error| io_error("cannot be moved", target, &error))?,
         }
@@ -64,9 +62,9 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
     }
 }
 
-/// Installs `packages` on the machine. Only for those that start no service.
+/// Only for packages without a service.
 pub(crate) fn install(packages: &[&str]) -> Result {
-    // `sudo` does not pass the environment on.
+    // `sudo` does not pass on the environment.
     let command_line =
         ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"];
     let command_line = [&command_line[..], &["--no-install-recommends"], packages].concat();
@@ -81,13 +79,12 @@ fn update_lists() -> Result {
     run(as_root(&["apt-get", "update", "-qq"])?).map(drop)
 }
 
-/// Downloads `packages` and the dependencies that the machine lacks.
 fn download(packages: &[&str], into: &Path) -> Result {
     let mut plan = Command::new("apt-get");
     plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);
     let plan = run(plan)?;
     let mut wanted = new_packages(&plan);
-    // Also those of `packages` that the machine has: their programs may be ones that do not start.
+    // Include `packages` that the machine has, because their programs may not start.
     wanted.extend(packages);
     wanted.sort_unstable();
     wanted.dedup();
@@ -96,15 +93,14 @@ fn download(packages: &[&str], into: &Path) -> Result {
     run(download).map(drop)
 }
 
-/// The packages that `apt-get install --simulate` would install, without those that it would only
-/// upgrade, such as the C library.
+/// Parses a simulated `apt-get install`. Skips mere upgrades, such as the C library.
 fn new_packages(plan: &str) -> Vec<&str> {
     let lines = plan.lines().filter_map(|line| line.strip_prefix("Inst "));
     let parts = lines.filter_map(|line| line.split_once(' '));
     parts.filter(|(_, version)| version.starts_with('(')).map(|(name, _)| name).collect()
 }
 
-/// A command that runs as root, with `sudo` if necessary.
+/// Uses `sudo` if necessary.
 fn as_root(command_line: &[&str]) -> Result<Command> {
     let user = run({
         let mut id = Command::new("id");
@@ -124,7 +120,6 @@ fn as_root(command_line: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a command and returns its output.
 fn run(mut command: Command) -> Result<String> {
     let output = command.env("LC_ALL", "C").output();
     let output = output.map_err(|error| format!("{command:?} cannot be started: {error}"))?;

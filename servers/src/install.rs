@@ -1,8 +1,10 @@
-//! Installs the programs that the tests need, as `cargo xtask servers` does.
+//! Installs the programs that the tests need, for `cargo xtask servers`.
 //!
-//! Programs on the machine are used if they exist. Others come from Debian's packages: servers are
-//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`) and not installed; the JDK, Maven and Python,
-//! which start no service, are installed. All functions are idempotent and fast if nothing is missing.
+//! Programs on the machine are used if they exist. Others come from Debian packages: servers are
+//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`). The JDK, Maven and Python start no
+//! service, so they are installed. All functions are idempotent, and fast if nothing is missing.
+//!
+//! Each error is a message: how to install manually, or which command failed.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +17,7 @@ use crate::program::{
 use crate::pypi::PythonPackage;
 use crate::rabbitmq::Installation;
 
-/// The packages of Erlang that RabbitMQ needs. All are unpacked, even if the machine has some of
-/// them, so that the unpacked tree is complete.
+/// Erlang packages that RabbitMQ needs. All are unpacked, so that the tree is complete.
 const ERLANG: [&str; 17] = [
     "erlang-asn1",
     "erlang-base",
@@ -37,12 +38,11 @@ const ERLANG: [&str; 17] = [
     "erlang-xmerl",
 ];
 
-/// Installs all programs, and the packages of PyPI.
+/// Installs all programs and PyPI packages.
 ///
 /// # Errors
 ///
-/// Those of [`redis`], [`rabbitmq`], [`browser`], [`nginx`], [`prometheus`], [`java`], [`python`] and
-/// [`PythonPackage::install`].
+/// If an installation fails.
 pub fn everything() -> Result<(), String> {
     redis()?;
     rabbitmq()?;
@@ -54,11 +54,11 @@ pub fn everything() -> Result<(), String> {
     PythonPackage::ALL.into_iter().try_for_each(|package| package.install().map(drop))
 }
 
-/// Installs `redis-server`, `redis-cli`, and `openssl` for the certificates of a server with TLS.
+/// Installs `redis-server`, `redis-cli`, and `openssl` for TLS certificates.
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn redis() -> Result<(), String> {
     let programs = ["redis-server", "redis-cli", "openssl"];
     if programs.iter().all(|program| on_path(program).is_some()) {
@@ -84,7 +84,7 @@ pub fn redis() -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn rabbitmq() -> Result<(), String> {
     if Installation::on_machine().is_some_and(|installation| installation.runs()) {
         return Ok(());
@@ -102,7 +102,7 @@ pub fn rabbitmq() -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn browser() -> Result<(), String> {
     if Browser::on_machine().is_some_and(|browser| browser.runs()) {
         return Ok(());
@@ -117,11 +117,11 @@ pub fn browser() -> Result<(), String> {
     })
 }
 
-/// Installs nginx, for the tests behind a proxy.
+/// Installs nginx.
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn nginx() -> Result<(), String> {
     unpacked(NGINX, "nginx", "-v", "nginx-light")
 }
@@ -130,16 +130,16 @@ pub fn nginx() -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn prometheus() -> Result<(), String> {
     unpacked(PROMETHEUS, "promtool", "--version", "prometheus")
 }
 
-/// Installs a JDK and Maven, for the interoperability tests with Java clients.
+/// Installs a JDK and Maven, for tests with Java clients.
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn java() -> Result<(), String> {
     let programs = ["java", "javac", "mvn"];
     if programs.iter().all(|program| on_path(program).is_some()) {
@@ -148,11 +148,11 @@ pub fn java() -> Result<(), String> {
     with_packages(&programs, || debian::install(&["default-jdk-headless", "maven"]))
 }
 
-/// Installs Python with pip, for the tests of signatures with a library of others.
+/// Installs Python with pip, for tests with third-party packages.
 ///
 /// # Errors
 ///
-/// A message that says what to install manually, or which command failed.
+/// If the installation fails.
 pub fn python() -> Result<(), String> {
     let has_pip = || {
         let mut python = Command::new("python3");
@@ -165,8 +165,7 @@ pub fn python() -> Result<(), String> {
     with_packages(&["python3"], || debian::install(&["python3", "python3-pip"]))
 }
 
-/// Unpacks the package of one program, unless the machine has it. With `argument` it shows that it
-/// starts.
+/// Unpacks a package, unless the machine has its program. `program argument` must succeed.
 fn unpacked(dir: &str, program: &str, argument: &str, package: &str) -> Result<(), String> {
     if on_path(program).is_some() {
         return Ok(());
@@ -180,8 +179,7 @@ fn unpacked(dir: &str, program: &str, argument: &str, package: &str) -> Result<(
     with_packages(&[program], || debian::unpack(&[package], &target, works))
 }
 
-/// Runs `get` if Debian's package tools are available; otherwise the error names the programs that
-/// are missing or do not work.
+/// Without Debian's package tools, the error names the missing or broken programs.
 fn with_packages(programs: &[&str], get: impl FnOnce() -> debian::Result) -> debian::Result {
     if debian::is_available() {
         return get();
@@ -191,8 +189,7 @@ fn with_packages(programs: &[&str], get: impl FnOnce() -> debian::Result) -> deb
     Err(manual_installation(programs, &missing))
 }
 
-/// The message for a machine without Debian's package tools: `missing` are those of `programs` that
-/// are not on the PATH.
+/// `missing` lists the `programs` that are not on the PATH.
 fn manual_installation(programs: &[&str], missing: &[&str]) -> String {
     if missing.is_empty() {
         return format!(

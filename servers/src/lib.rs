@@ -14,8 +14,8 @@
 //! println!("{} {}", rabbit.url(), rabbit.ctl(&["list_queues"]));
 //! ```
 //!
-//! All functions block, and panic with a reason on failure, as is usual in the set-up of tests.
-//! Only [`install`] and the methods named `try_…` return errors.
+//! All functions block, and panic with a reason on failure, because tests use them in their set-up.
+//! Only [`install`] and the `try_…` methods return errors.
 
 pub mod install;
 

@@ -1,4 +1,3 @@
-//! nginx as a proxy in front of a server of the tests.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,19 +7,17 @@ use crate::process::{Process, TIMEOUT};
 use crate::program::{NGINX, Program};
 use crate::watchdog::Watchdog;
 
-/// Number of attempts to start on a free port.
 const ATTEMPTS: usize = 5;
 
-/// nginx, which passes requests under a prefix on to another server, without the prefix.
+/// nginx as a proxy in front of a test server; it removes a prefix from requests.
 #[derive(Debug)]
 pub struct Nginx {
-    /// Kept for its end.
     _process: Process,
     address: SocketAddr,
 }
 
 impl Nginx {
-    /// Starts it in front of `server`. The prefix is one such as `/ops/dq`.
+    /// Starts nginx in front of `server`, with a prefix such as `/ops/dq`.
     ///
     /// # Panics
     /// If nginx is not installed or does not start.
@@ -37,7 +34,7 @@ impl Nginx {
         panic!("nginx does not start: {reason}");
     }
 
-    /// Its address.
+    /// Returns nginx's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -62,7 +59,7 @@ impl Nginx {
     }
 }
 
-/// The text of `nginx.conf`. The location is that of the guide.
+/// Uses the guide's location.
 fn configuration(prefix: &str, address: SocketAddr, server: SocketAddr) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path tmp-{name};\n"))

@@ -1,34 +1,28 @@
-//! Free ports of 127.0.0.1.
+//! Free ports on 127.0.0.1.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// First port of the range. The range is below the ephemeral ports: a client that retries to
-/// connect to a stopped server could otherwise be assigned the server's port and connect to itself.
-/// It is low enough for the cluster bus port of a Redis node, which is 10000 above its port.
+/// Below the ephemeral ports, so that a client that reconnects to a stopped server cannot get its
+/// port and connect to itself. Low enough for Redis's cluster bus port, 10000 above the node's.
 const FIRST: u16 = 10_000;
 
-/// Number of ports in the range.
 const COUNT: u64 = 12_000;
 
-/// A free port. Another process may take it before the server does; the caller must then retry with
-/// another port.
+/// Another process may take the port before the server does, so the caller must retry.
 pub(crate) fn free() -> u16 {
     pick(is_free)
 }
 
-/// A free port for a node of a Redis cluster: the port of its cluster bus, 10000 above, is free
-/// too.
+/// The cluster bus port, 10000 above, is also free.
 pub(crate) fn free_with_bus() -> u16 {
     pick(|port| is_free(port) && is_free(port + 10_000))
 }
 
-/// A random port of the range that is usable and was not returned recently.
 fn pick(is_usable: impl Fn(u16) -> bool) -> u16 {
-    // Ports that were returned recently: a slow server binds its port seconds later, and must not
-    // share it with the next one. Bus ports are not among them: for these, the caller's next attempt
-    // must do.
+    // A slow server binds its port seconds later, and must not share it with the next server. Bus
+    // ports are not listed: the caller retries.
     static RECENT: Mutex<Vec<u16>> = Mutex::new(Vec::new());
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     let excess = recent.len().saturating_sub(1000);

@@ -1,4 +1,4 @@
-//! A server's process: start, kill, stop, freeze and restart.
+//! A server's process.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use crate::program::Program;
 use crate::watchdog::Watchdog;
 
-/// Maximum time for a server to start, to stop, or to reply.
+/// Maximum time for a server to start, stop or reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Shell script that waits for a line on its input before it executes the server, so that the
-/// watchdog knows the process id first. If this process dies earlier, the shell reads end-of-file
-/// and exits.
+/// Waits for a line before it executes the server, so that the watchdog knows the process id first.
+/// If this process dies earlier, the shell reads end-of-file and exits.
 const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 
 /// A server program with its directory. It runs at most once at a time.
@@ -25,18 +24,18 @@ const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 pub(crate) struct Process {
     program: Program,
     arguments: Vec<OsString>,
-    /// The process since its start, until a kill or stop; it may have exited by itself.
+    /// Set from start to kill or stop, even if the process has exited by itself.
     running: Mutex<Option<Child>>,
     watchdog: Watchdog,
 }
 
 impl Process {
-    /// A process that is not started yet. It will run in the watchdog's directory.
+    /// Does not start the process yet.
     pub(crate) fn new(watchdog: Watchdog, program: Program, arguments: Vec<OsString>) -> Self {
         Self { program, arguments, running: Mutex::new(None), watchdog }
     }
 
-    /// Starts the program. Panics unless it was never started, or was killed or stopped since.
+    /// Panics unless the program was never started, or was killed or stopped since.
     pub(crate) fn start(&self) {
         let name = self.program.path.display();
         let mut running = self.running();
@@ -59,7 +58,7 @@ impl Process {
         assert!(matches!(started, Some(Ok(()))), "{name} exited before it was started");
     }
 
-    /// Kills the process and its children (SIGKILL). Does nothing if it is not running.
+    /// Kills the process and its children, if they run.
     pub(crate) fn kill(&self) {
         if let Some(child) = &mut *self.running() {
             send("KILL", child);
@@ -67,10 +66,10 @@ impl Process {
         self.reap();
     }
 
-    /// Terminates the process (SIGTERM), and kills it after [`TIMEOUT`].
+    /// Sends SIGTERM, and kills the process after [`TIMEOUT`].
     pub(crate) fn stop(&self) {
         if let Some(child) = &mut *self.running() {
-            // A frozen process does not receive SIGTERM before it is resumed.
+            // A frozen process receives SIGTERM only when resumed.
             send("CONT", child);
             send("TERM", child);
             let deadline = Instant::now() + TIMEOUT;
@@ -84,7 +83,7 @@ impl Process {
         self.reap();
     }
 
-    /// Sends a signal, with a name of `kill -s`, to the process and its children.
+    /// Signals the process and its children; `name` is as for `kill -s`.
     pub(crate) fn signal(&self, name: &str) {
         match &mut *self.running() {
             Some(child) => send(name, child),
@@ -92,31 +91,26 @@ impl Process {
         }
     }
 
-    /// The id of the process that was started; `None` before that, and after a kill or stop. One that
-    /// has exited by itself keeps its id: see [`exit_status`](Self::exit_status).
+    /// A process that exited by itself keeps its id until kill or stop.
     pub(crate) fn id(&self) -> Option<u32> {
         self.running().as_ref().map(Child::id)
     }
 
-    /// The exit status if the process has exited by itself; `None` while it runs and after a kill
-    /// or stop.
+    /// The status if the process exited by itself; `None` while it runs and after kill or stop.
     pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
         self.running().as_mut().and_then(exit_status)
     }
 
-    /// The program's output so far.
     pub(crate) fn log(&self) -> String {
         fs::read(self.log_path())
             .map(|log| String::from_utf8_lossy(&log).into_owned())
             .unwrap_or_default()
     }
 
-    /// The directory of the server.
     pub(crate) fn dir(&self) -> &std::path::Path {
         self.watchdog.dir()
     }
 
-    /// The end of the output, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         const LINES: usize = 150;
         let log = self.log();
@@ -124,8 +118,7 @@ impl Process {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Waits until `probe` succeeds. The error says why the server is not ready, with the end of
-    /// its log. A process that has exited is then as after a kill.
+    /// The error has the reason and the log's end. An exited process then counts as killed.
     pub(crate) fn wait_until_ready(
         &self,
         timeout: Duration,
@@ -137,7 +130,7 @@ impl Process {
                 return Ok(());
             };
             if let Some(status) = self.exit_status() {
-                // So that it can be started again, and has no id.
+                // So that it can start again, and has no id.
                 self.kill();
                 return Err(format!("it exited ({status}) with the log:\n{}", self.log_tail()));
             }
@@ -149,7 +142,6 @@ impl Process {
         }
     }
 
-    /// Waits for the process to exit, and unregisters it from the watchdog.
     fn reap(&self) {
         if let Some(mut child) = self.running().take() {
             let _ = child.wait();
@@ -172,7 +164,7 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to the process group, unless the process has exited: another one may have its id.
+/// Does nothing if the process has exited, because another one may have its id.
 fn send(signal: &str, child: &mut Child) {
     if exit_status(child).is_some() {
         return;
@@ -190,21 +182,19 @@ fn exit_status(child: &mut Child) -> Option<ExitStatus> {
         .unwrap_or_else(|error| panic!("the state of a server process cannot be read: {error}"))
 }
 
-/// Methods of a server that control its `process`.
 macro_rules! process_control {
     () => {
-        /// The server's own directory, with its data and its `log`.
+        /// Returns the server's own directory, with its data and its `log`.
         pub fn dir(&self) -> &std::path::Path {
             self.process.dir()
         }
 
-        /// The id of the server's process; `None` after [`kill`](Self::kill) or
-        /// [`stop`](Self::stop).
+        /// Returns the process id; `None` after [`kill`](Self::kill) or [`stop`](Self::stop).
         pub fn process_id(&self) -> Option<u32> {
             self.process.id()
         }
 
-        /// Kills the server (SIGKILL), which simulates a crash.
+        /// Kills the server (SIGKILL), to simulate a crash.
         pub fn kill(&self) {
             self.process.kill();
         }
@@ -214,8 +204,7 @@ macro_rules! process_control {
             self.process.stop();
         }
 
-        /// Suspends the server's process (SIGSTOP): connections stay open, but the server does not
-        /// reply.
+        /// Suspends the server (SIGSTOP): connections stay open, but it does not reply.
         pub fn freeze(&self) {
             self.process.signal("STOP");
         }
@@ -225,7 +214,7 @@ macro_rules! process_control {
             self.process.signal("CONT");
         }
 
-        /// The server's log so far.
+        /// Returns the server's log so far.
         pub fn log(&self) -> String {
             self.process.log()
         }

@@ -1,72 +1,59 @@
-//! Finds the programs of the servers: on the `PATH`, or unpacked by `install`.
+//! Finds the servers' programs: on the `PATH`, or unpacked by `install`.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Name of the directory with the unpacked Redis and the programs that come with it.
 pub(crate) const REDIS: &str = "redis";
 
-/// Name of the directory with the unpacked RabbitMQ and its Erlang.
 pub(crate) const RABBITMQ: &str = "rabbitmq";
 
-/// Name of the directory with the unpacked browser, its driver and a font.
 pub(crate) const BROWSER: &str = "chromium";
 
-/// Name of the directory with the unpacked nginx.
 pub(crate) const NGINX: &str = "nginx";
 
-/// Name of the directory with Prometheus's unpacked tools.
 pub(crate) const PROMETHEUS: &str = "prometheus";
 
-/// A program and the environment that it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
-    /// The value of `LD_LIBRARY_PATH` that an unpacked program needs for its libraries.
     pub(crate) libraries: Option<OsString>,
-    /// The whole environment of the program, except `LD_LIBRARY_PATH` and `PATH`; `None` to inherit
-    /// this process's environment.
+    /// Everything except `LD_LIBRARY_PATH` and `PATH`; `None` to inherit.
     pub(crate) environment: Option<Vec<(&'static str, OsString)>>,
 }
 
 impl Program {
-    /// Finds `name` on the `PATH`, or else among the programs unpacked into the directory
-    /// `package`; `None` if there is none.
+    /// Looks on the `PATH`, then among the programs unpacked into `package`.
     pub(crate) fn find(package: &str, name: &str) -> Option<Self> {
         on_path(name)
             .map(|path| Self { path, libraries: None, environment: None })
             .or_else(|| Self::unpacked(&unpacked_programs().join(package), name))
     }
 
-    /// The program `name` in a directory into which Debian packages were unpacked; `None` if it is
-    /// not there.
     pub(crate) fn unpacked(root: &Path, name: &str) -> Option<Self> {
         let paths = ["usr/bin", "usr/sbin"].map(|directory| root.join(directory).join(name));
         let path = paths.into_iter().find(|path| path.is_file())?;
         Some(Self { path, libraries: library_path(root), environment: None })
     }
 
-    /// Like [`find`](Self::find), but panics with the remedy if there is none.
+    /// Like [`find`](Self::find), but panics with a remedy if there is none.
     pub(crate) fn expect(package: &str, name: &str) -> Self {
         Self::find(package, name)
             .unwrap_or_else(|| panic!("{name} is not installed: run `cargo xtask servers`"))
     }
 
-    /// Whether the program starts with this argument and succeeds: its libraries may be missing.
+    /// Whether the program succeeds with this argument: a library may be missing.
     pub(crate) fn runs(&self, argument: &str) -> bool {
         self.command().arg(argument).output().is_ok_and(|output| output.status.success())
     }
 
-    /// A command that runs the program, without arguments.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         self.prepare(&mut command);
         command
     }
 
-    /// Sets the environment of `command` for the program.
     pub(crate) fn prepare(&self, command: &mut Command) {
         if let Some(environment) = &self.environment {
             command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
@@ -78,8 +65,7 @@ impl Program {
     }
 }
 
-/// The directory into which programs are unpacked. It does not depend on `CARGO_TARGET_DIR`, which
-/// may be set for the build but not for the tests.
+/// Does not depend on `CARGO_TARGET_DIR`, which may be set for the build but not for the tests.
 pub(crate) fn unpacked_programs() -> PathBuf {
     match env::var_os("DQ_SERVERS_DIR") {
         Some(dir) if !dir.is_empty() => dir.into(),
@@ -87,17 +73,15 @@ pub(crate) fn unpacked_programs() -> PathBuf {
     }
 }
 
-/// Finds a program on the `PATH`; `None` if it is not there.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
-/// The value of `LD_LIBRARY_PATH` for programs in `root`: Debian's library directories there, and
-/// then the current value.
+/// `LD_LIBRARY_PATH` for programs unpacked into `root`.
 pub(crate) fn library_path(root: &Path) -> Option<OsString> {
     let roots = [root.join("usr/lib"), root.join("lib")];
-    // Debian has a directory for each architecture, such as `x86_64-linux-gnu`.
+    // Debian has a directory per architecture, such as `x86_64-linux-gnu`.
     let by_architecture = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten();
     let by_architecture = by_architecture.filter_map(|entry| Some(entry.ok()?.path()));
     let by_architecture = by_architecture.filter(|dir| dir.to_string_lossy().contains("-linux-"));

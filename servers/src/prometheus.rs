@@ -1,10 +1,10 @@
-//! The tools of Prometheus. No server is started.
+//! Prometheus's tools.
 
 use std::process::Command;
 
 use crate::program::{PROMETHEUS, Program};
 
-/// A command that runs `promtool`, without arguments.
+/// Returns a command for `promtool`, without arguments.
 ///
 /// # Panics
 /// If it is not installed.

@@ -1,4 +1,4 @@
-//! Packages of PyPI, by pip: each file is one of those whose hashes are known.
+//! PyPI packages, installed by pip. Each file must match a known hash.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,22 +9,20 @@ use std::time::{Duration, Instant};
 
 use crate::program::unpacked_programs;
 
-/// Name of the directory with the packages.
 const PYPI: &str = "pypi";
 
-/// Maximum time of pip for one package with all that it needs.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A package that tests use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PythonPackage {
-    /// `axe-playwright-python`, for the script of axe-core in it.
+    /// `axe-playwright-python`, for its axe-core script.
     AxeCore,
-    /// `openapi-python-client`, which generates clients of HTTP APIs.
+    /// `openapi-python-client`, which generates HTTP API clients.
     OpenapiClient,
-    /// `schemathesis`, which tests HTTP APIs by their OpenAPI documents.
+    /// `schemathesis`, which tests HTTP APIs against their OpenAPI documents.
     Schemathesis,
-    /// `standardwebhooks`, which verifies signatures of webhooks.
+    /// `standardwebhooks`, which verifies webhook signatures.
     StandardWebhooks,
 }
 
@@ -33,7 +31,6 @@ impl PythonPackage {
     pub const ALL: [Self; 4] =
         [Self::AxeCore, Self::OpenapiClient, Self::Schemathesis, Self::StandardWebhooks];
 
-    /// The package and all that it needs, with versions and hashes.
     const fn requirements(self) -> &'static str {
         match self {
             Self::AxeCore => include_str!("../pypi/axe-playwright-python.txt"),
@@ -43,7 +40,7 @@ impl PythonPackage {
         }
     }
 
-    /// Name and version, and a hash of the requirements, so that others are in another directory.
+    /// Other requirements get another directory.
     fn directory(self) -> String {
         let requirements = self.requirements();
         let mut lines = requirements.lines().filter(|line| !line.starts_with('#'));
@@ -53,10 +50,10 @@ impl PythonPackage {
         format!("{}-{:08x}", first.replace("==", "-"), hasher.finish() as u32)
     }
 
-    /// The directory with the package, for `PYTHONPATH`; downloads it if it is not there.
+    /// Returns the package's directory, for `PYTHONPATH`; downloads it if it is missing.
     ///
     /// # Errors
-    /// A message that names the package, if pip fails or takes too long.
+    /// If pip fails or takes too long.
     pub fn install(self) -> Result<PathBuf, String> {
         self.get().map_err(|error| format!("the Python package {self:?}: {error}"))
     }
@@ -66,7 +63,7 @@ impl PythonPackage {
         let text = |error: io::Error| error.to_string();
         fs::create_dir_all(&packages).map_err(text)?;
         let target = packages.join(self.directory());
-        // Tests of other processes may need the same package.
+        // Other processes' tests may need the same package.
         let lock = File::create(packages.join(format!("{}.lock", self.directory())));
         let lock = lock.and_then(|file| file.lock().map(|()| file)).map_err(text)?;
         if !target.is_dir() {
@@ -76,7 +73,7 @@ impl PythonPackage {
             fs::write(&requirements, self.requirements()).map_err(text)?;
             let unpacked = scratch.path().join("unpacked");
             pip(&requirements, &unpacked, &scratch.path().join("log"), TIMEOUT)?;
-            // Only a complete directory has the name.
+            // Only a complete directory gets the name.
             fs::rename(unpacked, &target).map_err(text)?;
         }
         drop(lock);
@@ -84,8 +81,7 @@ impl PythonPackage {
     }
 }
 
-/// The directory with a package, for `PYTHONPATH`. It is downloaded if `cargo xtask servers` has not
-/// done so.
+/// Returns a package's directory, for `PYTHONPATH`; downloads it if it is missing.
 ///
 /// # Panics
 /// If Python is not installed or pip fails.
@@ -94,8 +90,7 @@ pub fn python_package(package: PythonPackage) -> PathBuf {
     package.install().unwrap_or_else(|error| panic!("{error}\nrun `cargo xtask servers`"))
 }
 
-/// Installs exactly these requirements: no other version, no other file, and nothing that runs code
-/// when it is installed.
+/// Installs no other version, no other file, and nothing that runs code on installation.
 fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
@@ -107,7 +102,6 @@ fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Res
     run(pip, log, timeout)
 }
 
-/// Runs pip until it ends or takes too long.
 fn run(mut pip: Command, log: &Path, timeout: Duration) -> Result<(), String> {
     let output = File::create(log).map_err(|error| error.to_string())?;
     pip.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
@@ -160,7 +154,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let wrong = format!("wheel-of-nobody==1.0 --hash=sha256:{}\n", "0".repeat(64));
-        // A file in place of the index, so that the test needs no network.
+        // A file replaces the index, so that the test needs no network.
         let wheel = "wheel_of_nobody-1.0-py3-none-any.whl";
         fs::write(path(wheel), "not what was pinned").unwrap();
         fs::write(
@@ -177,7 +171,7 @@ mod tests {
     #[test]
     fn a_pip_that_takes_too_long_is_ended() {
         let directory = tempfile::tempdir().unwrap();
-        // In place of pip, which may end before the time is compared.
+        // Replaces pip, which may end before the time is compared.
         let mut sleeping = Command::new("python3");
         sleeping.args(["-c", "import time; time.sleep(3600)"]);
         let limited = run(sleeping, &directory.path().join("log"), Duration::ZERO);

@@ -1,5 +1,4 @@
-//! A small blocking Redis client for the set-up and the checks of tests, independent of the tested
-//! code.
+//! A small blocking Redis client for test set-up and checks, independent of the tested code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,10 +6,10 @@ use std::path::Path;
 
 use crate::process::TIMEOUT;
 
-/// A reply of Redis.
+/// A reply from Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Null: no such value.
+    /// Null.
     Nil,
     /// An integer.
     Int(i64),
@@ -23,17 +22,17 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Whether this is the status `OK`.
+    /// Returns whether this is the status `OK`.
     pub fn is_ok(&self) -> bool {
         matches!(self, Self::Text(text) if text == b"OK")
     }
 
-    /// Whether this is null.
+    /// Returns whether this is null.
     pub fn is_nil(&self) -> bool {
         *self == Self::Nil
     }
 
-    /// The integer. Panics if the reply has another type, like all following methods.
+    /// Returns the integer. Panics on another type, like all following methods.
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
@@ -42,7 +41,7 @@ impl Reply {
         }
     }
 
-    /// The bytes of a string.
+    /// Returns the bytes of a string.
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -51,13 +50,13 @@ impl Reply {
         }
     }
 
-    /// The string as text; invalid UTF-8 is replaced.
+    /// Returns the string as text; invalid UTF-8 is replaced.
     #[track_caller]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 
-    /// The elements of an array.
+    /// Returns an array's elements.
     #[track_caller]
     pub fn list(&self) -> &[Reply] {
         match self {
@@ -66,7 +65,7 @@ impl Reply {
         }
     }
 
-    /// The text of an error.
+    /// Returns an error's text.
     #[track_caller]
     pub fn error(&self) -> &str {
         match self {
@@ -76,14 +75,13 @@ impl Reply {
     }
 }
 
-/// A connection, for commands whose effect is bound to it: `MULTI`, `SUBSCRIBE`, `SELECT`.
+/// A connection, for stateful commands: `MULTI`, `SUBSCRIBE`, `SELECT`.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
 }
 
 impl Connection {
-    /// Connects and, with a password, authenticates.
     pub(crate) fn open(socket: &Path, password: Option<&str>) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         // A frozen server must fail the test, not hang it.
@@ -95,20 +93,20 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command and waits for its reply, for 120 s at most.
+    /// Sends a command and waits up to 120 s for its reply.
     #[track_caller]
     pub fn command(&mut self, arguments: &[&str]) -> Reply {
         let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         self.command_bytes(&arguments)
     }
 
-    /// Like [`command`](Self::command), for arguments that are not text.
+    /// Like [`command`](Self::command), for binary arguments.
     #[track_caller]
     pub fn command_bytes(&mut self, arguments: &[&[u8]]) -> Reply {
         self.request(arguments).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits for the next reply, for 120 s at most, for instance a message of a subscription.
+    /// Waits up to 120 s for the next reply, such as a subscription's message.
     #[track_caller]
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| panic!("no message from Redis: {error}"))

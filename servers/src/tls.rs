@@ -1,19 +1,17 @@
-//! Certificates for one server: a private CA, and a certificate for 127.0.0.1.
+//! Certificates for one server.
 
 use std::fs;
 use std::path::Path;
 
 use crate::program::{Program, REDIS};
 
-/// The CA certificate that clients must trust, in the server's directory.
+/// Clients must trust this CA certificate.
 pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
 
-/// The server's certificate and its key, in the same directory.
 pub(crate) const CERTIFICATE: &str = "server.crt";
 pub(crate) const KEY: &str = "server.key";
 
-/// Clients such as rustls require separate certificates for CA and server, and the name in
-/// `subjectAltName`.
+/// Clients such as rustls require separate certificates for CA and server, and a `subjectAltName`.
 const CONFIGURATION: &str = "\
 [req]
 distinguished_name = name
@@ -38,7 +36,7 @@ const COMMANDS: [&str; 5] = [
     -extfile openssl.cnf -extensions server -out server.crt",
 ];
 
-/// Creates `ca.crt`, and `server.crt` with `server.key` for 127.0.0.1 and localhost, in a directory.
+/// Creates `ca.crt`, and `server.crt` with `server.key` for 127.0.0.1 and localhost.
 ///
 /// # Panics
 /// If openssl is not installed or fails.

@@ -1,15 +1,14 @@
-//! Removes a server and its directory when the process that started it ends, whether by a signal,
-//! by `exit` (which drops no statics), or by the end of `main`.
+//! Removes a server and its directory when its process ends: by a signal, by `exit` (which drops no
+//! statics), or when `main` ends.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Shell script of the watchdog. It reads lines, of which the last one counts: the id of the
-/// process group to kill, or nothing. At the end of its input (this process has ended) it kills
-/// that group and removes the directory `$1`. Removal is retried because a process that is being
-/// killed may still be writing.
+/// Each line replaces the process group to kill; an empty line means none. When the input ends
+/// (this process has ended), the script kills the group and removes the directory `$1`. It retries,
+/// because a dying process may still write.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done
@@ -20,8 +19,7 @@ for pause in 0 0.1 1 5; do
 done
 "#;
 
-/// A directory and at most one process, which are removed when this is dropped or this process
-/// ends.
+/// A directory and at most one process, both removed on drop or when this process ends.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     dir: PathBuf,
@@ -29,7 +27,6 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates the directory and starts the watchdog shell.
     pub(crate) fn start(prefix: &str) -> Self {
         let dir = tempfile::Builder::new().prefix(prefix).tempdir();
         let dir = dir.unwrap_or_else(|error| panic!("no temporary directory: {error}")).keep();
@@ -46,18 +43,17 @@ impl Watchdog {
         Self { dir, shell }
     }
 
-    /// The directory, which is initially empty.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Registers a process group, which is killed when this process ends. When this returns, the id
-    /// is in the pipe, so the group is killed even if this process ends at once.
+    /// Registers a process group. On return the id is in the pipe, so the group is killed even if
+    /// this process ends at once.
     pub(crate) fn watch(&self, process: u32) {
         self.send(&process.to_string());
     }
 
-    /// Unregisters the process: it has exited, and another one may get its id.
+    /// Call this when the process has exited, because another one may get its id.
     pub(crate) fn forget(&self) {
         self.send("");
     }
@@ -75,7 +71,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // `wait` closes the pipe first, which ends the input of the script.
+        // `wait` first closes the pipe, which ends the script's input.
         let _ = self.shell.wait();
     }
 }

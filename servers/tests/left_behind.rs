@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 
-/// Environment variable with the task of the child process: `killed`, `frozen`, `exit` or
-/// `rabbitmq`.
+/// The child process's task: `killed`, `frozen`, `exit` or `rabbitmq`.
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
-/// The child process of the tests below; without the variable it does nothing. A line for [`start`]
-/// begins with a line break, since the test harness has begun a line.
+/// The tests' child process; without the variable it does nothing. A line for [`start`] begins with
+/// a line break, because the test harness has begun a line.
 #[test]
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -38,7 +37,6 @@ fn child() {
     if task == "exit" {
         std::process::exit(0);
     }
-    // Blocks until it is killed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -80,8 +78,8 @@ fn a_killed_process_leaves_no_rabbitmq_processes() {
     child.wait().expect("a child");
 }
 
-/// Starts the child; returns it with the ports and directories of its two servers (of RabbitMQ and
-/// its epmd).
+/// Starts the child, and returns the ports and directories of its two servers (RabbitMQ and its
+/// epmd).
 fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitCluster, RabbitMq};
 
-/// Then also without a killed node, and after a rolling restart and a crash of all nodes: one test,
-/// since a cluster takes long to start.
+/// Also tests a killed node, a rolling restart and a crash of all nodes: one test, because a
+/// cluster starts slowly.
 #[test]
 fn the_majority_keeps_working_during_a_partition() {
     let cluster = RabbitCluster::start(3);
@@ -41,7 +41,7 @@ fn declare(rabbit: &RabbitMq, queue: &str) {
     ));
 }
 
-/// Publishes until a message is confirmed: without a leader messages are refused, and a node may
+/// Publishes until a message is confirmed: without a leader, messages are rejected, and a node may
 /// not reply.
 fn wait_until_confirmed(rabbit: &RabbitMq) {
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -55,8 +55,8 @@ fn wait_until_confirmed(rabbit: &RabbitMq) {
     }
 }
 
-/// Publishes a message to the queue `q` with a client inside the node; returns "true" if it is
-/// confirmed, "false" if it is refused, and "timeout" if neither happens.
+/// Publishes a message to the queue `q` with a client inside the node. Returns "true" if it is
+/// confirmed, "false" if it is rejected, or "timeout".
 fn publish(rabbit: &RabbitMq) -> Result<String, String> {
     rabbit.try_eval(
         "{ok, _} = application:ensure_all_started(amqp_client), \

@@ -4,7 +4,6 @@ use std::net::TcpStream;
 
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-/// Declares a durable queue of a type.
 fn declare(rabbit: &RabbitMq, name: &str, kind: &str) -> Result<String, String> {
     let declare = format!(
         "{{new, _}} = rabbit_amqqueue:declare({{resource, <<\"/\">>, queue, <<\"{name}\">>}}, true, \
@@ -72,10 +71,10 @@ fn settings_are_applied() {
     let setting = |key: &str| rabbit.eval(&format!("application:get_env(rabbit, {key})"));
     assert_eq!(setting("heartbeat"), "{ok,17}");
     assert_eq!(setting("quorum_tick_interval"), "{ok,1000}");
-    // Set by default, as recommended for delayed jobs; `stock` omits them.
+    // The defaults, recommended for delayed jobs; `stock` omits them.
     assert_eq!(setting("dead_letter_worker_publisher_confirm_timeout"), "{ok,5000}");
     assert_eq!(setting("dead_letter_worker_consumer_prefetch"), "{ok,512}");
-    // Newer versions require the feature, and ignore that it is to be disabled.
+    // Newer versions require the feature and ignore the option.
     let required = rabbit.eval("rabbit_feature_flags:get_stability(stream_queue)") == "required";
     assert_eq!(
         declare(&rabbit, "s", "stream").is_ok(),

@@ -39,7 +39,7 @@ fn a_sentinel_fails_over_to_the_replica() {
     assert_eq!(sentinel.url(), format!("redis://127.0.0.1:{}", sentinel.port()));
 
     primary.kill();
-    // A Sentinel that had to wait for the processor takes no action for 30 s (its mode TILT).
+    // A Sentinel starved of CPU takes no action for 30 s (its mode TILT).
     let deadline = Instant::now() + Duration::from_secs(120);
     while sentinel.primary_port() != replica.port() {
         assert!(Instant::now() < deadline, "no replica was promoted");

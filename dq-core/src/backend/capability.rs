@@ -2,17 +2,17 @@
 
 /// The optional features of a backend.
 ///
-/// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite
-/// leaves out the trials that need it. `Capabilities::default()` has none, and is what a store begins
-/// with that is not released together with this crate: `all()` will have the features of later versions.
+/// Calls that need a missing feature fail with `Unsupported`; the behaviour suite skips those
+/// trials. Third-party backends start from `default()`, which has no feature, because `all()` grows
+/// with each version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Jobs may have keys, with all conflict policies.
+    /// Jobs can have keys, with all conflict policies.
     pub keys: bool,
     /// Jobs can be cancelled; a cancelled job never starts.
     pub cancel: bool,
-    /// The due time of jobs can be changed.
+    /// Due times can be changed.
     pub reschedule: bool,
     /// Jobs can be listed in due order and read one by one.
     pub browse: bool,
@@ -28,15 +28,15 @@ pub struct Capabilities {
     pub shared: bool,
     /// Jobs with equal due times fire in order of insertion.
     pub fifo: bool,
-    /// A running job can give up its key to a new one; see [`OnRunning`](crate::OnRunning).
-    /// Requires `keys`.
+    /// A running job can give its key to a new one; see [`OnRunning`](crate::OnRunning). Requires
+    /// `keys`.
     pub detach: bool,
-    /// A settlement can give a job its next step; see [`Verdict::Again`](super::Verdict::Again).
+    /// A settlement can set a job's next step; see [`Verdict::Again`](super::Verdict::Again).
     pub again: bool,
-    /// The store keeps the error of a job that is retried, and the holder of a lease; see
-    /// [`JobView`](crate::JobView). Requires `browse`.
+    /// The store keeps retry errors and lease holders; see [`JobView`](crate::JobView). Requires
+    /// `browse`.
     pub reasons: bool,
-    /// The store remembers jobs that have ended, and pins their ids. Requires `browse`.
+    /// The store remembers ended jobs and pins their ids. Requires `browse`.
     pub history: bool,
     /// Runners can announce themselves.
     pub registry: bool,
@@ -45,7 +45,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// All features; a starting point for the backends of this project and for tests.
+    /// Returns all features, for this project's backends and for tests.
     #[must_use]
     pub const fn all() -> Self {
         Self {

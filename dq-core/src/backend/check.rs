@@ -1,4 +1,4 @@
-//! Results of `check`: problems of a store and how to fix them.
+//! Results of `check`.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use std::fmt;
 pub enum Severity {
     /// No action is needed.
     Info,
-    /// The store works, but less well or less safely than it could.
+    /// The store works, but not as well or as safely as it could.
     Warning,
-    /// A promise of the contract does not hold until this is fixed.
+    /// A promise of the contract is broken until this is fixed.
     Error,
 }
 
-/// A problem of a store, and how to fix it.
+/// A problem with a store and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How serious the problem is.
+    /// The severity.
     pub severity: Severity,
-    /// A stable code of the problem, such as `"sqlite.wal-reset-bug"`.
+    /// A stable code, such as `"sqlite.wal-reset-bug"`.
     pub code: &'static str,
     /// What is wrong.
     pub cause: String,

@@ -1,4 +1,4 @@
-//! Validation of input and capabilities, before the store is called.
+//! Validates input and capabilities before the store is called.
 
 use std::sync::Arc;
 
@@ -16,27 +16,26 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::model::{JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp};
 
-/// Maximum number of job ids in one administrative operation, and of jobs on one page.
+/// Maximum job ids in one administrative operation, and jobs on one page.
 const MAX_IDS: usize = 1_000;
 
-/// A backend that rejects calls beyond the [`Limits`] or its
-/// [capabilities](super::Capabilities), and that reads headers which are stored with a payload.
+/// A backend that rejects calls beyond the [`Limits`] or its [capabilities](super::Capabilities).
 ///
-/// [`QueueName`](crate::QueueName) and [`JobKey`](crate::JobKey) are validated when they are
-/// created. The runner validates the due times and payloads that handlers return, since it makes an
-/// invalid one a failed attempt: of a settlement, only the capability is checked here. The other
-/// input of applications is validated here, before the store is called.
+/// It also unpacks headers stored with a payload. [`QueueName`](crate::QueueName) and
+/// [`JobKey`](crate::JobKey) are validated at creation. The runner validates due times and payloads
+/// from handlers, because invalid ones are failed attempts, so settlements are only checked for
+/// their capability here.
 #[derive(Debug, Clone)]
 pub struct Checked {
     backend: Arc<dyn Backend>,
     limits: Limits,
-    // The horizon only catches wrong units, so this process's clock is exact enough and saves a
-    // call to the store.
+    // This process's clock is exact enough, because the horizon only catches wrong units. It saves
+    // a call to the store.
     clock: Arc<dyn Clock>,
 }
 
 impl Checked {
-    /// Wraps `backend`. `clock` is used to check due times against the horizon.
+    /// Wraps `backend`; `clock` checks due times against the horizon.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         Self { backend, limits, clock }
@@ -45,8 +44,7 @@ impl Checked {
     /// Validates new jobs as [`schedule`](Layer::schedule) does.
     ///
     /// # Errors
-    /// `InvalidInput` if a job or their number exceeds the limits, `Unsupported` if the backend
-    /// lacks a capability that a job needs.
+    /// `InvalidInput` beyond a limit, `Unsupported` without a capability.
     pub(crate) fn validate(&self, jobs: &[NewJob]) -> Result<()> {
         const OPERATION: &str = "schedule";
         if jobs.len() > self.limits.bulk {
@@ -78,8 +76,7 @@ impl Checked {
     /// Validates a listing as [`browse`](Layer::browse) does.
     ///
     /// # Errors
-    /// `InvalidInput` if the page size is out of range, `Unsupported` if the backend lacks a
-    /// capability that the listing needs.
+    /// `InvalidInput` if the page size is out of range, `Unsupported` without a capability.
     pub(crate) fn validate_browse(&self, params: &BrowseParams<'_>) -> Result<()> {
         const OPERATION: &str = "browse";
         self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;

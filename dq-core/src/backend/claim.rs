@@ -1,4 +1,4 @@
-//! Leases; arguments and results of `claim` and `renew`.
+//! Leases, `claim` and `renew`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::model::{DeadReason, Job, JobId, QueueName, Timestamp};
 
 /// A number that grows with each lease of a job.
 ///
-/// An external system that remembers the largest token it has seen can reject writes of a handler
-/// whose lease was lost.
+/// An external system can reject writes with a token below the largest it has seen: their handler
+/// lost its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub u64);
 
@@ -18,20 +18,18 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// The exclusive right to run a job until the lease ends.
-///
-/// The store alone decides when that is.
+/// The exclusive right to run a job until the lease expires, which the store alone decides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The queue of the job.
+    /// The job's queue.
     pub queue: QueueName,
-    /// The id of the job.
+    /// The job id.
     pub job: JobId,
-    /// The token of this lease, larger than those of all earlier leases of the job.
+    /// The fencing token, larger than the job's earlier ones.
     pub token: FencingToken,
 }
 
-/// The arguments of `claim`.
+/// Arguments of `claim`.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ClaimParams<'a> {
@@ -39,8 +37,7 @@ pub struct ClaimParams<'a> {
     pub wants: &'a [Want],
     /// Maximum number of jobs from all queues together.
     pub limit: usize,
-    /// The name of the lease holder, for operators; see
-    /// [`JobView::worker`](crate::JobView::worker).
+    /// The lease holder, for operators; see [`JobView::worker`](crate::JobView::worker).
     pub worker: &'a str,
 }
 
@@ -52,7 +49,7 @@ impl<'a> ClaimParams<'a> {
     }
 }
 
-/// How many jobs [`claim`](super::Backend::claim) may take from one queue, and for how long.
+/// A request for jobs from one queue in a [`claim`](super::Backend::claim).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Want {
@@ -60,12 +57,12 @@ pub struct Want {
     pub queue: QueueName,
     /// Maximum number of jobs.
     pub max: usize,
-    /// Duration of each lease from the store's current time; at least 1 ms.
+    /// Lease duration from the store's current time; at least 1 ms.
     pub lease_for: Duration,
 }
 
 impl Want {
-    /// Creates a request for at most `max` jobs of `queue`, each leased for `lease_for`.
+    /// Requests at most `max` jobs from `queue`, each leased for `lease_for`.
     #[must_use]
     pub const fn new(queue: QueueName, max: usize, lease_for: Duration) -> Self {
         Self { queue, max, lease_for }
@@ -76,23 +73,22 @@ impl Want {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claimed {
-    /// The leased jobs; within each queue the oldest due time comes first.
+    /// The leased jobs; within a queue, the earliest due time comes first.
     pub jobs: Vec<LeasedJob>,
     /// When the same call could return more jobs: the next due time or lease expiry in the claimed
-    /// queues that are not paused. At or before `now` if more jobs can be claimed already. A job that
-    /// is reserved for another claimer counts from the end of the reservation. `None` if no job waits
-    /// or is leased there.
+    /// queues, except paused ones. At or before `now` if it could do so already. A job reserved for
+    /// another claimer counts from the reservation's end. `None` if no job waits or is leased.
     pub next_due: Option<Timestamp>,
-    /// The time by the store's clock, to compare `next_due` with.
+    /// The store's time, to compare with `next_due`.
     pub now: Timestamp,
-    /// Jobs that the store made dead since this process's last claim because it cannot read them:
+    /// Jobs that became dead since this process's last claim because the store cannot read them:
     /// another program wrote or damaged them. Unreadable fields have default values. Runners report
-    /// them to their observers; a crash loses the report.
+    /// these jobs to observers; a crash loses the report.
     pub quarantined: Vec<(Job, DeadReason)>,
 }
 
 impl Claimed {
-    /// Creates the result of a claim, without quarantined jobs.
+    /// Creates a result without quarantined jobs.
     #[must_use]
     pub const fn new(jobs: Vec<LeasedJob>, next_due: Option<Timestamp>, now: Timestamp) -> Self {
         Self { jobs, next_due, now, quarantined: Vec::new() }
@@ -105,9 +101,9 @@ impl Claimed {
 pub struct LeasedJob {
     /// The job; its `deliveries` include this lease.
     pub job: Job,
-    /// The token of this lease, larger than those of all earlier leases of the job.
+    /// The fencing token, larger than the job's earlier ones.
     pub token: FencingToken,
-    /// When the lease ends, by the store's clock.
+    /// When the lease expires, by the store's clock.
     pub leased_until: Timestamp,
 }
 
@@ -118,20 +114,20 @@ impl LeasedJob {
         Self { job, token, leased_until }
     }
 
-    /// The lease, as `settle` and `renew` take it.
+    /// Returns the lease, for `settle` and `renew`.
     #[must_use]
     pub fn lease(&self) -> Lease {
         Lease { queue: self.job.queue.clone(), job: self.job.id, token: self.token }
     }
 }
 
-/// A lease and its new duration: an argument of `renew`.
+/// An argument of `renew`: a lease and its new duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewal {
     /// The lease.
     pub lease: Lease,
-    /// Duration of the lease from the store's current time.
+    /// Lease duration from the store's current time.
     pub lease_for: Duration,
 }
 
@@ -143,11 +139,11 @@ impl Renewal {
     }
 }
 
-/// The result of `renew` for one lease.
+/// Result of `renew` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewed {
-    /// The lease ends at this time, by the store's clock.
+    /// The lease expires at this time, by the store's clock.
     Until(Timestamp),
     /// The lease is no longer held.
     Lost,

@@ -1,4 +1,4 @@
-//! The contract that every store fulfils: the `Backend` trait.
+//! The `Backend` trait: the contract of every store.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -19,192 +19,186 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// A store of delayed jobs.
 ///
-/// Input validation, retries, typed payloads and the runner are built on this trait once, for all
-/// stores. The behaviour suite of `dq-testkit` tests the promises in the *Behaviour* lists.
+/// Validation, retries, typed payloads and the runner build on this trait. The behaviour suite in
+/// `dq-testkit` tests the *Behaviour* lists.
 ///
 /// # States
-/// A stored job *waits* (it is scheduled or, once due, ready), is *leased* (running), or is *dead*.
-/// A job that waits or is leased is *live*. A job that leaves the store has *ended*: it is done,
-/// skipped, cancelled, replaced or removed.
+/// A stored job *waits* (scheduled or, once due, ready), is *leased* (running), or is *dead*. A
+/// waiting or leased job is *live*. A job that leaves the store has *ended*: done, skipped,
+/// cancelled, replaced or removed.
 ///
 /// # Ended jobs
-/// With [`Capabilities::history`], a store remembers jobs that have ended, without payload and
-/// headers: per queue the latest ones within the [`HistoryLimit`](crate::HistoryLimit) that
-/// [`Environment`](crate::config::Environment) gives for it. [`get`](Self::get) and
-/// [`browse`](Self::browse) return them in the state `Ended`, and [`schedule`](Self::schedule) stores
-/// none of them again; it may take some more for remembered that are just beyond the maximum number.
-/// No other method sees them.
+/// With [`Capabilities::history`], a store remembers each queue's latest ended jobs, without
+/// payload and headers, within the [`HistoryLimit`](crate::HistoryLimit) from
+/// [`Environment`](crate::config::Environment). [`get`](Self::get) and [`browse`](Self::browse)
+/// return them as `Ended`; [`schedule`](Self::schedule) does not store them again, and may treat a
+/// few beyond the limit alike. No other method sees them.
 ///
-/// The id of a job with [`NewJob::remember`] is *pinned* for that time after its end, whatever the
-/// limits.
+/// [`NewJob::remember`] *pins* an id for that time after the job's end, whatever the limits.
 ///
 /// # Batches
-/// Methods that take several items return one result per item, in the same order. An `Err` concerns
-/// the whole call.
+/// Batch methods return one result per item, in order. An `Err` concerns the whole call.
 ///
 /// # Expired leases
-/// Every method treats a job whose lease has ended as due again, at its old due time. Its
-/// `deliveries` still include that lease, and `losses` is one higher. This needs no background
-/// process.
+/// Every method treats a job with an expired lease as due again, at its old due time, without a
+/// background process. `deliveries` counts that lease, and `losses` is one higher.
 ///
-/// A store without a clock of its own may measure a lease in each process, from when that process has
-/// seen it. A process that has just started then waits for its whole length;
-/// [`Claimed::next_due`] tells how long.
+/// A store without a clock may measure a lease in each process, from when that process first sees
+/// it. A new process then waits for the full lease duration; [`Claimed::next_due`] says how long.
 ///
 /// # Cancellation safety
-/// Dropping the future of any method leaves the store consistent; the call may or may not have
-/// taken effect. Leases granted by a dropped [`claim`](Self::claim) are given back at once if the
-/// store can, and otherwise expire as usual.
+/// Dropping a method's future leaves the store consistent; the call may or may not have taken
+/// effect. The store returns the leases of a dropped [`claim`](Self::claim) at once if it can; if
+/// not, they expire.
 ///
 /// # Errors
 /// Any fallible method may return these kinds of [`Error`](crate::Error):
 /// - `Unavailable`: the store cannot be reached;
 /// - `OutcomeUnknown`: the connection was lost during the call, which may have taken effect;
 /// - `Full`, `ReadOnly`: the store cannot accept writes;
-/// - `Incompatible`: the store contains data of another program or of an unknown version;
-/// - `Unsupported`: the backend lacks the capability that the call requires; it never returns `Ok`
-///   instead;
-/// - `Config`: the store does not permit its user the call, or its settings prevent it;
-/// - `InvalidInput`: an item is larger than the store can hold;
-/// - `Codec`: a payload does not fit the encoding that the store is set to;
+/// - `Incompatible`: the store has another program's data or an unknown version;
+/// - `Unsupported`: the backend lacks a required capability; it never returns `Ok` instead;
+/// - `Config`: the store's permissions or settings prevent the call;
+/// - `InvalidInput`: an item is too large for the store;
+/// - `Codec`: a payload does not fit the store's encoding;
 /// - `Internal`: a bug;
 /// - `Closed`: [`close`](Self::close) has been called.
 #[async_trait]
 pub trait Backend: Any + Debug + Send + Sync {
-    /// The name of the backend in the configuration and in errors, such as `"sqlite"`.
+    /// Returns the name in configuration and errors, such as `"sqlite"`.
     fn name(&self) -> &'static str;
 
-    /// The features that this backend offers beyond schedule, claim, settle and renew.
+    /// Returns the optional features.
     fn capabilities(&self) -> Capabilities;
 
-    /// The backend that this one wraps; `None` by default. [`Layer`](super::Layer) returns the
-    /// inner one, so that [`Dq::backend_as`](crate::Dq::backend_as) finds it.
+    /// Returns the wrapped backend; `None` by default.
+    ///
+    /// [`Layer`](super::Layer) returns the inner one for [`Dq::backend_as`](crate::Dq::backend_as).
     fn wrapped(&self) -> Option<&dyn Backend> {
         None
     }
 
-    /// The time by the store's clock, or by this process's clock if the store has none.
+    /// Returns the store's time, or this process's if the store has no clock.
     async fn now(&self) -> Result<Timestamp>;
 
-    /// Stores jobs. After `Ok` they are as durable as the store is configured to make them.
+    /// Stores jobs. After `Ok` they are as durable as the store's configuration makes them.
     ///
     /// Behaviour:
-    /// - a job whose id is already in its queue, live or dead, changes nothing: the result is
-    ///   `Created` with the receipt of that job, as for the call that stored it. Ids are globally
-    ///   unique, so a backend may also refuse an id that is in another queue, with `Kept`;
-    /// - a job that has ended, in whatever way, is not stored again while its id is pinned, or while
-    ///   the history of its queue has it, so that [`get`](Self::get) returns it: the result is
-    ///   `Ended`, with the receipt of the job that has ended. No other job changes, whatever the key
-    ///   and the policies of the new one;
-    /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides
-    ///   which of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the
-    ///   new job is not stored. With [`OnRunning::Detach`](crate::OnRunning::Detach), the leased job
-    ///   loses its key and the new job is stored with it;
+    /// - an id that is already in its queue, live or dead: nothing changes, and the result is
+    ///   `Created` with the stored job's receipt. Ids are globally unique, so a backend may also
+    ///   refuse an id from another queue, with `Kept`;
+    /// - an ended job whose id is pinned or in the queue's history (where [`get`](Self::get) finds
+    ///   it): it is not stored again, and the result is `Ended` with its receipt. No other job
+    ///   changes, whatever the key and policies;
+    /// - a live job in the queue with the same key: [`OnConflict`](crate::OnConflict) decides which
+    ///   job stays. A leased job always stays: the result is `AlreadyRunning`, and the new job is
+    ///   not stored. With [`OnRunning::Detach`](crate::OnRunning::Detach), the new job takes the
+    ///   key and is stored;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
-    ///   the same ids. A job that has ended in between is then stored again only if the store
-    ///   remembers nothing of it;
-    /// - listeners are woken if the new job is due before all others of its queue.
+    ///   the same ids. A job that ended in between is stored again only if the store does not
+    ///   remember it;
+    /// - listeners wake if the new job becomes the earliest in its queue.
     ///
-    /// Requires [`Capabilities::keys`] for jobs with a key, [`Capabilities::detach`] for
-    /// `OnRunning::Detach`, and [`Capabilities::history`] for [`NewJob::remember`].
+    /// Requires [`Capabilities::keys`] for keys, [`Capabilities::detach`] for `OnRunning::Detach`,
+    /// and [`Capabilities::history`] for [`NewJob::remember`].
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>>;
 
-    /// Cancels jobs that do not run.
+    /// Cancels jobs that are not running.
     ///
     /// Behaviour:
-    /// - after `Cancelled` the job never starts;
+    /// - a `Cancelled` job never starts;
     /// - a leased job continues: the result is `AlreadyRunning`;
-    /// - for a dead or unknown job, the result is `NotFound`.
+    /// - a dead or unknown job is `NotFound`.
     ///
     /// Requires [`Capabilities::cancel`].
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>>;
 
-    /// Changes the due time and the first due time of jobs; id, payload and counts stay.
+    /// Changes due time and first due time; id, payload and counts stay.
     ///
     /// Behaviour:
-    /// - listeners are woken if the new due time is earlier;
-    /// - a job that is moved to a later time never fires before it;
-    /// - a leased job is not changed: the result is `AlreadyRunning`;
-    /// - for a dead or unknown job, the result is `NotFound`.
+    /// - listeners wake if the new due time is earlier;
+    /// - a job moved to a later time never fires before it;
+    /// - a leased job does not change: the result is `AlreadyRunning`;
+    /// - a dead or unknown job is `NotFound`.
     ///
     /// Requires [`Capabilities::reschedule`].
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>>;
 
     /// Subscribes to wake-up hints for these queues.
     ///
-    /// Hints may be lost, repeated or late. Listeners must therefore also poll: at the next due
-    /// time and at regular intervals.
+    /// Hints may be lost, repeated or late, so listeners also poll at the next due time and
+    /// regularly.
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
 
-    /// Leases due jobs, at most [`Want::max`](super::Want::max) per queue and
-    /// [`ClaimParams::limit`] in all, and returns when to claim again.
+    /// Leases due jobs, and returns when to claim again.
+    ///
+    /// Leases at most [`Want::max`](super::Want::max) jobs per queue and [`ClaimParams::limit`] in
+    /// all.
     ///
     /// Behaviour:
-    /// - only jobs that are due by the store's clock are leased; within a queue those of one answer
-    ///   are ordered by due time, with [`Capabilities::fifo`] equal times by insertion;
-    /// - as many due jobs are leased as are asked for, first those of earlier wants, but a store may
-    ///   leave some to another claimer for a moment;
-    /// - the token of each lease is larger than all earlier tokens of the job;
+    /// - the store's clock decides what is due. Within a queue, jobs are in due order; with
+    ///   [`Capabilities::fifo`], equal times are in insertion order;
+    /// - earlier wants come first. The store leases as many due jobs as you want, but may briefly
+    ///   leave some to another claimer;
+    /// - each token is larger than the job's earlier tokens;
     /// - paused queues yield no jobs and do not count for `next_due`;
-    /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.
-    ///   It includes the ends of leases, also of those just granted. With many wants it may be
-    ///   earlier: the claim that follows then finds nothing;
-    /// - a call that asks for no jobs (`max == 0`) leases none and still returns `next_due`;
-    /// - a due job that the store cannot read becomes dead, and is returned in
-    ///   [`Claimed::quarantined`].
+    /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs,
+    ///   including lease expiry, also of the new leases. With many wants it may be too early, and
+    ///   the next claim finds nothing;
+    /// - with `max == 0` a call leases nothing and still returns `next_due`;
+    /// - a due job that the store cannot read becomes dead and is in [`Claimed::quarantined`].
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
 
-    /// How long before a job is due [`claim`](Self::claim) may be called for it; zero by default.
+    /// Returns how long before the due time you may call [`claim`](Self::claim); zero by default.
     ///
-    /// For a store with slow claims, this is about the duration of one. `claim` then waits out the
-    /// rest of the time, so that it still returns no job before it is due.
+    /// A store with slow claims returns about one claim's duration. Its `claim` then waits out the
+    /// rest, so it still returns no job early.
     fn claim_ahead(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Ends leases, each with the [`Verdict`](super::Verdict) on its job.
+    /// Ends leases, each with a [`Verdict`](super::Verdict).
     ///
-    /// Behaviour: a lease that has expired, or whose token is not the current one of the job,
-    /// changes nothing: the result is `Stale`. Other settlements of the batch are not affected.
+    /// Behaviour: an expired lease or an old token changes nothing, and the result is `Stale`. The
+    /// batch's other settlements still apply.
     ///
     /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again).
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
 
-    /// Sets the ends of leases to [`Renewal::lease_for`] from the store's current time, which may
-    /// be later or earlier than before.
+    /// Sets lease expiry to [`Renewal::lease_for`] from the store's current time, later or earlier
+    /// than before.
     ///
-    /// Behaviour: for a lease that is no longer held, the result is `Lost`.
+    /// Behaviour: a lease no longer held is `Lost`.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
-    /// Counts the jobs of these queues; of all queues in the store, ordered by name, if `queues` is
-    /// empty. The counts may be up to a second old.
+    /// Counts the jobs in these queues; in all queues by name if `queues` is empty.
     ///
-    /// Behaviour: for a queue that the store has never seen, all counts are zero.
+    /// Behaviour: counts may be a second old. An unknown queue has zero counts.
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>>;
 
-    /// Lists one page of the jobs of a queue that are in one state.
+    /// Lists one page of a queue's jobs in one state.
     ///
-    /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of
-    /// their lease, dead ones by the time of death, ended ones by the time of their end.
+    /// Behaviour: the order is by due time for scheduled and ready jobs, lease expiry for running
+    /// ones, time of death for dead ones, and end time for ended ones.
     ///
     /// Requires [`Capabilities::browse`], and [`Capabilities::history`] for ended jobs.
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page>;
 
-    /// Returns one job, live or dead, or `None` if it is not in the store. An ended job is returned,
-    /// by id, as long as the store remembers it.
+    /// Returns one job, live or dead, or `None`.
     ///
-    /// Requires [`Capabilities::browse`].
+    /// Finds an ended job by id while the store remembers it. Requires [`Capabilities::browse`].
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>>;
 
-    /// Performs an administrative operation on a queue; see [`Operation`] for what each one does
-    /// and requires.
+    /// Performs an administrative operation; see [`Operation`].
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport>;
 
-    /// Counts the scheduled and ready jobs of a queue by due time: one number for each pair of
-    /// neighbouring `edges`, of the jobs that are due from the first until before the second.
+    /// Counts a queue's scheduled and ready jobs by due time.
     ///
-    /// Behaviour: `edges` ascend. Jobs of a paused queue count too.
+    /// Returns one count per pair of neighbouring `edges`, including the first edge and excluding
+    /// the second.
+    ///
+    /// Behaviour: `edges` ascend. A paused queue's jobs count too.
     ///
     /// Requires [`Capabilities::forecast`]; `Unsupported` by default.
     async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
@@ -212,11 +206,10 @@ pub trait Backend: Any + Debug + Send + Sync {
         Err(Error::unsupported(self.name(), "forecasts").operation("forecast"))
     }
 
-    /// Tells the other users of the store that a runner exists; see
-    /// [`Announcement`](super::Announcement).
+    /// Announces a runner to the store's other users; see [`Announcement`](super::Announcement).
     ///
-    /// Behaviour: replaces the earlier announcement of the same name. It is gone when its time is
-    /// over. A store that keeps announcements in memory may lose them earlier, when it is restarted.
+    /// Behaviour: replaces the earlier announcement with this name. It disappears when its time is
+    /// over, or earlier if the store keeps it in memory and restarts.
     ///
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn announce(&self, announcement: Announcement) -> Result<()> {
@@ -224,20 +217,21 @@ pub trait Backend: Any + Debug + Send + Sync {
         Err(Error::unsupported(self.name(), "announcements of runners").operation("announce"))
     }
 
-    /// The runners whose announcements are valid, ordered by name.
+    /// Returns runners with valid announcements, by name.
     ///
     /// Requires [`Capabilities::registry`]; `Unsupported` by default.
     async fn runners(&self) -> Result<Vec<Announced>> {
         Err(Error::unsupported(self.name(), "announcements of runners").operation("runners"))
     }
 
-    /// Checks versions, settings and clock skew of the store. If all is well, no finding is above
-    /// [`Severity::Info`](super::Severity::Info).
+    /// Checks the store's versions, settings and clock skew.
+    ///
+    /// If all is well, no finding is above [`Severity::Info`](super::Severity::Info).
     async fn check(&self) -> Vec<Finding>;
 
     /// Completes the calls in progress and releases the store.
     ///
-    /// Behaviour: later fallible calls return `Closed`. Closing twice is allowed. A store that stopped
-    /// because this version is too old returns `Incompatible`, and is closed all the same.
+    /// Behaviour: later fallible calls return `Closed`. You may close twice. A store that stopped
+    /// because this version is too old returns `Incompatible` and still closes.
     async fn close(&self) -> Result<()>;
 }

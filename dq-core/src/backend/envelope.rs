@@ -1,28 +1,25 @@
 //! Envelopes: payloads that carry headers.
 //!
-//! [`Verdict::Again`](super::Verdict::Again) replaces the payload of a job and leaves its headers as
-//! they are. A header that must change together with the payload, such as the step of an escalation,
-//! is stored in front of the payload in an envelope. So one settlement changes both, on every store.
-//! [`Checked`](super::Checked) takes the payload out again whenever a job is read: nothing above it
-//! sees an envelope.
+//! [`Verdict::Again`](super::Verdict::Again) replaces a job's payload but not its headers. A header
+//! that must change with the payload, such as the escalation step, goes into an envelope with it,
+//! so one settlement changes both on every store. [`Checked`](super::Checked) unpacks each job it
+//! reads; code above it sees no envelope.
 //!
-//! An envelope is a JSON string, since each codec that a store may apply to payloads can write one.
-//! A payload of an application that begins like an envelope is put into one when it is scheduled, so
-//! that it is never mistaken for one.
+//! An envelope is a JSON string, because every store's payload codec can write one. An application
+//! payload that looks like an envelope is itself wrapped, so it is never mistaken for one.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Headers, Job, NewJob};
 
-/// How all envelopes begin, of any version.
+/// In any version.
 const PREFIX: &str = "dq-envelope-";
-/// How envelopes of this version begin.
 const PREFIX_1: &str = "dq-envelope-1 ";
 
 #[derive(Serialize, Deserialize)]
 struct Envelope {
-    /// Headers that replace those of the job.
+    /// Headers that replace the job's own.
     headers: Headers,
     payload: Content,
 }
@@ -35,7 +32,7 @@ enum Content {
     Latin1(String),
 }
 
-/// Puts a payload into an envelope with headers, unless there are none and it needs no envelope.
+/// Returns the payload as it is if it needs no envelope.
 pub(crate) fn wrap(payload: Bytes, headers: Headers) -> Bytes {
     if headers.is_empty() && !looks_wrapped(&payload) {
         return payload;
@@ -44,19 +41,18 @@ pub(crate) fn wrap(payload: Bytes, headers: Headers) -> Bytes {
         Ok(text) => Content::Text(text.to_owned()),
         Err(_) => Content::Latin1(payload.iter().map(|byte| char::from(*byte)).collect()),
     };
-    // Maps of text and text always become JSON.
     let envelope = serde_json::to_string(&Envelope { headers, payload }).expect("text is JSON");
     serde_json::to_vec(&format!("{PREFIX_1}{envelope}")).expect("text is JSON").into()
 }
 
-/// Puts the payload of a new job into an envelope if it looks like one, so that it comes back as it
-/// is. For code that stores jobs of applications without [`Checked`](super::Checked).
+/// Wraps a new job's payload if it looks like an envelope.
+///
+/// For code that stores application jobs without [`Checked`](super::Checked).
 pub fn escape_payload(job: &mut NewJob) {
     job.payload = wrap(std::mem::take(&mut job.payload), Headers::new());
 }
 
-/// Takes the payload of a job out of its envelope, if it has one, and sets the headers. An envelope
-/// of a newer version stays as it is; the payload then does not decode.
+/// Leaves a newer version's envelope as it is; that payload does not decode.
 pub(crate) fn unwrap(job: &mut Job) {
     let Some(Envelope { headers, payload }) = parse(&job.payload) else { return };
     for (name, value) in headers.iter() {

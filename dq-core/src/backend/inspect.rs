@@ -7,32 +7,32 @@ use serde::Serialize;
 
 use crate::model::{JobState, JobView, QueueName, Timestamp};
 
-/// The number of jobs of a queue in each state; every stored job is in exactly one.
+/// A queue's job count by state; every stored job is in exactly one state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStats {
     /// The queue.
     pub queue: QueueName,
-    /// Jobs whose due time has not come.
+    /// Jobs that are not due yet.
     pub scheduled: u64,
-    /// Jobs that are due and wait for a runner with a free slot.
+    /// Due jobs that wait for a free slot.
     pub ready: u64,
-    /// Jobs that are leased to a runner.
+    /// Jobs leased to a runner.
     pub running: u64,
-    /// Jobs that will not run again unless an operator replays them.
+    /// Jobs that only run again if an operator replays them.
     pub dead: u64,
     /// Whether the queue is paused.
     pub paused: bool,
     /// The earliest due time among scheduled and ready jobs.
     pub next_due: Option<Timestamp>,
-    /// Lifetime totals of the queue; `None` without [`Capabilities::totals`].
+    /// The queue's lifetime totals; `None` without [`Capabilities::totals`].
     ///
     /// [`Capabilities::totals`]: super::Capabilities::totals
     pub totals: Option<Totals>,
 }
 
 impl QueueStats {
-    /// The counts of a queue without jobs and totals.
+    /// Creates counts of zero, without totals.
     #[must_use]
     pub const fn empty(queue: QueueName) -> Self {
         Self {
@@ -47,27 +47,28 @@ impl QueueStats {
         }
     }
 
-    /// Number of live jobs: scheduled, ready and running.
+    /// Returns the number of live jobs: scheduled, ready and running.
     #[must_use]
     pub const fn live(&self) -> u64 {
         self.scheduled + self.ready + self.running
     }
 
-    /// Number of jobs in the store.
+    /// Returns the number of stored jobs.
     #[must_use]
     pub const fn stored(&self) -> u64 {
         self.live() + self.dead
     }
 
-    /// Whether as many jobs were created as are stored now or have departed, so that none was lost
-    /// or doubled; `None` without totals.
+    /// Returns whether created jobs equal stored plus departed jobs; `None` without totals.
+    ///
+    /// If not, a job was lost or doubled.
     #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
         self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.departed())
     }
 }
 
-/// Lifetime totals of a queue, counted in jobs.
+/// A queue's lifetime totals, counted in jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Totals {
@@ -77,7 +78,7 @@ pub struct Totals {
     pub done: u64,
     /// Settled as skipped.
     pub skipped: u64,
-    /// Cancelled while they waited, for the first run or for another one.
+    /// Cancelled while waiting, for the first or a later run.
     pub cancelled: u64,
     /// Replaced by a new job with the same key.
     pub replaced: u64,
@@ -86,34 +87,34 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Number of jobs that have left the store.
+    /// Returns the number of jobs that have left the store.
     #[must_use]
     pub const fn departed(&self) -> u64 {
         self.done + self.skipped + self.cancelled + self.replaced + self.removed
     }
 }
 
-/// The arguments of `browse`.
+/// Arguments of `browse`.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct BrowseParams<'a> {
     /// The queue.
     pub queue: &'a QueueName,
-    /// The state of the jobs to list.
+    /// The job state to list.
     pub state: JobState,
     /// The [`Page::next`] of the previous page; `None` for the first page.
     pub after: Option<Cursor>,
-    /// Maximum number of jobs on the page; from 1 to 1,000.
+    /// Maximum number of jobs on the page: 1 to 1,000.
     pub limit: usize,
-    /// Whether the page has the payloads of the jobs. Otherwise the store does not send them, and reads
-    /// them only if they are part of what it reads anyway, as in Redis.
+    /// Whether the page includes payloads. If not, the store reads them only where it must, as in
+    /// Redis.
     pub payloads: bool,
-    /// The order of the jobs.
+    /// The order.
     pub order: Order,
 }
 
 impl<'a> BrowseParams<'a> {
-    /// Creates the arguments for the first page of 100 jobs, in ascending order, without payloads.
+    /// Creates the arguments for the first page: 100 jobs, ascending, without payloads.
     #[must_use]
     pub const fn new(queue: &'a QueueName, state: JobState) -> Self {
         Self { queue, state, after: None, limit: 100, payloads: false, order: Order::Ascending }
@@ -148,10 +149,10 @@ impl<'a> BrowseParams<'a> {
     }
 }
 
-/// The order of a listing: the earliest or the latest time first.
+/// The order of a listing: earliest or latest time first.
 ///
-/// The time is the due time of a waiting job, the end of the lease of a running one, the death of a
-/// dead one, and the end of an ended one.
+/// The time is a waiting job's due time, a running job's lease expiry, a dead job's death, or an
+/// ended job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// The earliest time first.
@@ -161,24 +162,23 @@ pub enum Order {
     Descending,
 }
 
-/// A position in the listing of [`browse`](crate::QueueHandle::browse), which stays valid when jobs
-/// are added and removed.
+/// A position in a [`browse`](crate::QueueHandle::browse) listing; it stays valid when jobs come
+/// and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The time of the last job of the page, by which the listing is ordered.
+    /// The time of the page's last job, by which the listing is ordered.
     pub at: Timestamp,
-    /// The position of that job among jobs with the same time, in the backend's own numbering.
+    /// That job's position among equal times, in the backend's numbering.
     pub seq: u128,
 }
 
-/// One page of the jobs that [`browse`](crate::QueueHandle::browse) lists.
+/// One page of a [`browse`](crate::QueueHandle::browse) listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
     /// The jobs, in order.
     pub jobs: Vec<JobView>,
-    /// Where the next page begins, as [`BrowseParams::after`] takes it; `None` if this is the last
-    /// page.
+    /// The start of the next page, for [`BrowseParams::after`]; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
@@ -190,15 +190,13 @@ impl Page {
     }
 }
 
-/// What a process tells the others about itself: an argument of
-/// [`announce`](super::Backend::announce).
+/// An argument of [`announce`](super::Backend::announce).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Announcement {
-    /// The name of the runner; a later announcement with the same name replaces this one.
+    /// The runner's name. A later announcement replaces this one.
     pub name: String,
-    /// What the runner says of itself, as JSON; at most [`Self::MAX_BYTES`] bytes. Stores do not
-    /// look into it.
+    /// The runner's details as JSON, at most [`Self::MAX_BYTES`] bytes; opaque to stores.
     pub info: Bytes,
     /// How long the announcement is valid; zero withdraws it.
     pub ttl: Duration,
@@ -215,22 +213,22 @@ impl Announcement {
     }
 }
 
-/// A runner that has announced itself: a result of [`runners`](super::Backend::runners).
+/// An announced runner: a result of [`runners`](super::Backend::runners).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Announced {
-    /// The name of the runner.
+    /// The runner's name.
     pub name: String,
-    /// What the runner says of itself, as JSON.
+    /// The runner's details as JSON.
     pub info: Bytes,
-    /// When it announced itself, by the store's clock.
+    /// When the runner announced itself, by the store's clock.
     pub at: Timestamp,
-    /// Until when the announcement is valid, by the store's clock.
+    /// When the announcement becomes invalid, by the store's clock.
     pub until: Timestamp,
 }
 
 impl Announced {
-    /// Creates a result of `runners`.
+    /// Creates an announced runner.
     #[must_use]
     pub const fn new(name: String, info: Bytes, at: Timestamp, until: Timestamp) -> Self {
         Self { name, info, at, until }

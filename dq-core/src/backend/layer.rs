@@ -1,4 +1,4 @@
-//! Backends that wrap another one and forward the calls that they do not change.
+//! Backends that wrap another one and forward unchanged calls.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use super::wakeup::Wakeups;
 use crate::error::Result;
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
-/// Declares [`Layer`] and implements [`Backend`] for it. The list has the fallible methods but
-/// `close`: `before` runs before each of them.
+/// Declares [`Layer`] and implements [`Backend`] for it. The list has all fallible methods except
+/// `close`.
 macro_rules! layer {
     ($($method:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
         /// A backend that wraps another one; methods forward to [`inner`](Self::inner) by default.
         ///
-        /// Every `Layer` is a [`Backend`], by which it is to be called: only that calls [`before`](Self::before).
-        /// The methods of both traits have the same names, so import `Layer` to implement it, and `Backend` to
-        /// call methods on the concrete type of a layer.
+        /// Call a layer through [`Backend`], because only that runs [`before`](Self::before). Both
+        /// traits have the same method names: import `Layer` to implement it, and `Backend` to call
+        /// a concrete layer type.
         ///
         /// ```
         /// use dq_core::{Backend, Layer, QueueName, QueueStats, Result};
@@ -48,11 +48,12 @@ macro_rules! layer {
         /// ```
         #[async_trait]
         pub trait Layer: Debug + Send + Sync + 'static {
-            /// The wrapped backend.
+            /// Returns the wrapped backend.
             fn inner(&self) -> &dyn Backend;
 
-            /// Runs before each fallible method except `close`, with the name of that method. If it
-            /// fails, its error is returned and the method is not called.
+            /// Runs before each fallible method except `close`, with the method's name.
+            ///
+            /// If it fails, the method is not called.
             async fn before(&self, method: &'static str) -> Result<()> {
                 let _ = method;
                 Ok(())
@@ -91,7 +92,7 @@ macro_rules! layer {
             }
         }
 
-        // `missing_trait_methods`: a method that is missing here would hide the inner backend's.
+        // The lint catches a forgotten method, which hides the inner backend's.
         #[diagnostic::do_not_recommend]
         #[deny(clippy::missing_trait_methods)]
         #[async_trait]

@@ -1,10 +1,10 @@
 //! The interface between the framework and a store.
 //!
-//! A store implements [`Backend`], whose documentation is the contract. The other types are
-//! arguments and results of its methods, except for:
-//! - [`Checked`], which validates input once for all backends;
-//! - [`Layer`], for backends that wrap another one;
-//! - [`Listeners`], [`Waker`] and [`Wakeups`], which deliver wake-up hints within a process.
+//! A store implements [`Backend`], whose documentation is the contract. Most other types are its
+//! arguments and results, except:
+//! - [`Checked`], which validates input;
+//! - [`Layer`], which wraps another backend;
+//! - [`Listeners`], [`Waker`] and [`Wakeups`], which deliver hints within a process.
 
 mod capability;
 mod check;

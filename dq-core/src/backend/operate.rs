@@ -2,19 +2,19 @@
 
 use crate::model::{Due, JobId, QueueName};
 
-/// An administrative operation on a queue. Job ids that are listed twice count once.
+/// An administrative operation on a queue. Duplicate job ids count once.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
-    /// Schedules dead jobs again, with `attempts` and `losses` set to zero and without their
-    /// last error. A job stays dead and is
-    /// not counted if a live job has its key.
+    /// Schedules dead jobs again, with zero `attempts` and `losses` and no last error.
+    ///
+    /// Skips and does not count a job if a live job has its key.
     ///
     /// Requires [`Capabilities::dead_letters`](super::Capabilities::dead_letters).
     Replay {
         /// The queue.
         queue: &'a QueueName,
-        /// The ids of the dead jobs; at most 1,000.
+        /// The ids of dead jobs; at most 1,000.
         jobs: &'a [JobId],
         /// The new due time.
         due: Due,
@@ -25,10 +25,10 @@ pub enum Operation<'a> {
     Remove {
         /// The queue.
         queue: &'a QueueName,
-        /// The ids of the dead jobs; at most 1,000.
+        /// The ids of dead jobs; at most 1,000.
         jobs: &'a [JobId],
     },
-    /// Stops claims from the queue in all processes until it is resumed. Running jobs finish.
+    /// Stops claims from the queue in all processes until you resume it. Running jobs finish.
     ///
     /// Requires [`Capabilities::pause`](super::Capabilities::pause).
     Pause {
@@ -42,12 +42,12 @@ pub enum Operation<'a> {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Removes scheduled, ready and dead jobs of the queue. Running jobs finish.
+    /// Removes the queue's scheduled, ready and dead jobs. Running jobs finish.
     ///
-    /// One call removes a limited number of jobs, so that it holds up other calls for some
-    /// milliseconds at most; repeat it while [`OperateReport::more`] is set. Then every job is removed
-    /// that waited or was dead when the first call began, unless it was claimed in between. One that is
-    /// scheduled between two calls may be removed, too.
+    /// Each call removes a limited number, to block other calls for some milliseconds at most.
+    /// Repeat it while [`OperateReport::more`] is set. Afterwards, every job that waited or was
+    /// dead at the first call is gone, unless it was claimed in between. Jobs scheduled between two
+    /// calls may be removed too.
     Purge {
         /// The queue.
         queue: &'a QueueName,
@@ -55,7 +55,7 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// The queue that the operation changes.
+    /// Returns the queue that the operation changes.
     #[must_use]
     pub const fn queue(&self) -> &QueueName {
         match self {
@@ -68,21 +68,19 @@ impl Operation<'_> {
     }
 }
 
-/// The result of an administrative operation.
+/// Result of an administrative operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OperateReport {
-    /// Number of jobs that changed; for pause and resume 1, or 0 if the queue is already in that
-    /// state.
+    /// Number of changed jobs. For pause and resume: 1, or 0 if the queue is already in that state.
     pub affected: u64,
-    /// Whether a purge has to be repeated. If it is `false`, no job is left to remove. A store may
-    /// end a call after a number of jobs and set it without looking whether it has left any, so the
-    /// last call may remove none.
+    /// Whether to repeat the purge; `false` means that no job is left to remove. A store may set it
+    /// at its limit without looking for more jobs, so the last call may remove none.
     pub more: bool,
 }
 
 impl OperateReport {
-    /// Creates the report of an operation that is complete.
+    /// Creates the report of a complete operation.
     #[must_use]
     pub const fn new(affected: u64) -> Self {
         Self { affected, more: false }

@@ -2,38 +2,36 @@
 
 use crate::model::{Due, JobId, JobRef, Timestamp};
 
-/// The id and the due time of a job in the store.
+/// A stored job's id and due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The id of the job.
+    /// The job id.
     pub id: JobId,
-    /// When the job is due.
+    /// The due time.
     pub due: Timestamp,
 }
 
-/// The result of `schedule` for one job.
+/// Result of `schedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the job may not have been stored, because another job has its key"]
 #[non_exhaustive]
 pub enum Scheduled {
-    /// The job was stored, by this call or by an earlier one with the same id.
+    /// The job was stored, by this call or an earlier one with the same id.
     Created(Receipt),
     /// The job was stored. The job that had its key was removed and never starts.
     Replaced(Receipt),
-    /// The job was not stored. The receipt is that of the job that already has its key.
+    /// The job was not stored; a job with its key, whose receipt this is, stays.
     Kept(Receipt),
-    /// The job was not stored. The receipt is that of the running job that has its key.
+    /// The job was not stored; a running job with its key, whose receipt this is, continues.
     AlreadyRunning(Receipt),
-    /// The job was not stored: a job with this id has ended, and the store remembers it, in the
-    /// history of its queue or by [`NewJob::remember`](crate::model::NewJob::remember). It may be the
-    /// job of this very call, if the answer to an earlier attempt was lost. The receipt is that of the
-    /// ended job.
+    /// The job was not stored: a job with this id has ended, and the store remembers it in the
+    /// queue's history or by [`NewJob::remember`](crate::model::NewJob::remember). This is the
+    /// ended job's receipt. If the reply to an earlier attempt was lost, it may be your own job.
     Ended(Receipt),
 }
 
 impl Scheduled {
-    /// The receipt of the job that decided the result: the new one, the existing one, or the ended
-    /// one.
+    /// Returns the receipt of the new, existing or ended job.
     #[must_use]
     pub const fn receipt(&self) -> Receipt {
         match self {
@@ -45,39 +43,39 @@ impl Scheduled {
         }
     }
 
-    /// The id of the job of the [receipt](Self::receipt).
+    /// Returns the job id in the [receipt](Self::receipt).
     #[must_use]
     pub const fn id(&self) -> JobId {
         self.receipt().id
     }
 
-    /// The due time of the job of the [receipt](Self::receipt).
+    /// Returns the due time in the [receipt](Self::receipt).
     #[must_use]
     pub const fn due(&self) -> Timestamp {
         self.receipt().due
     }
 
-    /// Whether the new job was stored.
+    /// Returns whether the new job was stored.
     #[must_use]
     pub const fn is_stored(&self) -> bool {
         matches!(self, Self::Created(_) | Self::Replaced(_))
     }
 }
 
-/// The result of `cancel` for one job.
+/// Result of `cancel` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the job may run nevertheless, because it has already started"]
 #[non_exhaustive]
 pub enum Cancelled {
     /// The job was removed and never starts.
     Cancelled,
-    /// There is no live job with this id or key: it was never scheduled, has finished, or is dead.
+    /// No live job has this id or key: never scheduled, finished, or dead.
     NotFound,
-    /// The job is running and is not stopped.
+    /// The job is running and continues.
     AlreadyRunning,
 }
 
-/// A job and its new due time: an argument of `reschedule`.
+/// An argument of `reschedule`: a job and its new due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reschedule {
     /// The job.
@@ -86,15 +84,15 @@ pub struct Reschedule {
     pub due: Due,
 }
 
-/// The result of `reschedule` for one job.
+/// Result of `reschedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the job may not have been moved, because it has already started"]
 #[non_exhaustive]
 pub enum Rescheduled {
     /// The job is due at the new time.
     Moved(Receipt),
-    /// There is no live job with this id or key: it was never scheduled, has finished, or is dead.
+    /// No live job has this id or key: never scheduled, finished, or dead.
     NotFound,
-    /// The job is running and was not changed.
+    /// The job is running and did not change.
     AlreadyRunning,
 }

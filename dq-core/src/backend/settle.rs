@@ -5,13 +5,13 @@ use bytes::Bytes;
 use super::claim::Lease;
 use crate::model::{DeadReason, Due, truncate_message};
 
-/// A lease and the verdict that ends it: an argument of `settle`.
+/// An argument of `settle`: a lease and the verdict that ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
-    /// The verdict on the job.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -23,27 +23,26 @@ impl Settlement {
     }
 }
 
-/// What happens to a job when its lease ends.
+/// The outcome of a run, which ends the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The job succeeded: it leaves the store and counts as done.
+    /// The job succeeded and leaves the store as done.
     Done,
-    /// There was nothing to do: the job leaves the store and counts as skipped.
+    /// There was nothing to do; the job leaves the store as skipped.
     Skip {
         /// Why there was nothing to do; at most [`DeadReason::MAX_BYTES`] bytes.
         reason: String,
     },
-    /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero;
-    /// `first_due` stays.
+    /// The job failed and is due again. `attempts` is one higher, `losses` zero; `first_due` stays.
     Retry {
         /// When the job is due again.
         due: Due,
         /// Why it failed; at most [`DeadReason::MAX_BYTES`] bytes.
         error: String,
     },
-    /// The next step of the same job: it is due at this time, as if at first, with another payload
-    /// and with `attempts` and `losses` zero. Id, key and headers stay.
+    /// The job's next step, due as if scheduled anew, with another payload. `attempts` and `losses`
+    /// are zero; id, key and headers stay.
     ///
     /// Requires [`Capabilities::again`](super::Capabilities::again).
     Again {
@@ -52,19 +51,18 @@ pub enum Verdict {
         /// The encoded payload of the next step.
         payload: Bytes,
     },
-    /// The job is postponed: it is due again at this time, with `attempts` and `first_due` unchanged
-    /// and `losses` zero.
+    /// The job is due again at this time. `attempts` and `first_due` stay; `losses` is zero.
     Snooze(Due),
-    /// The job is dead: it stays in the store until an operator replays or removes it.
+    /// The job is dead until an operator replays or removes it.
     Dead {
         /// Why the job is dead.
         reason: DeadReason,
-        /// Whether this attempt counts as failed, so that `attempts` is one higher; see
+        /// Whether the attempt counts in `attempts`; see
         /// [`DeadKind::is_failed_attempt`](crate::model::DeadKind::is_failed_attempt).
         failed: bool,
     },
-    /// The job is handed back unfinished: it is due again at its old due time, that is, at once,
-    /// with `attempts` and `losses` unchanged.
+    /// The job comes back unfinished, due at its old due time, so at once. `attempts` and `losses`
+    /// stay.
     Release {
         /// Whether the handler had started. If not, `deliveries` is decremented.
         started: bool,
@@ -72,30 +70,30 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// [`Self::Dead`], as a failed attempt if the kind of reason is one.
+    /// Creates [`Self::Dead`]; the kind decides whether the attempt counts as failed.
     #[must_use]
     pub const fn dead(reason: DeadReason) -> Self {
         let failed = reason.kind.is_failed_attempt();
         Self::Dead { reason, failed }
     }
 
-    /// [`Self::Skip`], with the reason truncated to its maximum length.
+    /// Creates [`Self::Skip`] with a truncated reason.
     pub fn skip(reason: impl Into<String>) -> Self {
         Self::Skip { reason: truncate_message(reason.into()) }
     }
 
-    /// [`Self::Retry`], with the error truncated to its maximum length.
+    /// Creates [`Self::Retry`] with a truncated error.
     pub fn retry(due: Due, error: impl Into<String>) -> Self {
         Self::Retry { due, error: truncate_message(error.into()) }
     }
 }
 
-/// Whether the store accepted how a run ended: the result of `settle` for one lease.
+/// Result of `settle` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
     /// The verdict took effect.
     Accepted,
-    /// The lease was no longer held; nothing changed.
+    /// The lease was no longer held, and nothing changed.
     Stale,
 }

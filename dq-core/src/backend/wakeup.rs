@@ -9,33 +9,32 @@ use tokio::sync::Notify;
 use crate::model::{QueueName, Timestamp};
 use crate::sync::lock;
 
-/// A hint from [`listen`](super::Backend::listen) that a job is due at a certain time.
+/// A hint from [`listen`](super::Backend::listen): a job is due at this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
-    /// The earliest due time of all hints since the last call of [`Wakeups::next`], by the store's
-    /// clock.
+    /// The earliest hinted due time since the last [`Wakeups::next`], by the store's clock.
     pub due: Timestamp,
 }
 
 #[derive(Debug)]
 struct HintState {
-    /// The earliest due time in Unix milliseconds that was hinted; `NO_HINT` if none.
+    /// Unix milliseconds; `NO_HINT` if none.
     earliest: AtomicI64,
     notify: Notify,
 }
 
 const NO_HINT: i64 = i64::MAX;
 
-/// The receiver of hints that [`listen`](super::Backend::listen) returns.
+/// The receiving end of [`listen`](super::Backend::listen).
 ///
-/// Hints that arrive between two calls of `next` are merged into one.
+/// Hints between two calls of `next` are merged.
 #[derive(Debug)]
 pub struct Wakeups {
     state: Arc<HintState>,
 }
 
 impl Wakeups {
-    /// Creates a receiver and its sender, for a backend that is notified by a server.
+    /// Creates a receiver and its sender, for a backend that a server notifies.
     #[must_use]
     pub fn new() -> (Self, Waker) {
         let state =
@@ -44,7 +43,7 @@ impl Wakeups {
         (Self { state }, waker)
     }
 
-    /// Waits for a hint. Cancellation safe: a hint is kept until it is returned.
+    /// Waits for a hint. Cancellation safe: the hint is kept until returned.
     pub async fn next(&mut self) -> Hint {
         loop {
             let earliest = self.state.earliest.swap(NO_HINT, Ordering::AcqRel);
@@ -56,7 +55,7 @@ impl Wakeups {
     }
 }
 
-/// The sender of hints to a receiver that [`listen`](super::Backend::listen) returned.
+/// The sending end of [`listen`](super::Backend::listen).
 ///
 /// It does not keep the receiver alive.
 #[derive(Debug, Clone)]
@@ -65,32 +64,32 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Whether the receiver still exists.
+    /// Returns whether the receiver still exists.
     #[must_use]
     pub fn has_receiver(&self) -> bool {
         self.state.strong_count() > 0
     }
 
-    /// Sends a hint. Returns `false` if the receiver was dropped.
+    /// Sends a hint; returns `false` if the receiver was dropped.
     pub fn wake(&self, due: Timestamp) -> bool {
         let Some(state) = self.state.upgrade() else {
             return false;
         };
         state.earliest.fetch_min(due.as_millis().min(NO_HINT - 1), Ordering::AcqRel);
-        // `notify_one` stores a permit if the receiver is not waiting, so that no hint is missed.
+        // `notify_one` stores a permit if the receiver is not waiting, so no hint is missed.
         state.notify.notify_one();
         true
     }
 }
 
-/// The listeners of each queue, for backends that send hints within the process.
+/// Each queue's listeners, for backends that send hints within the process.
 #[derive(Debug, Default)]
 pub struct Listeners {
     by_queue: Mutex<HashMap<QueueName, Vec<Waker>>>,
 }
 
 impl Listeners {
-    /// Creates a receiver of hints for these queues.
+    /// Creates a hint receiver for these queues.
     #[must_use]
     pub fn listen(&self, queues: &[QueueName]) -> Wakeups {
         let (wakeups, waker) = Wakeups::new();
@@ -102,27 +101,27 @@ impl Listeners {
         wakeups
     }
 
-    /// Sends a hint to the listeners of one queue.
+    /// Sends a hint to one queue's listeners.
     pub fn wake(&self, queue: &QueueName, due: Timestamp) {
         if let Some(wakers) = self.lock().get_mut(queue) {
             wakers.retain(|waker| waker.wake(due));
         }
     }
 
-    /// Sends a hint to all listeners, for when it is not known which queue changed.
+    /// Sends a hint to all listeners, when you do not know which queue changed.
     pub fn wake_all(&self, due: Timestamp) {
         for wakers in self.lock().values_mut() {
             wakers.retain(|waker| waker.wake(due));
         }
     }
 
-    /// Whether no queue has a listener.
+    /// Returns whether no queue has a listener.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.lock().values().flatten().any(Waker::has_receiver)
     }
 
-    /// The queues that have a listener.
+    /// Returns the queues that have a listener.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {
         let mut by_queue = self.lock();
@@ -131,12 +130,11 @@ impl Listeners {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Waker>>> {
-        // The lists stay valid if a thread panics: they are only extended and pruned.
+        // A panic leaves the lists valid: they are only extended and pruned.
         lock(&self.by_queue)
     }
 }
 
-/// Removes senders whose receivers were dropped, and queues without a listener.
 fn prune(by_queue: &mut HashMap<QueueName, Vec<Waker>>) {
     by_queue.retain(|_, wakers| {
         wakers.retain(Waker::has_receiver);
@@ -169,7 +167,6 @@ mod tests {
         assert!(listeners.is_empty() && listeners.queues().is_empty());
     }
 
-    /// As runners do that start and stop in a process in which no job is scheduled.
     #[test]
     fn listening_removes_dropped_listeners_of_all_queues() {
         let listeners = Listeners::default();

@@ -1,4 +1,4 @@
-//! A listing of the jobs of a queue; awaiting it returns a page.
+//! Listings of a queue's jobs.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use crate::backend::{Backend, BrowseParams, Checked, Cursor, Order, Page};
 use crate::error::Result;
 use crate::model::{JobKey, JobRef, JobState, JobView, QueueName, Timestamp};
 
-/// Maximum number of jobs that one filtered listing compares, or that a search by key compares in each
-/// state.
+/// Per filtered listing, or per state in a search by key.
 const MAX_COMPARED: usize = 5_000;
 
-/// Number of jobs in one call of the store.
 pub(super) const PAGE: usize = 1_000;
 
-/// A listing of jobs in one state, made by [`QueueHandle::browse`](crate::QueueHandle::browse);
-/// `.await` returns a page.
+/// A listing of jobs in one state; `.await` returns a page.
+///
+/// Made by [`QueueHandle::browse`](crate::QueueHandle::browse).
 #[must_use = "nothing is read until this is awaited"]
 #[derive(Debug)]
 pub struct Browse {
@@ -48,36 +47,37 @@ impl Browse {
         }
     }
 
-    /// Sets the maximum number of jobs on the page: 1 to 1,000, 100 by default.
+    /// Sets the page size: 1 to 1,000, 100 by default.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Continues a listing after a page, with its [`Page::next`]; `None` begins at the first job.
-    /// State, order and filter must be the same.
+    /// Continues after a page, with its [`Page::next`]; `None` starts at the first job.
+    ///
+    /// Keep state, order and filter.
     pub fn after(mut self, after: impl Into<Option<Cursor>>) -> Self {
         self.after = after.into();
         self
     }
 
-    /// Sets the order; the earliest time first by default.
+    /// Sets the order; earliest time first by default.
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets whether the page has the payloads; it has by default. Without them the store reads less.
+    /// Sets whether the page includes payloads, as by default. Without them the store reads less.
     pub fn payloads(mut self, payloads: bool) -> Self {
         self.payloads = payloads;
         self
     }
 
-    /// Lists only jobs that match.
+    /// Lists only matching jobs.
     ///
-    /// One `.await` compares at most 5,000 jobs. A page may therefore be shorter than the limit, or
-    /// empty, and still have a [`Page::next`]: the listing ends with the page that has none. With
-    /// payloads, each matching job is read by a call of its own.
+    /// One `.await` compares at most 5,000 jobs, so a page may be short or empty before the last
+    /// one. The listing ends when [`Page::next`] is `None`. With payloads, each matching job costs
+    /// another store call.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = Some(filter);
         self
@@ -91,7 +91,6 @@ impl Browse {
             .payloads(self.payloads)
     }
 
-    /// A page of the jobs that match.
     async fn filtered(&self, filter: &Filter) -> Result<Page> {
         let store = &self.client.stores.main;
         let params = self.params().payloads(false);
@@ -102,12 +101,12 @@ impl Browse {
         };
         if !self.payloads {
             page.jobs.iter_mut().for_each(|view| view.job.payload = Bytes::new());
-        // A job by id was read with its payload, and ended jobs have none.
+        // A lookup by id has already read the payload, and ended jobs have none.
         } else if filter.id.is_none() && self.state != JobState::Ended {
             let listed = std::mem::take(&mut page.jobs);
             for view in listed {
                 let job = JobRef::new(self.queue.clone(), view.job.id);
-                // A job that does not match any more since it was listed is left out.
+                // The job may have changed since it was listed.
                 let matches = |view: &JobView| view.state == self.state && filter.matches(view);
                 page.jobs.extend(store.get(&job).await?.filter(matches));
             }
@@ -116,17 +115,16 @@ impl Browse {
     }
 }
 
-/// How many jobs match a filter; see [`QueueHandle::count`](crate::QueueHandle::count).
+/// The result of [`QueueHandle::count`](crate::QueueHandle::count).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
-    /// Number of jobs that match.
+    /// Number of matching jobs.
     pub matching: u64,
-    /// Whether `matching` is exact; otherwise at least as many match.
+    /// Whether `matching` is exact. If not, it is a lower bound.
     pub complete: bool,
 }
 
-/// Counts the jobs of all stores that match, and stops when `max_compared` jobs were compared.
 pub(super) async fn count(
     client: &ClientShared,
     queue: &QueueName,
@@ -161,7 +159,6 @@ pub(super) async fn count(
     Ok(Count { matching, complete: true })
 }
 
-/// The dead or ended job that had this key last, among the latest of all stores.
 pub(super) async fn last_with_key(
     client: &ClientShared,
     queue: &QueueName,
@@ -183,7 +180,6 @@ pub(super) async fn last_with_key(
     Ok(last.map(|(_, view)| view))
 }
 
-/// The job with this key that a listing, the latest first, has first.
 async fn latest_with_key(
     store: &Checked,
     queue: &QueueName,
@@ -203,7 +199,6 @@ async fn latest_with_key(
     }
 }
 
-/// Lists the jobs that match, with [`BrowseParams::limit`] as the maximum of matches.
 async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
     let mut found = Vec::new();
     let (mut after, mut compared, mut size) = (params.after, 0, PAGE);
@@ -213,8 +208,7 @@ async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filte
             (0..page.jobs.len()).filter(|position| filter.matches(&page.jobs[*position])).collect();
         let free = params.limit - found.len();
         if matching.len() > free {
-            // A cursor exists only at the end of a page. So the page is asked for again, up to the last
-            // match that fits.
+            // Only a page end has a cursor, so list again up to the last match that fits.
             size = matching[free - 1] + 1;
             continue;
         }
@@ -230,7 +224,7 @@ async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filte
     }
 }
 
-/// The job of the filter's id, if it is in this state and matches.
+/// The job must be in this state and match.
 pub(super) async fn find_by_id(
     store: &Checked,
     queue: &QueueName,

@@ -19,17 +19,16 @@ use crate::model::{HistoryLimits, Limits, QueueName};
 use crate::trace::{DefaultPropagator, Propagator};
 
 impl Dq {
-    /// Opens the store of a URL, such as `sqlite://jobs.db` or `memory:`.
+    /// Opens a store by URL, such as `sqlite://jobs.db` or `memory:`.
     ///
     /// # Errors
     /// `Config` if the URL cannot be used, `Unavailable` if the store cannot be reached,
-    /// `Incompatible` if it holds data of an unknown version.
+    /// `Incompatible` if its data has an unknown version.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().backend_config(backend_from_url(url)?).connect().await
     }
 
-    /// Opens the stores of a configuration file, overridden by environment variables; see
-    /// [`Config`].
+    /// Opens the stores in a configuration file and environment variables; see [`Config`].
     ///
     /// # Errors
     /// As [`Self::connect`]; `Config` names the file or variable and the key.
@@ -37,7 +36,7 @@ impl Dq {
         Self::builder().config(Config::from_path(path)?).connect().await
     }
 
-    /// Opens the stores that environment variables configure; see [`Config::from_env`].
+    /// Opens the stores from environment variables; see [`Config::from_env`].
     ///
     /// # Errors
     /// As [`Self::connect`]; `Config` names the variable and the key.
@@ -45,18 +44,17 @@ impl Dq {
         Self::builder().config(Config::from_env()?).connect().await
     }
 
-    /// A builder, for a client that differs from the defaults.
+    /// Returns a builder with default settings.
     #[must_use]
     pub fn builder() -> DqBuilder {
         DqBuilder::default()
     }
 }
 
-/// Builds a [`Dq`] from a store and settings; made by [`Dq::builder`].
+/// Builds a [`Dq`]; made by [`Dq::builder`].
 #[derive(Debug, Default)]
 pub struct DqBuilder {
     main: Option<MainStore>,
-    /// Whether a main store that does not exist is refused.
     existing: bool,
     drain: Vec<Box<dyn BackendConfig>>,
     clock: Option<Arc<dyn Clock>>,
@@ -68,7 +66,6 @@ pub struct DqBuilder {
     ingress: Vec<TypedSettings>,
     schedules: BTreeMap<String, ScheduleSettings>,
     runner: RunnerSettings,
-    /// The error of an invalid argument, which `connect` returns.
     error: Option<Error>,
 }
 
@@ -79,7 +76,7 @@ enum MainStore {
 }
 
 impl DqBuilder {
-    /// Uses a configuration: stores, settings and limits. Later calls override it.
+    /// Applies a configuration: stores, settings and limits. Later calls override it.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.main = Some(MainStore::Config(config.backend));
@@ -110,60 +107,58 @@ impl DqBuilder {
         self
     }
 
-    /// Sets the main store to an open backend. It keeps the clock, the randomness and the history
-    /// limits with which it was opened.
+    /// Sets an open backend as main store; it keeps its clock, randomness and history limits.
     #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.main = Some(MainStore::Backend(backend));
         self
     }
 
-    /// Opens the main store only if it exists already: for programs that inspect a store, which
-    /// should not create one at a misspelt path.
+    /// Opens the main store only if it exists.
+    ///
+    /// A program that inspects a store then creates none at a misspelt path.
     #[must_use]
     pub fn existing(mut self) -> Self {
         self.existing = true;
         self
     }
 
-    /// Adds a store to be drained: it receives no new jobs, and its jobs still run. It must exist
-    /// already.
+    /// Adds an existing store to drain: it gets no new jobs, and its jobs still run.
     #[must_use]
     pub fn drain(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.drain.push(config);
         self
     }
 
-    /// Sets the clock, such as a virtual one for tests. Stores with a clock of their own ignore it.
+    /// Sets the clock, such as a virtual one in tests. Stores with their own clock ignore it.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Sets the source of randomness, such as a seeded one for tests.
+    /// Sets the source of randomness, such as a seeded one in tests.
     #[must_use]
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = Some(Arc::new(entropy));
         self
     }
 
-    /// Sets where the trace context of new jobs comes from.
+    /// Sets the trace context source for new jobs.
     #[must_use]
     pub fn propagator(mut self, propagator: impl Propagator) -> Self {
         self.propagator = Some(Arc::new(propagator));
         self
     }
 
-    /// Sets the limits of payloads, headers and bulks.
+    /// Sets the limits for payloads, headers and bulks.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the default settings of queues. Those of a single queue, from [`Self::config`],
-    /// override them.
+    /// Sets default queue settings, below each queue's own from [`Self::config`].
     #[must_use]
     pub fn defaults(mut self, settings: QueueSettings) -> Self {
         self.defaults = settings;
@@ -173,9 +168,8 @@ impl DqBuilder {
     /// Opens the stores.
     ///
     /// # Errors
-    /// `Config` if there is no main store, a setting cannot be used, or a store that must exist
-    /// does not; `Unavailable` if a store cannot be reached; `Incompatible` if it holds data of an
-    /// unknown version.
+    /// `Config` if there is no main store, a setting cannot be used, or a required store does not
+    /// exist; as [`Dq::connect`] for each store.
     pub async fn connect(self) -> Result<Dq> {
         if let Some(error) = self.error {
             return Err(error.operation("connect"));
@@ -228,7 +222,6 @@ impl DqBuilder {
     }
 }
 
-/// The history limits of the settings of queues.
 fn history_limits(
     defaults: &QueueSettings,
     queues: &BTreeMap<QueueName, QueueSettings>,

@@ -1,4 +1,4 @@
-//! Changes of many jobs of a queue, in steps.
+//! Bulk changes of a queue's jobs, in steps.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,16 +15,14 @@ use crate::backend::{
 use crate::error::Result;
 use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 
-/// A change of many jobs; `.await` makes it and returns how many jobs changed.
+/// A bulk change; `.await` returns the number of changed jobs.
 ///
-/// It works in steps of up to 1,000 jobs, each of which is one or more calls of the store, so that
-/// other calls are not held up. After an error the jobs of the steps before stay changed; repeat the
-/// call for the others.
+/// It works in steps of up to 1,000 jobs, each one or more store calls, so that other calls get
+/// through. After an error, completed steps stay changed; repeat the call for the rest.
 ///
-/// A filter is compared with jobs as they were listed, immediately before their step: a job that is
-/// rescheduled in between is changed although its new due time may not match. Jobs that are scheduled
-/// meanwhile may be changed too; jobs that die meanwhile are not. A purge goes on until it finds the
-/// queue empty: pause or stop producers that are faster than it.
+/// Jobs are listed and filtered just before their step. A job rescheduled in between changes even
+/// if it no longer matches. Jobs scheduled meanwhile may change too; jobs that die meanwhile do
+/// not. A purge continues until the queue is empty: pause or stop faster producers.
 ///
 /// ```
 /// # use dq_core::{Dq, DurationExt, Filter};
@@ -41,7 +39,7 @@ use crate::model::{Due, JobId, JobRef, JobState, JobView, QueueName, Timestamp};
 /// # }
 /// ```
 ///
-/// **Cancellation safety:** if the future is dropped, no further step begins; the current one may or
+/// **Cancellation safety:** if you drop the future, no further step begins. The current step may or
 /// may not have taken effect.
 #[must_use = "nothing is changed until this is awaited"]
 pub struct Bulk<'a> {
@@ -52,13 +50,13 @@ pub struct Bulk<'a> {
     on_progress: Box<dyn FnMut(Progress) + Send + 'a>,
 }
 
-/// How far a [`Bulk`] has come.
+/// The progress of a [`Bulk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Number of jobs that were compared with the filter.
+    /// Number of jobs compared with the filter.
     pub examined: u64,
-    /// Number of jobs that have changed.
+    /// Number of changed jobs.
     pub changed: u64,
 }
 
@@ -84,7 +82,7 @@ impl Bulk<'static> {
 }
 
 impl<'a> Bulk<'a> {
-    /// Calls a function after each step.
+    /// Sets a function to call after each step.
     pub fn on_progress<'b>(self, report: impl FnMut(Progress) + Send + 'b) -> Bulk<'b> {
         let Bulk { client, queue, change, filter, .. } = self;
         Bulk { client, queue, change, filter, on_progress: Box::new(report) }
@@ -93,8 +91,8 @@ impl<'a> Bulk<'a> {
     async fn run(mut self) -> Result<u64> {
         let client = Arc::clone(&self.client);
         let mut progress = Progress::default();
-        // A delay counts from here on, so that all jobs get the same due time. A job that has it is
-        // done: it may turn up again later in the listing.
+        // The delay counts from here, so all jobs get the same due time. A job that has it is done;
+        // it may turn up again later in the listing.
         let began = client.stores.main.now().await?;
         if let Change::Reschedule(due) = &mut self.change {
             *due = Due::At(due.resolve(began));
@@ -109,7 +107,7 @@ impl<'a> Bulk<'a> {
                     continue;
                 }
             };
-            // Refuses what the store cannot do, even if there is no job.
+            // Reject unsupported changes even if there is no job.
             apply(store, &self.queue, self.change, &[]).await?;
             for state in states {
                 self.change_all(store, *state, &mut progress).await?;
@@ -130,7 +128,6 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// Changes the jobs of one listing that match, page by page.
     async fn change_all(
         &mut self,
         store: &Checked,
@@ -138,7 +135,7 @@ impl<'a> Bulk<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let began = store.now().await?;
-        // The last death that counts; later than `began` if the clock was set back since.
+        // Later than `began` if the clock was set back since.
         let end = match state {
             JobState::Dead => last_death(store, &self.queue).await?.max(Some(began)),
             _ => None,
@@ -155,12 +152,12 @@ impl<'a> Bulk<'a> {
             let is_past =
                 views.last().is_some_and(|last| self.filter.is_past(last) || died_at(last) > end);
             progress.examined += views.len() as u64;
-            // Other jobs have not died, at any time.
+            // Only dead jobs have a time of death.
             let now = match state {
                 JobState::Dead => store.now().await?,
                 _ => began,
             };
-            // It may be one that was just replayed.
+            // The job may have just been replayed and died again.
             let died_meanwhile = |view: &JobView| {
                 let died = died_at(view);
                 died > Some(began) && (died <= Some(now) || died > end)
@@ -182,13 +179,12 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// Whether a job has the new due time already.
     fn has_moved(&self, view: &JobView) -> bool {
         matches!(self.change, Change::Reschedule(Due::At(due)) if view.job.due == due)
     }
 }
 
-/// Changes these jobs; returns how many have changed.
+/// Returns the number of changed jobs.
 async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId]) -> Result<u64> {
     let reference = |id: &JobId| JobRef::new(queue.clone(), *id);
     let operation = match change {
@@ -212,7 +208,6 @@ async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId
     Ok(store.operate(operation).await?.affected)
 }
 
-/// The latest time of death in a queue.
 async fn last_death(store: &Checked, queue: &QueueName) -> Result<Option<Timestamp>> {
     let params = BrowseParams::new(queue, JobState::Dead).order(Order::Descending).limit(1);
     Ok(store.browse(params).await?.jobs.first().and_then(died_at))

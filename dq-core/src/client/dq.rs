@@ -1,4 +1,4 @@
-//! The client: schedules jobs, changes them, and opens queues.
+//! The client.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,11 @@ use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Reschedul
 use crate::error::Result;
 use crate::model::{Headers, IntoDue, JobId, JobView, Limits, Queue, QueueName, Timestamp, codec};
 
-/// The client of a store of delayed jobs. Cheap to clone; all clones share the connection.
+/// The client of a delayed job store. Cheap to clone; clones share the connection.
+///
+/// # Errors
+/// Every call to a store can return `Unavailable` if a store cannot be reached, and `Closed` after
+/// [`close`](Self::close). The methods list their other error kinds.
 #[derive(Debug, Clone)]
 pub struct Dq {
     shared: Arc<ClientShared>,
@@ -24,11 +28,10 @@ impl Dq {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Schedules a job. Set the due time, the key and other options on the result, then `.await`
-    /// it. Without a due time the job is due at once, or after the first delay of the queue's
-    /// escalation if it has one.
+    /// Schedules a job. Set due time, key and other options on the result, then `.await` it.
     ///
-    /// `Q` is the name of a `#[delay_handler]` function or of a [`queue!`](crate::queue).
+    /// Without a due time the job is due at once, or after its escalation's first delay. `Q` names
+    /// a `#[delay_handler]` function or a [`queue!`](crate::queue).
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule<Q: Queue>(&self, payload: Q::Payload) -> Schedule
     where
@@ -46,13 +49,12 @@ impl Dq {
         }
     }
 
-    /// Schedules many jobs in one call, of any queues:
+    /// Schedules many jobs in one call, for any queues.
     ///
     /// `dq.schedule_many(orders.map(|order| dq.schedule::<order_timeout>(order).after(delay)))`
     ///
-    /// Results are in the order of the jobs. If a job is invalid, none is stored. A store may write
-    /// a long bulk in several transactions; after an error of the store, some of the jobs may be
-    /// stored.
+    /// Results follow the job order. One invalid job prevents all. A store may write a long bulk in
+    /// several transactions, so a store error may leave some jobs stored.
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule_many(&self, jobs: impl IntoIterator<Item = Schedule>) -> ScheduleMany {
         ScheduleMany::new(&self.shared, jobs)
@@ -67,18 +69,15 @@ impl Dq {
     /// Cancels a job by key or id.
     ///
     /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
-    /// the call, `Closed` after [`close`](Self::close).
+    /// As [`QueueHandle::cancel`].
     pub async fn cancel<Q: Queue>(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.queue_of::<Q>()?.cancel(target).await
     }
 
-    /// Changes the due time of a job, by key or id; a `Duration` counts from now.
+    /// Changes a job's due time, by key or id; a `Duration` counts from now.
     ///
     /// # Errors
-    /// As [`Self::cancel`], with `Unsupported` if the store cannot reschedule jobs and also
-    /// `InvalidInput` if the due time is out of range.
+    /// As [`QueueHandle::reschedule`].
     pub async fn reschedule<Q: Queue>(
         &self,
         target: impl IntoTarget,
@@ -103,13 +102,12 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs,
-    /// `Unavailable` if it cannot be reached, `Closed` after [`close`](Self::close).
+    /// As [`QueueHandle::get`].
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.queue_of::<Q>()?.get(target).await
     }
 
-    /// Opens a queue by name, for operators and for payloads that are not JSON.
+    /// Opens a queue by name, for operators and for payloads other than JSON.
     ///
     /// # Errors
     /// `InvalidInput` if the name is invalid.
@@ -120,33 +118,32 @@ impl Dq {
     /// Opens the queue of a handler or a [`queue!`](crate::queue).
     ///
     /// # Errors
-    /// `InvalidInput` if its code is not a valid queue name.
+    /// `InvalidInput` if the code is not a valid queue name.
     pub fn queue_of<Q: Queue>(&self) -> Result<QueueHandle> {
         self.queue(Q::code())
     }
 
-    /// Whether the configuration has settings of this queue, `[queues.NAME]`.
+    /// Returns whether the configuration has `[queues.NAME]` for this queue.
     #[must_use]
     pub fn is_configured(&self, queue: &QueueName) -> bool {
         self.shared.queues.contains_key(queue)
     }
 
-    /// The queues that have a forward in the configuration, `[queues.NAME.forward]`, by name.
+    /// Returns the queues with `[queues.NAME.forward]` in the configuration, by name.
     pub fn forwarded_queues(&self) -> impl Iterator<Item = &QueueName> {
         let queues = self.shared.queues.iter();
         queues.filter(|(_, settings)| settings.forward.is_some()).map(|(queue, _)| queue)
     }
 
-    /// Job counts of all queues, ordered by name; jobs in stores being drained are included.
+    /// Returns job counts by queue name, including stores being drained.
     ///
     /// # Errors
-    /// `Unavailable` if a store cannot be reached, `Closed` after [`close`](Self::close).
+    /// The [common errors](Self).
     pub async fn stats(&self) -> Result<Vec<QueueStats>> {
         self.shared.stores.stats(&[]).await
     }
 
-    /// Counts the scheduled and ready jobs of a queue by due time; see
-    /// [`QueueHandle::forecast`].
+    /// Counts a queue's scheduled and ready jobs by due time; see [`QueueHandle::forecast`].
     ///
     /// # Errors
     /// As [`QueueHandle::forecast`].
@@ -154,11 +151,11 @@ impl Dq {
         self.queue_of::<Q>()?.forecast(edges).await
     }
 
-    /// The runners that serve the main store, ordered by name. Each announces itself when it starts
-    /// and every 15 s, and is listed for at most a minute after it has disappeared.
+    /// Returns the runners that serve the main store, by name.
     ///
-    /// [`Runner::run_until`](crate::Runner::run_until) announces the runner,
-    /// [`Runner::run_due`](crate::Runner::run_due) does not.
+    /// A runner in [`Runner::run_until`](crate::Runner::run_until) announces itself at start and
+    /// every 15 s; [`Runner::run_due`](crate::Runner::run_due) does not. A runner that disappears
+    /// stays listed for at most a minute.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -175,15 +172,13 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` if the store does not keep announcements, `Unavailable` if it cannot be
-    /// reached, `Closed` after [`close`](Self::close).
+    /// `Unsupported` if the store does not keep announcements.
     pub async fn runners(&self) -> Result<Vec<RegisteredRunner>> {
         let announced = self.backend().runners().await?;
         Ok(announced.into_iter().map(RegisteredRunner::from).collect())
     }
 
-    /// Problems of the main store that an operator should know: versions, settings, clock skew.
-    /// Stores being drained are not checked.
+    /// Checks the main store's versions, settings and clock skew, but not stores being drained.
     pub async fn check(&self) -> Vec<Finding> {
         self.backend().check().await
     }
@@ -191,22 +186,21 @@ impl Dq {
     /// Finishes pending calls and closes all stores. Stop all runners first.
     ///
     /// # Errors
-    /// `Unavailable` if a store cannot be reached, such as for its last writes. The other stores are
-    /// closed all the same.
+    /// `Unavailable` if a store cannot be reached, such as for its last writes. The others still
+    /// close.
     pub async fn close(&self) -> Result<()> {
         self.shared.stores.close().await
     }
 
-    /// The main store, behind a layer that checks limits and capabilities. Its calls do not include
-    /// stores being drained, unlike most of this client.
+    /// Returns the main store, behind a layer that checks limits and capabilities.
+    ///
+    /// Unlike most client calls, its calls exclude stores being drained.
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.stores.main
     }
 
-    /// The main store as its own type, for what only that store offers.
-    ///
-    /// `None` if it is another type of store.
+    /// Returns the main store if its type is `B`, for that store's own features.
     #[must_use]
     pub fn backend_as<B: Backend>(&self) -> Option<&B> {
         let mut backend: &dyn Backend = &**self.backend();
@@ -219,13 +213,12 @@ impl Dq {
         }
     }
 
-    /// The limits of jobs: their sizes, and how far ahead they may be due.
+    /// Returns the limits on job size and due time.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// Waits on the client's clock.
     pub(crate) async fn sleep(&self, delay: Duration) {
         self.shared.environment.clock.sleep(delay).await;
     }

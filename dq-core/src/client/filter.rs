@@ -1,14 +1,13 @@
-//! A filter of listed jobs.
+//! A filter for listed jobs.
 
 use std::ops::{Bound, RangeBounds};
 
 use crate::model::{JobId, JobState, JobView, Timestamp};
 
-/// Which jobs of a listing to take; jobs must match all parts that are set. `Filter::new()` matches
-/// every job.
+/// Conditions for listed jobs; all that you set must match.
 ///
-/// The client compares the jobs, page by page: the work grows with the number of jobs in the listing
-/// and not with that of matches. An [`id`](Self::id) is looked up directly.
+/// The client compares jobs page by page, so the work grows with the listing, not with the matches.
+/// An [`id`](Self::id) is looked up directly.
 ///
 /// ```
 /// # use dq_core::{DurationExt, Filter, Timestamp};
@@ -25,36 +24,36 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter that every job matches.
+    /// Creates a filter that matches every job.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes only jobs whose key begins with this text.
+    /// Matches jobs whose key starts with this text.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = Some(prefix.into());
         self
     }
 
-    /// Takes only the job with this id.
+    /// Matches the job with this id.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Takes only jobs whose due time is in this range.
+    /// Matches jobs with a due time in this range.
     pub fn due(mut self, due: impl RangeBounds<Timestamp>) -> Self {
         self.due = Some((due.start_bound().cloned(), due.end_bound().cloned()));
         self
     }
 
-    /// Takes only jobs whose last error, reason of death or reason of their end contains this text.
+    /// Matches jobs with this text in their last error, or the reason for their death or end.
     pub fn error(mut self, text: impl Into<String>) -> Self {
         self.error = Some(text.into());
         self
     }
 
-    /// Whether a job matches.
+    /// Returns whether a job matches.
     #[must_use]
     pub fn matches(&self, view: &JobView) -> bool {
         let JobView { job, .. } = view;
@@ -66,7 +65,7 @@ impl Filter {
             && self.error.as_ref().is_none_or(|text| texts(view).any(|found| found.contains(text)))
     }
 
-    /// Whether no job after this one can match, in a listing in ascending order.
+    /// In an ascending listing, no later job can match.
     pub(super) fn is_past(&self, view: &JobView) -> bool {
         let by_due = matches!(view.state, JobState::Scheduled | JobState::Ready);
         by_due
@@ -78,7 +77,6 @@ impl Filter {
     }
 }
 
-/// The errors and reasons of a job.
 fn texts(view: &JobView) -> impl Iterator<Item = &str> {
     let dead = view.dead.as_ref().map(|(reason, _)| reason.message.as_str());
     let ended = view.ended.as_ref().and_then(|ended| ended.reason.as_deref());

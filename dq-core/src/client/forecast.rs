@@ -1,4 +1,4 @@
-//! What is due in the next minutes, beside what the runners can do.
+//! Forecasts due jobs per minute, beside the runners' capacity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,23 +13,22 @@ use crate::model::{Histogram, QueueName, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Longest window of a forecast, in minutes.
 const MAX_MINUTES: u64 = 7 * 24 * 60;
 
-/// A queue in a forecast; a result of [`Dq::forecast_all`]. `Display` writes its busiest minute.
+/// A queue's forecast from [`Dq::forecast_all`]. `Display` writes its busiest minute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueForecast {
     /// The queue.
     pub queue: QueueName,
-    /// Jobs that are due already and wait for a slot. They are part of the first backlog.
+    /// Jobs that are already due and wait for a slot. The first backlog includes them.
     pub overdue: u64,
-    /// Whether the queue is paused: then no job of it starts, whatever the capacity.
+    /// Whether the queue is paused; then none of its jobs starts.
     pub paused: bool,
-    /// How many jobs of the queue the runners can do in a minute, from their slots and from the run
-    /// times of the last minutes; `None` if no job has run in that time, or no runner is known.
+    /// Jobs per minute that the runners can do, from slots and recent run times; `None` if no job
+    /// ran lately or no runner is known.
     pub capacity: Option<f64>,
-    /// The minutes of the window, the first from now to the next full minute.
+    /// The window's minutes; the first lasts from now to the next full minute.
     pub minutes: Vec<ForecastMinute>,
 }
 
@@ -37,35 +36,33 @@ pub struct QueueForecast {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ForecastMinute {
-    /// The beginning of the minute.
+    /// The start of the minute.
     pub from: Timestamp,
-    /// Number of jobs that are due in it.
+    /// Number of jobs due in this minute.
     pub due: u64,
-    /// Number of jobs that are due and not done at its end, at the present capacity; `None` if that
-    /// is not known.
+    /// Due jobs left at the minute's end, at the present capacity; `None` if that is unknown.
     pub backlog: Option<u64>,
 }
 
-/// What the announced runners do in a queue.
 #[derive(Debug, Default)]
 pub(crate) struct AnnouncedWork {
-    /// Number of jobs that run at once.
     pub(crate) slots: u64,
-    /// The run times of the last minutes.
+    /// In the last minutes.
     pub(crate) run_time: Histogram,
 }
 
 impl QueueForecast {
-    /// The minute in which the most jobs are due; `None` if none is.
+    /// Returns the minute with the most due jobs; `None` if none is due.
     #[must_use]
     pub fn peak(&self) -> Option<&ForecastMinute> {
-        // The first of several: `max_by_key` returns the last.
+        // `max_by_key` returns the last maximum; `rev` makes that the first.
         self.minutes.iter().rev().max_by_key(|minute| minute.due).filter(|minute| minute.due > 0)
     }
 
-    /// When all jobs that are due until the end of a minute are done, at the present capacity, if no
-    /// more jobs are scheduled. `None` if the capacity is not known, the queue is paused, or the time
-    /// lies beyond a year.
+    /// Returns when all jobs due by a minute's end are done, if no more are scheduled.
+    ///
+    /// Uses the present capacity. `None` if that is unknown, the queue is paused, or the time is
+    /// beyond a year.
     #[must_use]
     pub fn drained_by(&self, minute: &ForecastMinute) -> Option<Timestamp> {
         if self.paused {
@@ -92,14 +89,13 @@ impl fmt::Display for QueueForecast {
 }
 
 impl Dq {
-    /// Counts the jobs that become due within a window, by queue and minute, beside the capacity of
-    /// the runners: when a peak comes, and when it is drained.
+    /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
-    /// Retries and next steps are jobs, too. The occurrences of schedules are counted with the queue
-    /// of their jobs, whatever [`overlap`](crate::Recurring::overlap) says. The capacity is that of the
-    /// runners that are announced now; it is the same for the whole window, and does not know which
-    /// queues share the slots of a runner. Queues without jobs in the window are left out, and so are
-    /// schedules that cannot be read, with a warning in the log.
+    /// Retries and next steps count too. Schedule occurrences count in their jobs' queue, whatever
+    /// [`overlap`](crate::Recurring::overlap) says. The capacity comes from the runners announced
+    /// now, is constant over the window, and does not account for slots shared by several queues.
+    /// Queues without jobs are left out, and so are unreadable schedules, with a warning in the
+    /// log.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
@@ -114,9 +110,9 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` if the window is shorter than a minute or longer than a week, or cron expressions
-    /// have more than a million occurrences in it; `Unsupported` if a store cannot count jobs by due
-    /// time, `Unavailable` if the store cannot be reached, `Closed` after [`close`](Self::close).
+    /// `InvalidInput` if the window is shorter than a minute or longer than a week, or cron
+    /// expressions have more than a million occurrences in it; `Unsupported` if a store cannot
+    /// count jobs by due time.
     pub async fn forecast_all(&self, window: Duration) -> Result<Vec<QueueForecast>> {
         let minutes = window.as_secs() / 60;
         if !(1..=MAX_MINUTES).contains(&minutes) {
@@ -127,7 +123,7 @@ impl Dq {
             .operation("forecast"));
         }
         let now = self.backend().now().await?;
-        // Jobs that are due now are ready already, and counted as such.
+        // Jobs due now already count as ready.
         let mut edges = vec![now + Duration::from_millis(1)];
         let mut edge = now;
         for _ in 0..minutes {
@@ -135,7 +131,7 @@ impl Dq {
             edges.push(edge);
         }
         let capacities = self.capacities().await?;
-        // Before the jobs, so that an occurrence that becomes one meanwhile is not left out.
+        // Read first, so that an occurrence that becomes a job meanwhile is still counted.
         let mut occurrences = self.count_occurrences(&edges).await?;
         let mut queues: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
         queues.extend(self.stats().await?.into_iter().map(|stats| (stats.queue.clone(), stats)));
@@ -161,7 +157,7 @@ impl Dq {
         Ok(forecasts)
     }
 
-    /// How many jobs of each queue the runners can do in a minute.
+    /// In jobs per minute.
     async fn capacities(&self) -> Result<BTreeMap<QueueName, f64>> {
         let capacities = self.announced_work().await?.into_iter().filter_map(|(queue, work)| {
             let mean = work.run_time.mean()?;
@@ -170,8 +166,7 @@ impl Dq {
         Ok(capacities.collect())
     }
 
-    /// What the runners do that are announced now, by queue; nothing in a store without
-    /// announcements.
+    /// Empty in a store without announcements.
     pub(crate) async fn announced_work(&self) -> Result<BTreeMap<QueueName, AnnouncedWork>> {
         let mut announced: BTreeMap<QueueName, AnnouncedWork> = BTreeMap::new();
         if !self.backend().capabilities().registry {
@@ -191,12 +186,11 @@ impl Dq {
     }
 }
 
-/// The full minute after a time.
 fn next_minute(time: Timestamp) -> Timestamp {
     Timestamp::from_millis((time.as_millis().div_euclid(60_000) + 1) * 60_000)
 }
 
-/// The minutes between the edges, with what is left of each at the given capacity per minute.
+/// `capacity` is in jobs per minute.
 fn backlogs(
     edges: &[Timestamp],
     due: &[u64],

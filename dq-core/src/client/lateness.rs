@@ -1,4 +1,4 @@
-//! How the queues with a lateness objective compare with it.
+//! Compares queues with their lateness objectives.
 
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use crate::model::{
 };
 
 impl Dq {
-    /// How each queue with a [lateness objective](crate::config::QueueSettings::lateness) compares
-    /// with it, ordered by queue: the starts of the last hour, as the runners that run now have
-    /// announced them, and the late jobs that wait now. So an objective is missed also if no runner
-    /// runs. The objective is that of this client's configuration, unless all runners compare with
-    /// another one.
+    /// Compares each queue with its [lateness objective](crate::config::QueueSettings::lateness),
+    /// by queue name.
+    ///
+    /// Counts the last hour's starts from current runners' announcements, and the late jobs that
+    /// wait now. So a queue also misses its objective if no runner runs. The objective is this
+    /// client's, unless all runners use another one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -34,7 +35,7 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// `Unavailable` if a store cannot be reached, `Closed` after [`close`](Self::close).
+    /// The [common errors](Self).
     pub async fn lateness(&self) -> Result<Vec<LatenessStatus>> {
         let mut stats = self.stats().await?;
         let runners = match self.backend().capabilities().registry {
@@ -43,7 +44,7 @@ impl Dq {
         };
         let announced = runners.iter().flatten().filter_map(|runner| runner.info.as_ref().ok());
         for served in announced.flat_map(|info| &info.queues) {
-            // A store may not list a queue whose jobs have all ended.
+            // A store may not list a queue when all its jobs have ended.
             if !stats.iter().any(|known| known.queue == served.queue) {
                 stats.push(QueueStats::empty(served.queue.clone()));
             }
@@ -52,9 +53,9 @@ impl Dq {
         self.lateness_in(&stats, runners.as_deref(), now).await
     }
 
-    /// [`lateness`](Self::lateness) of these queues, from counts and announcements that were read
-    /// already, at the time `now` of the store; `runners` is `None` if the store does not keep
-    /// announcements.
+    /// Computes [`lateness`](Self::lateness) from counts and announcements that you have read.
+    ///
+    /// `now` is the store's time. `runners` is `None` if the store keeps no announcements.
     ///
     /// # Errors
     /// As [`lateness`](Self::lateness).
@@ -83,15 +84,14 @@ impl Dq {
 }
 
 impl ClientShared {
-    /// The lateness objective of a queue in the configuration.
     fn objective_of(&self, queue: &QueueName) -> Option<LatenessObjective> {
         self.queues.get(queue).and_then(|settings| settings.lateness).or(self.defaults.lateness)
     }
 }
 
 impl Stores {
-    /// Number of jobs of a queue that have waited at least this long since their due time; `stats`
-    /// are those of the queue. At most 1 if a store cannot count jobs by due time.
+    /// Counts jobs that are at least this late; at most 1 if a store cannot count by due time.
+    /// `stats` belongs to the queue.
     pub(crate) async fn overdue(
         &self,
         stats: &QueueStats,
@@ -111,15 +111,15 @@ impl Stores {
 }
 
 impl LatenessFacts {
-    /// What the runners have announced of a queue.
+    /// Collects the runners' announced facts about a queue.
     #[must_use]
     pub fn announced(queue: &QueueName, runners: &[RegisteredRunner]) -> Self {
         let mut facts = Self::default();
         let mut run_time = Histogram::default();
-        // Sums saturate: another program may have announced any number.
+        // Sums saturate because another program may announce any number.
         let (mut listening, mut free) = (0_u64, 0_u64);
         for runner in runners {
-            // What a newer version says of itself cannot be read.
+            // The info of a newer version may be unreadable.
             let Ok(info) = &runner.info else {
                 facts.incomplete = true;
                 continue;
@@ -141,7 +141,6 @@ impl LatenessFacts {
     }
 }
 
-/// What the runners have announced of a queue.
 #[derive(Debug, Default)]
 struct AnnouncedStarts {
     facts: LatenessFacts,
@@ -156,9 +155,9 @@ impl AnnouncedStarts {
         Self { facts: LatenessFacts::announced(queue, runners), counts }
     }
 
-    /// The objective to compare with: that of the configuration if a runner has announced it, or
-    /// none has announced any; else that of the first runner. Starts are counted by objective, so
-    /// with one that no runner has the queue would seem to have no starts.
+    /// The configured objective if a runner announces it or none announces any, else the first
+    /// runner's. Starts are counted by objective, so with another one the queue would show no
+    /// starts.
     fn objective(&self, configured: Option<LatenessObjective>) -> Option<LatenessObjective> {
         let mut announced = self.counts.iter().map(|counts| counts.objective);
         let first = announced.clone().next();

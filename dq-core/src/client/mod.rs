@@ -1,4 +1,4 @@
-//! The client of an application: schedule, cancel, reschedule, inspect and operate.
+//! The application's client: schedule, cancel, reschedule, inspect and operate.
 
 mod browse;
 mod builder;

@@ -1,7 +1,4 @@
-//! One queue by name: operations, and payloads that are bytes.
-//!
-//! All calls but `browse` also act on the stores that are being drained; `schedule` stores nothing
-//! there, but a job with a key may replace one there, or be refused because of it.
+//! One queue by name.
 
 use std::sync::Arc;
 
@@ -18,7 +15,16 @@ use crate::backend::{Cancelled, Operation, QueueStats, Reschedule, Rescheduled};
 use crate::error::Result;
 use crate::model::{Due, Headers, IntoDue, JobId, JobKey, JobState, JobView, QueueName, Timestamp};
 
-/// One queue by name, for operators and for payloads that are not JSON. Cheap to clone.
+/// One queue by name, for operators and for payloads other than JSON. Cheap to clone.
+///
+/// Every method except [`browse`](Self::browse) also covers stores being drained.
+/// [`schedule`](Self::schedule) stores nothing there, but may replace a job with the same key
+/// there, or be refused because of it.
+///
+/// # Errors
+/// Every call can return `Unavailable` if a store cannot be reached, and `Closed` after
+/// [`Dq::close`](crate::Dq::close). The methods list their other error kinds; a [`Bulk`] returns
+/// them from `.await`.
 #[derive(Debug, Clone)]
 pub struct QueueHandle {
     client: Arc<ClientShared>,
@@ -30,13 +36,13 @@ impl QueueHandle {
         Self { client, queue }
     }
 
-    /// The name of the queue.
+    /// Returns the queue name.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.queue
     }
 
-    /// Schedules a job whose payload is already encoded, with its content type.
+    /// Schedules a job with an encoded payload and its content type.
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule(&self, payload: impl Into<Bytes>, content_type: &str) -> Schedule {
         Schedule::new(&self.client, Ok(self.queue.clone()), |headers| {
@@ -49,16 +55,15 @@ impl QueueHandle {
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
-    /// the call, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `OutcomeUnknown` if the connection was lost during the call.
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.client.stores.cancel(job_ref(&self.queue, target)?).await
     }
 
-    /// Changes the due time of a job, by key or id; a `Duration` counts from now.
+    /// Changes a job's due time, by key or id; a `Duration` counts from now.
     ///
     /// # Errors
-    /// As [`Self::cancel`], with `Unsupported` if the store cannot reschedule jobs and also
+    /// As [`Self::cancel`], but `Unsupported` if the store cannot reschedule jobs; also
     /// `InvalidInput` if the due time is out of range.
     pub async fn reschedule(
         &self,
@@ -69,14 +74,13 @@ impl QueueHandle {
         self.client.stores.reschedule(change).await
     }
 
-    /// Cancels many jobs by key or id, in calls of up to 1,000 jobs. The results are in the order of
-    /// the jobs.
+    /// Cancels many jobs by key or id, in calls of up to 1,000; results keep the order.
     ///
-    /// **Cancellation safety:** if the future is dropped, no further call begins.
+    /// **Cancellation safety:** if you drop the future, no further call begins.
     ///
     /// # Errors
-    /// As [`Self::cancel`]; if a key is invalid, nothing is cancelled. After another error, some of
-    /// the jobs may be cancelled.
+    /// As [`Self::cancel`]. An invalid key cancels nothing; after another error, some jobs may be
+    /// cancelled.
     pub async fn cancel_many<T: IntoTarget>(
         &self,
         targets: impl IntoIterator<Item = T>,
@@ -85,22 +89,21 @@ impl QueueHandle {
         self.client.stores.cancel_many(jobs.collect::<Result<_>>()?).await
     }
 
-    /// Cancels the scheduled and ready jobs that match, in the stores being drained too.
+    /// Cancels matching scheduled and ready jobs.
     ///
     /// # Errors
-    /// Of the `.await`: as [`Self::cancel`], and `Unsupported` if a store cannot list jobs.
+    /// As [`Self::cancel`], and `Unsupported` if a store cannot list jobs.
     pub fn cancel_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Cancel, filter)
     }
 
-    /// Changes the due times of many jobs, by key or id, in calls of up to 1,000 jobs. The results
-    /// are in the order of the jobs.
+    /// Reschedules many jobs by key or id, in calls of up to 1,000; results keep the order.
     ///
-    /// **Cancellation safety:** if the future is dropped, no further call begins.
+    /// **Cancellation safety:** if you drop the future, no further call begins.
     ///
     /// # Errors
-    /// As [`Self::reschedule`]; if a key is invalid, nothing is changed. After another error, some
-    /// of the jobs may be changed.
+    /// As [`Self::reschedule`]. An invalid key changes nothing; after another error, some jobs may
+    /// be changed.
     pub async fn reschedule_many<T: IntoTarget, D: IntoDue>(
         &self,
         moves: impl IntoIterator<Item = (T, D)>,
@@ -111,52 +114,49 @@ impl QueueHandle {
         self.client.stores.reschedule_many(moves.collect::<Result<_>>()?).await
     }
 
-    /// Gives the scheduled and ready jobs that match the same due time, in the stores being drained
-    /// too. A `Duration` counts from the beginning of the call.
+    /// Gives matching scheduled and ready jobs the same due time.
+    ///
+    /// A `Duration` counts from the start of the call.
     ///
     /// # Errors
-    /// Of the `.await`: as [`Self::reschedule`], and `Unsupported` if a store cannot list jobs.
+    /// As [`Self::reschedule`], and `Unsupported` if a store cannot list jobs.
     pub fn reschedule_where(&self, filter: Filter, due: impl IntoDue) -> Bulk<'static> {
         self.bulk(Change::Reschedule(due.into()), filter)
     }
 
-    /// Returns a job by key or id; a dead or ended job by id only, or by
-    /// [`last_with_key`](Self::last_with_key).
+    /// Returns a job by key or id; a dead or ended job by id only.
+    ///
+    /// [`last_with_key`](Self::last_with_key) finds dead and ended jobs by key.
     ///
     /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs,
-    /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs.
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
 
-    /// The dead or ended job that had this key last; for the live one, see [`get`](Self::get). Jobs in
-    /// stores being drained are included.
+    /// Returns the dead or ended job that had this key last.
     ///
-    /// No store has an index of such keys: in each store this compares up to the 5,000 jobs that died last
-    /// and the 5,000 that ended last, as far as the store remembers them. So it is for people who look,
-    /// not for each request of a service.
+    /// [`get`](Self::get) finds the live one. No store indexes these keys: each store compares up
+    /// to 5,000 of its latest dead and 5,000 of its latest ended jobs. So use it for people, not
+    /// for each request.
     ///
     /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if a store cannot list jobs, `Unavailable`
-    /// if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `InvalidInput` if the key is invalid, `Unsupported` if a store cannot list jobs.
     pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
         browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }
 
-    /// Job counts of the queue; jobs in stores being drained are included.
+    /// Returns the queue's job counts.
     ///
     /// # Errors
-    /// `Unavailable` if a store cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// The [common errors](Self).
     pub async fn stats(&self) -> Result<QueueStats> {
         single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists jobs in one state; `.await` the result for a page. Jobs in stores being drained are not
-    /// included.
+    /// Lists the main store's jobs in one state; `.await` returns a page.
     ///
-    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones
-    /// by their time of death, ended ones by the time of their end.
+    /// [`Order`](crate::Order) says by which time.
     ///
     /// ```
     /// # use dq_core::{Dq, Filter, JobState, Order};
@@ -184,16 +184,14 @@ impl QueueHandle {
     /// ```
     ///
     /// # Errors
-    /// Of the `.await`: `InvalidInput` if the limit is out of range, `Unsupported` if the store
-    /// cannot list jobs, `Unavailable` if it cannot be reached, `Closed` after
-    /// [`Dq::close`](crate::Dq::close).
+    /// `InvalidInput` if the limit is out of range, `Unsupported` if the store cannot list jobs.
     pub fn browse(&self, state: JobState) -> Browse {
         Browse::new(&self.client, &self.queue, state)
     }
 
-    /// Counts the jobs in these states that match a filter. Like a change of many jobs, it includes
-    /// the stores being drained. It compares job by job, and stops when `max_compared` jobs were
-    /// compared: [`Count::complete`] is false then.
+    /// Counts matching jobs in these states.
+    ///
+    /// It stops after comparing `max_compared` jobs; [`Count::complete`] is then false.
     ///
     /// ```
     /// # use dq_core::{Dq, Filter, JobState};
@@ -209,8 +207,7 @@ impl QueueHandle {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` if a store cannot list jobs, `Unavailable` if it cannot be reached, `Closed`
-    /// after [`Dq::close`](crate::Dq::close).
+    /// `Unsupported` if a store cannot list jobs.
     pub async fn count(
         &self,
         states: &[JobState],
@@ -220,9 +217,10 @@ impl QueueHandle {
         browse::count(&self.client, &self.queue, states, filter, max_compared).await
     }
 
-    /// Counts the scheduled and ready jobs by due time: one number for each pair of neighbouring
-    /// `edges`, of the jobs that are due from the first until before the second. Jobs in stores
-    /// being drained are included.
+    /// Counts scheduled and ready jobs by due time.
+    ///
+    /// Returns one count per pair of neighbouring `edges`, including the first edge and excluding
+    /// the second.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt, Timestamp};
@@ -241,30 +239,30 @@ impl QueueHandle {
     ///
     /// # Errors
     /// `InvalidInput` if the edges do not ascend, `Unsupported` if a store cannot count jobs by due
-    /// time, `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// time.
     pub async fn forecast(&self, edges: &[Timestamp]) -> Result<Vec<u64>> {
         self.client.stores.forecast(&self.queue, edges).await
     }
 
-    /// Makes dead jobs due now, with attempts and losses set to zero; returns how many. A job stays
-    /// dead if a live job has its key.
+    /// Makes dead jobs due now, with attempts and losses zero; returns how many.
+    ///
+    /// A job stays dead if a live job has its key.
     ///
     /// # Errors
-    /// `Unsupported` if the store does not keep dead jobs, `Unavailable` if it cannot be reached,
-    /// `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `Unsupported` if the store does not keep dead jobs.
     pub async fn replay(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Replay { queue: &self.queue, jobs, due: Due::NOW }).await
     }
 
-    /// [`replay`](Self::replay) for every job that is dead now.
+    /// [Replays](Self::replay) all jobs that are dead now.
     ///
     /// # Errors
-    /// Of the `.await`: as [`Self::replay`], and `Unsupported` if a store cannot list jobs.
+    /// As [`Self::replay`], and `Unsupported` if a store cannot list jobs.
     pub fn replay_all(&self) -> Bulk<'static> {
         self.replay_where(Filter::new())
     }
 
-    /// [`replay`](Self::replay) for every job that is dead now and matches.
+    /// [Replays](Self::replay) matching jobs that are dead now.
     ///
     /// # Errors
     /// As [`Self::replay_all`].
@@ -272,7 +270,7 @@ impl QueueHandle {
         self.bulk(Change::Replay, filter)
     }
 
-    /// Deletes dead jobs; returns how many.
+    /// Removes dead jobs; returns how many.
     ///
     /// # Errors
     /// As [`Self::replay`].
@@ -280,7 +278,7 @@ impl QueueHandle {
         self.operate(Operation::Remove { queue: &self.queue, jobs }).await
     }
 
-    /// [`remove`](Self::remove) for every job that is dead now.
+    /// [Removes](Self::remove) all jobs that are dead now.
     ///
     /// # Errors
     /// As [`Self::replay_all`].
@@ -288,7 +286,7 @@ impl QueueHandle {
         self.remove_where(Filter::new())
     }
 
-    /// [`remove`](Self::remove) for every job that is dead now and matches.
+    /// [Removes](Self::remove) matching jobs that are dead now.
     ///
     /// # Errors
     /// As [`Self::replay_all`].
@@ -296,12 +294,12 @@ impl QueueHandle {
         self.bulk(Change::Remove, filter)
     }
 
-    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false`
-    /// if it is already paused.
+    /// Pauses the queue in every process until you resume it; running jobs finish.
+    ///
+    /// Returns `false` if it is already paused.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot pause queues, `Unavailable` if it cannot be reached,
-    /// `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `Unsupported` if the store cannot pause queues.
     pub async fn pause(&self) -> Result<bool> {
         Ok(self.operate(Operation::Pause { queue: &self.queue }).await? > 0)
     }
@@ -314,11 +312,10 @@ impl QueueHandle {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
-    /// Deletes every job of this queue that is not running, in steps; `.await` returns how many.
+    /// Deletes the queue's jobs in steps, except running ones; `.await` returns how many.
     ///
     /// # Errors
-    /// Of the `.await`: `Unavailable` if a store cannot be reached, `Closed` after
-    /// [`Dq::close`](crate::Dq::close).
+    /// The [common errors](Self).
     pub fn purge(&self) -> Bulk<'static> {
         self.bulk(Change::Purge, Filter::new())
     }

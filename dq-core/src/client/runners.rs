@@ -1,32 +1,33 @@
-//! The runners that have announced themselves in the store.
+//! Announced runners.
 
 use bytes::Bytes;
 
 use crate::backend::Announced;
 use crate::model::{RunnerInfo, Timestamp};
 
-/// A runner that has announced itself; a result of [`Dq::runners`](crate::Dq::runners).
+/// An announced runner; a result of [`Dq::runners`](crate::Dq::runners).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisteredRunner {
-    /// The name of the runner.
+    /// The runner's name.
     pub name: String,
     /// When it last announced itself, by the store's clock.
     pub announced_at: Timestamp,
-    /// When it is no longer listed unless it announces itself again, by the store's clock.
+    /// When it disappears from the list unless it announces itself again, by the store's clock.
     pub valid_until: Timestamp,
-    /// What it says of itself.
+    /// The runner's details.
     pub info: Result<RunnerInfo, UnreadableInfo>,
 }
 
-/// What a runner says of itself, in a form that this version does not read: another program or a
-/// later version has written it.
+/// Runner details that this version cannot read.
+///
+/// Another program or a later version wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnreadableInfo {
-    /// What is in the store.
+    /// The stored bytes.
     pub raw: Bytes,
-    /// Why it cannot be read.
+    /// Why they cannot be read.
     pub error: String,
 }
 

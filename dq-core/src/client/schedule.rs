@@ -1,4 +1,4 @@
-//! Builders of new jobs; awaiting one schedules the job.
+//! Builders for new jobs.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -14,25 +14,23 @@ use crate::backend::Scheduled;
 use crate::error::{Error, Result};
 use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName, Timestamp};
 
-/// A job that is not scheduled yet; `.await` schedules it.
+/// A new job; `.await` schedules it.
 ///
-/// An invalid key, due time, header or payload is an `InvalidInput` or `Codec` error of the
-/// `.await`; nothing is stored then.
+/// An invalid key, due time, header or payload is an `InvalidInput` or `Codec` error, and nothing
+/// is stored.
 ///
-/// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
-/// with the same id, which stores nothing while the job is in the store. A job that has ended before
-/// the repeat is not stored again if the history of its queue has it, or [`remember`](Self::remember)
-/// is set: the result is [`Scheduled::Ended`]. Without a history, which is the default except on
-/// RabbitMQ, it is stored and runs again.
+/// A call with an unknown outcome (a lost connection, a failed commit) repeats up to two times with
+/// the same id, which stores nothing while the job is in the store. If the job has already ended,
+/// the queue's history or [`remember`](Self::remember) prevents a second run, and the result is
+/// [`Scheduled::Ended`]. Without a history, the default except on RabbitMQ, the job runs again.
 ///
-/// **Cancellation safety:** if the future is dropped, the job may or may not have been stored. To
-/// repeat the call safely, set an [`id`](Self::id) or a [`key`](Self::key).
+/// **Cancellation safety:** if you drop the future, the job may or may not be stored. To repeat the
+/// call safely, set an [`id`](Self::id) or a [`key`](Self::key).
 #[must_use = "nothing is scheduled until this is awaited"]
 #[derive(Debug)]
 pub struct Schedule {
     client: Arc<ClientShared>,
     job: Result<NewJob>,
-    /// Instead of the queue's setting.
     spread: Option<Duration>,
 }
 
@@ -55,27 +53,29 @@ impl Schedule {
         Self { client: Arc::clone(client), job, spread: None }
     }
 
-    /// Sets the due time to this long after the store receives the job.
+    /// Makes the job due this long after the store receives it.
     pub fn after(self, delay: Duration) -> Self {
         self.with(|job| job.due = Due::After(delay))
     }
 
-    /// Sets the due time to a [`Timestamp`] or a `SystemTime`, to which values of chrono, time and jiff
-    /// convert. A job whose time is in the past starts at once, and is late by that much. A time in the year
-    /// 1970 is refused: it is probably in seconds instead of milliseconds.
+    /// Sets the due time: a [`Timestamp`], a `SystemTime`, or a chrono, time or jiff value.
+    ///
+    /// A past time starts the job at once, late. A time in 1970 is refused as probable seconds
+    /// instead of milliseconds.
     pub fn at(self, due: impl IntoTimestamp) -> Self {
         self.with(|job| job.due = Due::At(due.into_timestamp()))
     }
 
-    /// Spreads the due times of many jobs over a window, so that they do not all start at once: the
-    /// job is due up to this much later than asked, by a hash of its id, and never earlier. Zero
-    /// switches the queue's setting `spread` off for this job.
+    /// Delays the job by up to `window`, by a hash of its id, so that many jobs do not start at
+    /// once.
+    ///
+    /// It is never early. Zero switches off the queue's `spread` setting for this job.
     pub fn spread(mut self, window: Duration) -> Self {
         self.spread = Some(window);
         self
     }
 
-    /// Sets the key: text or an integer. At most one live job of a queue has a given key.
+    /// Sets the key: text or an integer. A queue has at most one live job with a given key.
     pub fn key(mut self, key: impl IntoKey) -> Self {
         if let Ok(job) = &mut self.job {
             match key.into_key() {
@@ -86,22 +86,22 @@ impl Schedule {
         self
     }
 
-    /// Sets the id instead of a generated one. Scheduling the same id again changes nothing while
-    /// the job is in the store, or in the history of its queue. [`Dq::new_id`](crate::Dq::new_id)
-    /// generates ids.
+    /// Sets the id instead of generating one.
+    ///
+    /// Scheduling an id again changes nothing while it is in the store or the queue's history.
+    /// [`Dq::new_id`](crate::Dq::new_id) generates ids.
     pub fn id(self, id: JobId) -> Self {
         self.with(|job| job.id = id)
     }
 
-    /// Sets what happens if a live job has the key; [`OnConflict::Keep`] by default.
+    /// Sets the policy if a live job has the key; [`OnConflict::Keep`] by default.
     pub fn on_conflict(self, policy: OnConflict) -> Self {
         self.with(|job| job.on_conflict = policy)
     }
 
-    /// Sets what happens if the job that has the key is running; [`OnRunning::Refuse`] by default.
+    /// Sets the policy if a running job has the key; [`OnRunning::Refuse`] by default.
     ///
-    /// With [`OnRunning::Detach`], a change that arrives while the job runs is not lost: the running
-    /// job gives up its key, and the new one is stored.
+    /// [`OnRunning::Detach`] loses no change during a run: the new job takes the key and is stored.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt, OnConflict, OnRunning};
@@ -124,11 +124,10 @@ impl Schedule {
         self.with(|job| job.on_running = policy)
     }
 
-    /// Pins the id of the job for this long after its end: scheduling the id again then stores
-    /// nothing and returns [`Scheduled::Ended`].
+    /// Pins the job id for this long after the job's end.
     ///
-    /// For requests that may arrive again after their job has run: with the id of the request, the
-    /// job runs once.
+    /// Scheduling the id again then stores nothing and returns [`Scheduled::Ended`]. With a
+    /// request's id, the job runs once even if the request arrives again.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt, Scheduled};
@@ -156,20 +155,20 @@ impl Schedule {
         })
     }
 
-    /// Sets the number of attempts of this job, instead of the queue's; 1 means no retry.
+    /// Sets this job's maximum attempts instead of the queue's; 1 means no retry.
     pub fn max_attempts(self, attempts: u32) -> Self {
         self.with(|job| job.max_attempts = Some(attempts))
     }
 
-    /// The new job in the form that stores take.
+    /// Converts to the form that stores take.
     ///
     /// # Errors
-    /// `InvalidInput` if the queue name, the key, or the combination of key and conflict policy is
-    /// invalid; `Codec` if the payload does not encode.
+    /// `InvalidInput` if the queue name, the key, or its combination with a policy is invalid;
+    /// `Codec` if the payload does not encode.
     pub fn into_job(self) -> Result<NewJob> {
         let mut job = self.job?;
         let spread = self.spread.or_else(|| match job.due {
-            // No time was asked for.
+            // You asked for no due time.
             Due::NOW => None,
             _ => self.client.spread_of(&job.queue),
         });
@@ -215,10 +214,9 @@ impl IntoFuture for Schedule {
     }
 }
 
-/// A due time later by a part of the window that depends on the id alone, so that a repeated call has
-/// the same one.
+/// The delay depends only on the id, so a repeated call gets the same due time.
 fn spread_due(due: Due, window: Duration, id: JobId) -> Due {
-    // FNV-1a: ids of one moment differ only in some bytes.
+    // FNV-1a, because ids from one moment differ only in some bytes.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in id.to_bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -232,7 +230,7 @@ fn spread_due(due: Due, window: Duration, id: JobId) -> Due {
     }
 }
 
-/// Many jobs that are not scheduled yet; `.await` schedules them in one call.
+/// Many new jobs; `.await` schedules them in one call.
 #[must_use = "nothing is scheduled until this is awaited"]
 #[derive(Debug)]
 pub struct ScheduleMany {
@@ -261,8 +259,7 @@ impl IntoFuture for ScheduleMany {
     }
 }
 
-/// A point in time for [`Schedule::at`]: a [`Timestamp`], a `SystemTime`, or any type that converts
-/// to a `Timestamp`.
+/// A point in time for [`Schedule::at`]: any type that converts to a [`Timestamp`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a point in time",
     label = "expected a `Timestamp` or a `SystemTime`",

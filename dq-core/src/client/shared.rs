@@ -1,4 +1,4 @@
-//! The state that all clones of a client share.
+//! State shared by all clones of a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,6 @@ use crate::model::{JobId, Limits, QueueName};
 use crate::sync::lock;
 use crate::trace::Propagator;
 
-/// The stores and settings of a client.
 #[derive(Debug)]
 pub(crate) struct ClientShared {
     pub(crate) stores: Stores,
@@ -21,10 +20,10 @@ pub(crate) struct ClientShared {
     pub(crate) defaults: QueueSettings,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
     pub(crate) ingress: Vec<TypedSettings>,
-    /// The schedules of the configuration, by name.
+    /// By name.
     pub(crate) schedules: BTreeMap<String, ScheduleSettings>,
     pub(crate) runner: RunnerSettings,
-    /// Names of the runners of this client that exist now.
+    /// Of existing runners.
     pub(super) runner_names: Mutex<BTreeSet<String>>,
 }
 
@@ -33,12 +32,10 @@ impl ClientShared {
         self.environment.entropy.job_id(self.environment.clock.now())
     }
 
-    /// The window over which the due times of a queue are spread.
     pub(super) fn spread_of(&self, queue: &QueueName) -> Option<Duration> {
         self.queues.get(queue).and_then(|settings| settings.spread).or(self.defaults.spread)
     }
 
-    /// Reserves a name for a runner until the guard is dropped.
     pub(crate) fn reserve_runner_name(self: &Arc<Self>, name: &str) -> Result<RunnerNameGuard> {
         let mut names = lock(&self.runner_names);
         if !names.insert(name.to_owned()) {
@@ -52,7 +49,7 @@ impl ClientShared {
     }
 }
 
-/// Releases a runner's name when dropped.
+/// Releases a runner name when dropped.
 #[derive(Debug)]
 pub(crate) struct RunnerNameGuard {
     shared: Arc<ClientShared>,

@@ -1,14 +1,13 @@
-//! Calls on the main store and the drained stores together.
+//! Combines the main store and the drained stores.
 //!
-//! A *drained* store is one that is being drained (`[[drain]]`): it receives no new jobs, and its
-//! jobs still run and can be changed. A call on one store is atomic; on several it is a sequence of
-//! calls, each of which may fail, and between any two of which this process may stop. Without
-//! drained stores it is the single call on the main store.
+//! A *drained* store (`[[drain]]`) gets no new jobs; its jobs still run and can be changed. A call
+//! on one store is atomic. A call on several stores is a sequence: each part may fail, and the
+//! process may stop in between.
 //!
 //! A job moves from a drained store to the main one when a new job with its key replaces it. The
-//! main store gets the new job before the old one is cancelled, so an interrupted call may leave
-//! both and never neither. Calls about a job therefore look into the main store after the drained
-//! ones: in the opposite order they could miss a job that moves meanwhile.
+//! new job is stored first and the old one then cancelled, so an interrupted call may leave both,
+//! but never neither. So a lookup reads the main store after the drained ones; the opposite order
+//! could miss a moving job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,18 +19,14 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobRef, JobState, JobView, NewJob, OnRunning, QueueName, Timestamp};
 
-/// Maximum number of attempts of a schedule call whose outcome is unknown.
+/// For a call with an unknown outcome.
 const SCHEDULE_ATTEMPTS: usize = 3;
 
-/// Maximum number of jobs in one call that changes them.
 const JOBS_PER_CALL: usize = 1_000;
 
-/// All stores of a client.
 #[derive(Debug)]
 pub(crate) struct Stores {
-    /// Receives new jobs.
     pub(crate) main: Arc<Checked>,
-    /// Receive no new jobs.
     pub(crate) drain: Vec<Arc<Checked>>,
 }
 
@@ -40,8 +35,6 @@ impl Stores {
         std::iter::once(&self.main).chain(&self.drain)
     }
 
-    /// Schedules in the main store the jobs whose keys do not conflict with a live job of a drained
-    /// store, or which replace that job.
     pub(crate) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         for job in &jobs {
             job.queue.refuse_reserved().map_err(|error| error.operation("schedule"))?;
@@ -49,12 +42,12 @@ impl Stores {
         self.schedule_anywhere(jobs).await
     }
 
-    /// [`schedule`](Self::schedule), in reserved queues too.
+    /// Accepts reserved queues too.
     async fn schedule_anywhere(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         if self.drain.is_empty() || jobs.iter().all(|job| job.key.is_none()) {
             return self.schedule_in_main(jobs).await;
         }
-        // The jobs are scheduled one by one, and an invalid one prevents all others.
+        // Validate all jobs first, because they are scheduled one by one.
         self.main.validate(&jobs)?;
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -68,18 +61,18 @@ impl Stores {
         Ok(results)
     }
 
-    /// Schedules a job of the framework, in a reserved queue.
+    /// For the framework's own jobs in reserved queues.
     pub(crate) async fn schedule_internal(&self, job: NewJob) -> Result<Scheduled> {
         single(self.schedule_anywhere(vec![job]).await?)
     }
 
-    /// Schedules a job in the main store, and then cancels the jobs of drained stores that it
-    /// replaces.
+    /// Schedules in the main store, then cancels the drained jobs that the new job replaces.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. The
-    /// same call with the same id cancels what is left of the old jobs, and lets one that has started
-    /// run; with [`OnRunning::Detach`], or once the new job has ended, it leaves them to the policy.
+    /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. A
+    /// repeated call with the same id cancels the remaining old jobs and lets a started one run.
+    /// With [`OnRunning::Detach`], or once the new job has ended, the conflict policy decides about
+    /// them.
     async fn schedule_and_cancel(
         &self,
         job: NewJob,
@@ -90,18 +83,18 @@ impl Stores {
         let (id, on_running) = (job.id, job.on_running);
         let result = single(self.schedule_in_main(vec![job]).await?)?;
         match result {
-            // The new job was not stored, and nothing else has replaced the old ones: the job of the
-            // key runs, the new one has ended before, or its id is in another queue.
+            // No job was stored or replaced: the key's job is running, the new one has already
+            // ended, or its id is in another queue.
             Scheduled::AlreadyRunning(_) | Scheduled::Ended(_) => return Ok(result),
             Scheduled::Kept(kept) if kept.id == id => return Ok(result),
             Scheduled::Kept(_) | Scheduled::Created(_) | Scheduled::Replaced(_) => {}
         }
-        // If the main store has kept another job with the key, the conflict policy prefers that one
-        // to the new job, and so to the old ones, too.
+        // If the main store kept another job with this key, the policy prefers it to the new job,
+        // and so to the old ones.
         let mut replaced = matches!(result, Scheduled::Replaced(_));
         let mut running = None;
         for OldJob { store, receipt } in old {
-            // By id: another process may have stored a job with the key since.
+            // Cancel by id, because another process may have stored a new job with the key.
             let old = JobRef::new(new.queue.clone(), receipt.id);
             let cancelled = store
                 .cancel(&[old])
@@ -117,8 +110,8 @@ impl Stores {
             }
         }
         match (result, running) {
-            // It is not taken back if it has replaced a job already, which would then be lost. Of a
-            // repeated call that is not known.
+            // Taking it back after it replaced a job would lose both. A repeated call does not know
+            // whether it has.
             (Scheduled::Created(created), Some(running)) if !replaced && !is_repeated => {
                 self.take_back(new, created, running).await
             }
@@ -127,7 +120,7 @@ impl Stores {
         }
     }
 
-    /// Cancels a job that was just created, since the one with its key has started meanwhile.
+    /// Cancels a new job because the old one with its key has started meanwhile.
     async fn take_back(
         &self,
         new: JobRef,
@@ -140,16 +133,15 @@ impl Stores {
         })?;
         Ok(match single(cancelled)? {
             Cancelled::Cancelled => Scheduled::AlreadyRunning(running),
-            // The new job was due at once, and has started.
+            // The new job was due at once and has started.
             Cancelled::AlreadyRunning | Cancelled::NotFound => Scheduled::Created(created),
         })
     }
 
-    /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice,
-    /// except a job that has ended before the repetition and of which the store remembers nothing.
+    /// Repeats a call with an unknown outcome. The same ids store nothing twice, except a job that
+    /// ended in between and is not remembered.
     async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        // A store that is not durable is in this process: none of its results is lost, and the jobs
-        // need not be cloned.
+        // A store that is not durable runs in this process and loses no result, so skip the clone.
         if !self.main.capabilities().durable {
             return self.main.schedule(jobs).await;
         }
@@ -164,7 +156,7 @@ impl Stores {
         self.main.schedule(jobs).await
     }
 
-    /// The receipt of a job that the main store has, live or dead; `None` also if it cannot tell.
+    /// Live or dead; `None` also if the main store cannot browse.
     async fn find_stored(&self, job: &NewJob) -> Result<Option<Receipt>> {
         if !self.main.capabilities().browse {
             return Ok(None);
@@ -174,8 +166,7 @@ impl Stores {
         Ok(found.map(|JobView { job, .. }| Receipt { id: job.id, due: job.due }))
     }
 
-    /// Finds the live jobs of drained stores that have the key of a new job, and decides by its
-    /// conflict policy which of them stay. Changes nothing.
+    /// Decides by policy which live jobs with this key stay. Changes nothing.
     async fn find_key_conflict(&self, job: &NewJob) -> Result<KeyConflict<'_>> {
         let (mut old, mut is_repeated) = (Vec::new(), false);
         let Some(key) = &job.key else { return Ok(KeyConflict::Replaces { old, is_repeated }) };
@@ -188,12 +179,12 @@ impl Stores {
             let due = job.due.resolve(store.now().await?);
             match state {
                 JobState::Dead | JobState::Ended => {}
-                // An earlier call with this id stored it, before the store was drained.
+                // An earlier call with this id stored it before the store was drained.
                 _ if receipt.id == job.id => {
                     return Ok(KeyConflict::Decided(Scheduled::Created(receipt)));
                 }
-                // An earlier call with this id has stored it, and was interrupted before it could
-                // cancel this one: the policy has decided.
+                // An earlier call with this id stored the new job, but was interrupted before it
+                // cancelled this one. The policy has already decided.
                 _ if job.on_running == OnRunning::Refuse
                     && self.find_stored(job).await?.is_some() =>
                 {
@@ -205,7 +196,7 @@ impl Stores {
                     return Ok(KeyConflict::Decided(Scheduled::AlreadyRunning(receipt)));
                 }
                 _ if !job.on_conflict.replaces(receipt.due, due) => {
-                    // After a detached job that is now retried, both are stored.
+                    // A detached job that is now retried: both are stored.
                     let stored = self.find_stored(job).await?;
                     let decided = stored.map_or(Scheduled::Kept(receipt), Scheduled::Created);
                     return Ok(KeyConflict::Decided(decided));
@@ -213,7 +204,7 @@ impl Stores {
                 _ => old.push(OldJob { store, receipt }),
             }
         }
-        // Before anything is stored.
+        // Check before anything is stored.
         if !old.is_empty()
             && let Some(store) = self.iter().find(|store| !store.capabilities().cancel)
         {
@@ -222,8 +213,8 @@ impl Stores {
         Ok(KeyConflict::Replaces { old, is_repeated })
     }
 
-    /// Cancels in every store, since a key may be live in several. A job that still runs takes
-    /// precedence in the result.
+    /// Cancels in every store, because a key may be live in several. A running job takes precedence
+    /// in the result.
     pub(super) async fn cancel(&self, job: JobRef) -> Result<Cancelled> {
         let job = [job];
         let (mut combined, mut has_cancelled) = (Cancelled::NotFound, false);
@@ -245,7 +236,6 @@ impl Stores {
         Ok(combined)
     }
 
-    /// Reschedules the job in the first store that has it.
     pub(super) async fn reschedule(&self, change: Reschedule) -> Result<Rescheduled> {
         let change = [change];
         for store in self.search_order() {
@@ -257,7 +247,6 @@ impl Stores {
         Ok(Rescheduled::NotFound)
     }
 
-    /// [`cancel`](Self::cancel) for many jobs, in bounded calls.
     pub(super) async fn cancel_many(&self, jobs: Vec<JobRef>) -> Result<Vec<Cancelled>> {
         let mut results = Vec::with_capacity(jobs.len());
         if self.drain.is_empty() {
@@ -272,7 +261,6 @@ impl Stores {
         Ok(results)
     }
 
-    /// [`reschedule`](Self::reschedule) for many jobs, in bounded calls.
     pub(super) async fn reschedule_many(&self, moves: Vec<Reschedule>) -> Result<Vec<Rescheduled>> {
         let mut results = Vec::with_capacity(moves.len());
         if self.drain.is_empty() {
@@ -287,7 +275,6 @@ impl Stores {
         Ok(results)
     }
 
-    /// The job in the first store that has it.
     pub(super) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         for store in self.search_order() {
             if let Some(found) = store.get(job).await? {
@@ -297,13 +284,13 @@ impl Stores {
         Ok(None)
     }
 
-    /// The stores in the order in which one job is looked for: the main store first, since it has
-    /// most jobs, and again after the drained ones, since the job may have moved there meanwhile.
+    /// The main store comes first, because it has most jobs, and again last, because the job may
+    /// have moved there meanwhile.
     fn search_order(&self) -> impl Iterator<Item = &Arc<Checked>> {
         self.iter().chain((!self.drain.is_empty()).then_some(&self.main))
     }
 
-    /// Sums the counts of all stores: of `queues` in their order, or of all queues by name.
+    /// For `queues` in order, or for all queues by name.
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         if self.drain.is_empty() {
             return self.main.stats(queues).await;
@@ -325,7 +312,6 @@ impl Stores {
         Ok(queues.iter().filter_map(|queue| sums.get(queue).cloned()).collect())
     }
 
-    /// Sums the forecasts of all stores.
     pub(super) async fn forecast(
         &self,
         queue: &QueueName,
@@ -340,7 +326,7 @@ impl Stores {
         Ok(sums)
     }
 
-    /// Applies an operation to every store; returns the sum of the affected jobs or queues.
+    /// Returns the total affected count.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         for store in self.iter() {
@@ -353,7 +339,7 @@ impl Stores {
         Ok(sum)
     }
 
-    /// Closes all stores, also after one has failed to close.
+    /// Closes all stores, even after one fails.
     ///
     /// # Errors
     /// The first error.
@@ -366,25 +352,22 @@ impl Stores {
     }
 }
 
-/// A live job of a drained store with the key of a new job that replaces it.
 struct OldJob<'a> {
     store: &'a Checked,
     receipt: Receipt,
 }
 
-/// The conflict of a new job's key with live jobs of drained stores.
 enum KeyConflict<'a> {
-    /// The new job replaces these jobs, if any. `is_repeated`: they are left of those that an earlier
-    /// call with its id was to replace.
+    /// The new job replaces these jobs, if any. `is_repeated`: an earlier call with the same id
+    /// left them.
     Replaces { old: Vec<OldJob<'a>>, is_repeated: bool },
-    /// An old job stays, and nothing is to be changed. This is the result.
+    /// An old job stays and nothing changes; this is the result.
     Decided(Scheduled),
 }
 
-/// The error of a sequence of calls of which one has failed on `store`, after an earlier one has
-/// changed another store. `done` says what it has changed.
+/// A failure on `store` after an earlier call changed another store, as `done` says.
 fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
-    // An error that a repetition does not mend keeps its kind.
+    // Keep the error kind if repeating cannot help.
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };
     let message =
         format!("{done}, and a further call on the {} store failed: {error}", store.name());
@@ -394,7 +377,6 @@ fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Err
         .operation(operation)
 }
 
-/// The result of a call with one item.
 pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
     results.into_iter().next().ok_or_else(|| {
         Error::new(ErrorKind::Internal, "the backend returned no result")
@@ -402,7 +384,7 @@ pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
     })
 }
 
-/// Adds the counts of a queue in another store. Totals are kept only if both stores have them.
+/// Keeps totals only if both stores have them.
 fn add_counts(sum: &mut QueueStats, more: &QueueStats) {
     sum.scheduled += more.scheduled;
     sum.ready += more.ready;

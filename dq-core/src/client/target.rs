@@ -1,4 +1,4 @@
-//! Conversions of a caller's values to job keys and job references.
+//! Converts a caller's values to job keys and job references.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,7 @@ pub trait IntoKey {
     fn into_key(self) -> Result<JobKey>;
 }
 
-/// A value that selects one job of a queue: its key (text, an integer), its id, or the result of
-/// scheduling it.
+/// A value that selects one job: its key (text or integer), its id, or its `Scheduled` result.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not select a job",
     label = "expected a key (text or an integer), a `JobId`, or `&Scheduled`",
@@ -31,7 +30,7 @@ pub trait IntoTarget {
     /// Converts to a validated target.
     ///
     /// # Errors
-    /// `InvalidInput` if it is text that is not a valid key.
+    /// `InvalidInput` if the text is not a valid key.
     fn into_target(self) -> Result<Target>;
 }
 
@@ -112,7 +111,6 @@ impl<T: IntoTarget + Clone> IntoTarget for &T {
     }
 }
 
-/// The job of a queue that a caller's value selects.
 pub(super) fn job_ref(queue: &QueueName, target: impl IntoTarget) -> Result<JobRef> {
     Ok(JobRef { queue: queue.clone(), target: target.into_target()? })
 }

@@ -1,4 +1,4 @@
-//! Backends by name and by URL: settings and registration, for crates that this one does not know.
+//! Backend settings and registration, by name and URL, for other crates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,48 +14,48 @@ use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::HistoryLimits;
 
-/// The settings of one type of backend: the keys beside `type` in `[backend]`.
+/// Settings for one backend type: the keys beside `type` in `[backend]`.
 ///
-/// Implement it for a struct with `#[serde(deny_unknown_fields)]`, mark the `impl` with
+/// Implement it for a struct with `#[serde(deny_unknown_fields)]`. Mark the `impl` with
 /// `#[typetag::deserialize(name = "…")]` and `#[async_trait]`, and register it with
-/// [`register_backend!`](crate::register_backend). `Debug` must not show passwords:
-/// [`Secret`](super::Secret) does not.
+/// [`register_backend!`](crate::register_backend). `Debug` must hide passwords;
+/// [`Secret`](super::Secret) does.
 #[typetag::deserialize(tag = "type")]
 #[async_trait]
 pub trait BackendConfig: fmt::Debug + Send + Sync {
     /// Opens the store.
     ///
     /// # Errors
-    /// `Config` if a setting cannot be used, `Unavailable` if the store cannot be reached,
-    /// `Incompatible` if it holds data of an unknown version.
+    /// `Config` for a setting that cannot be used, `Unavailable` if the store cannot be reached,
+    /// `Incompatible` if its data has an unknown version.
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>>;
 
-    /// Opens a store that exists already, such as one that is drained.
+    /// Opens an existing store, such as one being drained.
     ///
-    /// A backend whose `connect` would create a missing store overrides this, so that a misspelt
-    /// setting is refused. By default it is the same as `connect`.
+    /// The default calls `connect`. Override it if your `connect` creates missing stores, so that a
+    /// misspelt setting is an error.
     ///
     /// # Errors
-    /// `Config` if the store does not exist; otherwise as of [`Self::connect`].
+    /// `Config` if the store does not exist; otherwise as [`Self::connect`].
     async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         self.connect(environment).await
     }
 }
 
-/// The clock, the randomness and the history limits that a process gives to its backends.
+/// What a process gives to its backends: clock, randomness and history limits.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Environment {
-    /// The process's clock. A store with a clock of its own uses its own.
+    /// The process's clock. A store with its own clock ignores it.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter and generated names.
     pub entropy: Arc<Entropy>,
-    /// How many ended jobs the backend is to remember.
+    /// How many ended jobs the backend remembers.
     pub history: HistoryLimits,
 }
 
 impl Environment {
-    /// An environment of a clock and a source of randomness, with the default history limits.
+    /// Creates an environment with the default history limits.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
         Self { clock, entropy, history: HistoryLimits::default() }
@@ -70,30 +70,31 @@ impl Environment {
 }
 
 impl Default for Environment {
-    /// The machine's clock, and randomness from the operating system.
+    /// Uses the machine's clock and the operating system's randomness.
     fn default() -> Self {
         Self::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
     }
 }
 
-/// The type and the URL schemes of a backend; created by
-/// [`register_backend!`](crate::register_backend).
+/// A backend's type and URL schemes, from [`register_backend!`](crate::register_backend).
 #[derive(Debug)]
 pub struct BackendRegistration {
     /// The value of `type` in the configuration.
     pub name: &'static str,
-    /// The schemes of its URLs.
+    /// Its URL schemes.
     pub schemes: &'static [&'static str],
     /// Converts a URL to settings.
     pub from_url: fn(&ConnectUrl) -> Result<Box<dyn BackendConfig>>,
-    /// Source location of the registration, as `file:line`.
+    /// Source location, as `file:line`.
     pub location: &'static str,
 }
 
 inventory::collect!(BackendRegistration);
 
-/// Registers a backend: its name, which must be the one given to `#[typetag::deserialize]`, its URL
-/// schemes, and a function from [`ConnectUrl`] to its boxed settings.
+/// Registers a backend.
+///
+/// Give its name, as in `#[typetag::deserialize]`, its URL schemes, and a function from
+/// [`ConnectUrl`] to its boxed settings.
 #[macro_export]
 macro_rules! register_backend {
     (name: $name:literal, schemes: [$($scheme:literal),* $(,)?], from_url: $from_url:expr $(,)?) => {
@@ -108,10 +109,10 @@ macro_rules! register_backend {
     };
 }
 
-/// All linked backends by name; a backend is linked if its crate is named in code.
+/// Returns all linked backends by name. Name a backend's crate in your code to link it.
 ///
 /// # Errors
-/// `Duplicate` naming both source locations, if two backends share a name.
+/// `Duplicate` with both source locations, if two backends share a name.
 pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistration>> {
     let mut known = BTreeMap::new();
     for registration in inventory::iter::<BackendRegistration> {
@@ -129,10 +130,10 @@ pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistr
     Ok(known)
 }
 
-/// The settings that a URL describes.
+/// Converts a URL to backend settings.
 ///
 /// # Errors
-/// `Config` if no linked backend has the scheme, or the backend refuses the URL.
+/// `Config` if no linked backend has the scheme, or the backend rejects the URL.
 pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     let url = ConnectUrl::parse(url)?;
     let known = known_backends()?;
@@ -146,8 +147,7 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     Err(Error::new(ErrorKind::Config, what).remedy(missing_backend_remedy(url.scheme())))
 }
 
-/// The remedy for an unknown backend type or URL scheme: the cargo feature to enable if that would
-/// add the backend, otherwise a hint to take a known one or to link a crate.
+/// Names a cargo feature to enable, or hints at linking a crate.
 pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
     // Each feature has the name of its first backend.
     let is_linked =
@@ -166,9 +166,9 @@ pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
     }
 }
 
-/// The feature of `dq` that contains the backend with this type or URL scheme.
+/// Maps a backend type or URL scheme to a cargo feature of `dq`.
 fn cargo_feature(name: &str) -> Option<&'static str> {
-    // Variants of a scheme, such as `redis+sentinel`, belong to the same backend.
+    // Variants such as `redis+sentinel` use the same backend.
     match name.split('+').next()? {
         "sqlite" => Some("sqlite"),
         "redis" | "rediss" | "redisson" | "redis-expiry" => Some("redis"),

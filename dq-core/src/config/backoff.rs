@@ -1,4 +1,4 @@
-//! Backoff settings of one configuration layer.
+//! Backoff settings in one configuration layer.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use super::duration;
 use super::setting_error::SettingError;
 use crate::model::Backoff;
 
-/// Settings of a [`Backoff`], each optional.
+/// Settings for a [`Backoff`], each optional.
 ///
-/// A field that is `None` has the value of the layer below, as in
-/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the
-/// others.
+/// `None` takes the value from the layer below, as in [`QueueSettings`](super::QueueSettings). So a
+/// file can change one field and keep the others.
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -28,7 +27,7 @@ pub struct BackoffSettings {
     /// Delay before the second attempt. Default 1 s.
     #[serde(with = "duration::option")]
     pub initial: Option<Duration>,
-    /// Factor from one delay to the next; at least 1.0. Default 2.0.
+    /// Factor between delays; at least 1.0. Default 2.0.
     pub factor: Option<f64>,
     /// Maximum delay. Default 10 min.
     #[serde(with = "duration::option")]
@@ -72,7 +71,7 @@ impl BackoffSettings {
         self
     }
 
-    /// These settings, with unset fields taken from `below`.
+    /// Fills unset fields from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -83,7 +82,7 @@ impl BackoffSettings {
         }
     }
 
-    /// The backoff, with defaults for unset fields.
+    /// Fills unset fields with defaults.
     #[must_use]
     pub fn complete(self) -> Backoff {
         let default = Backoff::default();
@@ -95,7 +94,6 @@ impl BackoffSettings {
         }
     }
 
-    /// Checks the fields that are set.
     pub(super) fn validate(&self) -> Result<(), SettingError> {
         if let Some(factor) = self.factor.filter(|it| !(it.is_finite() && *it >= 1.0)) {
             let problem = format!("is {factor}; it must be at least 1.0");
@@ -141,7 +139,7 @@ mod tests {
 
     #[test]
     fn only_fields_that_are_set_are_validated() {
-        // Shorter than the default of `initial`, but the attribute may set a shorter `initial`.
+        // Shorter than the default `initial`, but the attribute may set a shorter `initial`.
         assert!(BackoffSettings::new().max(1.millis()).validate().is_ok());
         for (settings, word) in [
             (BackoffSettings::new().factor(0.9), "factor"),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-/// Writes a duration in the format that [`deserialize`] reads.
+/// Writes a duration as [`deserialize`] reads it.
 ///
 /// # Errors
-/// Only errors of the serializer.
+/// Serializer errors only.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_duration(*duration))
 }
@@ -20,14 +20,14 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     parse(&Unparsed::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-/// Durations that may be absent.
+/// Optional durations.
 pub mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
 
     /// Writes a duration, or nothing.
     ///
     /// # Errors
-    /// Only errors of the serializer.
+    /// Serializer errors only.
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
@@ -58,7 +58,7 @@ pub mod limit {
     /// Writes a limit, or nothing.
     ///
     /// # Errors
-    /// Only errors of the serializer.
+    /// Serializer errors only.
     pub fn serialize<S: Serializer>(
         limit: &Option<Duration>,
         serializer: S,
@@ -84,8 +84,7 @@ pub mod limit {
     }
 }
 
-/// A duration as found in the file. Bare numbers are accepted here so that the error can ask for a
-/// unit.
+/// A raw value from the file. It accepts bare numbers so that the error can ask for a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "not a duration; write it like \"30s\", \"15m\" or \"1h 30m\"")]
 enum Unparsed {

@@ -1,4 +1,4 @@
-//! The setting `history` of a queue: `{ max = 1000, age = "24h" }`, or `0` for none.
+//! A queue's setting `history`: `{ max = 1000, age = "24h" }`, or `0` for none.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 use super::duration;
 use crate::model::HistoryLimit;
 
-/// A limit as found in the configuration. Unset fields have the values of [`HistoryLimit::default`], not
-/// those of `[defaults]`: the history of a queue replaces that of `[defaults]` as a whole. An environment
-/// variable can set one field of the file's table, since these layers are merged before this is read.
+/// A queue's history replaces `[defaults]` as a whole: unset fields come from
+/// [`HistoryLimit::default`]. An environment variable can still set one field in the file's table,
+/// because those layers merge earlier.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Unparsed {
@@ -33,10 +33,6 @@ impl Default for Limit {
     }
 }
 
-/// Writes a limit, or nothing.
-///
-/// # Errors
-/// Only errors of the serializer.
 pub(super) fn serialize<S: Serializer>(
     limit: &Option<HistoryLimit>,
     serializer: S,
@@ -53,10 +49,6 @@ pub(super) fn serialize<S: Serializer>(
     }
 }
 
-/// Reads a limit, if there is one.
-///
-/// # Errors
-/// A message with an example, if the value is not a limit.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<HistoryLimit>, D::Error> {

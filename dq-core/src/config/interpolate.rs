@@ -1,8 +1,8 @@
-//! `${NAME}` and `${file:PATH}` in the strings of a configuration file.
+//! Replaces `${NAME}` and `${file:PATH}` in configuration strings.
 
 use super::problem::Problem;
 
-/// Replaces each `${…}` by the value of a variable or the contents of a file, and `$${` by `${`.
+/// Replaces each `${…}` by a variable's value or a file's contents, and `$${` by `${`.
 pub(super) fn interpolate(text: &str) -> Result<String, Problem> {
     let mut result = String::new();
     let mut rest = text;
@@ -14,7 +14,7 @@ pub(super) fn interpolate(text: &str) -> Result<String, Problem> {
             continue;
         }
         result.push_str(before);
-        // The text may be a password, so the error does not contain it.
+        // The text may be a password, so the error omits it.
         let Some((name, tail)) = after.split_once('}') else {
             return Err(Problem::new("a `${` has no `}`")
                 .remedy("write ${NAME} or ${file:PATH}, and $${ for a plain ${"));
@@ -29,7 +29,7 @@ pub(super) fn interpolate(text: &str) -> Result<String, Problem> {
     Ok(result)
 }
 
-/// The contents of a file, without newlines at the end.
+/// Reads a file, without trailing newlines.
 fn file(path: &str) -> Result<String, Problem> {
     let contents = std::fs::read_to_string(path).map_err(|error| {
         Problem::new(format!("the file {path:?} cannot be read: {error}"))
@@ -38,11 +38,10 @@ fn file(path: &str) -> Result<String, Problem> {
     Ok(contents.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// The value of an environment variable.
 fn variable(name: &str) -> Result<String, Problem> {
     use std::env::VarError;
     std::env::var(name).map_err(|error| {
-        // The text of `VarError` contains a value that is not Unicode.
+        // `VarError`'s text contains a non-Unicode value.
         let what = match error {
             VarError::NotPresent => "is not set",
             VarError::NotUnicode(_) => "is not Unicode",

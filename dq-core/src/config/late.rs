@@ -1,4 +1,4 @@
-//! The setting `late` of a queue: `{ after = "5m", then = "skip" }`.
+//! A queue's setting `late`: `{ after = "5m", then = "skip" }`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use super::setting_error::SettingError;
 use crate::error::{Error, Result};
 use crate::model::QueueName;
 
-/// What happens to a job that starts late, as after a night of outage.
+/// A policy for jobs that start late, for example after a night's outage.
 ///
-/// A job is late if it starts more than [`after`](Self::after) after its due time. The due time of a
-/// retry is that of the retry.
+/// A job is late if it starts more than [`after`](Self::after) after its due time. A retry has its
+/// own due time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -22,7 +22,7 @@ pub struct LatePolicy {
     /// How late a job may start; longer than zero.
     #[serde(with = "duration")]
     pub after: Duration,
-    /// What happens to a job that is later.
+    /// The action for a later job.
     pub then: LateAction,
 }
 
@@ -33,7 +33,6 @@ impl LatePolicy {
         Self { after, then }
     }
 
-    /// Checks the fields.
     pub(super) fn validate(&self) -> Result<(), SettingError> {
         if self.after.is_zero() {
             let problem = "is 0, and every job starts a little late; write at least \"1s\"";
@@ -48,19 +47,18 @@ impl LatePolicy {
     }
 }
 
-/// What happens to a job that starts too late. In settings it is a string: `"run"`, `"skip"`,
-/// `"dead"` or `"queue:NAME"`.
+/// An action for late jobs. In settings: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum LateAction {
-    /// It runs; observers are notified.
+    /// The job runs; observers are notified.
     Run,
-    /// It ends as skipped, with the reason.
+    /// The job ends as skipped, with the reason.
     Skip,
-    /// It is dead, with the reason, until an operator replays it.
+    /// The job is dead, with the reason, until an operator replays it.
     Dead,
-    /// It moves to this queue, where it is due at once under another id.
+    /// The job moves to this queue, where it is due at once under another id.
     Queue(QueueName),
 }
 

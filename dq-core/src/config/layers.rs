@@ -1,7 +1,6 @@
-//! Layers of configuration: a file below the environment variables.
+//! Configuration layers: a file below the environment variables.
 //!
-//! Each variable is a layer of its own. Each value keeps the layer that it comes from, for error
-//! messages.
+//! Each variable is its own layer, so that an error can name it.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -12,18 +11,15 @@ use super::problem::{self, Problem};
 use super::variables::Variable;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The merged layers, not yet typed.
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: a file or an empty one. Only its strings are interpolated, and errors
-    /// about missing keys name it.
+    /// The lowest layer: a file, or empty. Only its strings are interpolated, and errors about
+    /// missing keys name it.
     base: Metadata,
-    /// The merged and interpolated values.
     values: Value,
 }
 
 impl Layers {
-    /// Merges variables over a base, which is a file or empty.
     pub(super) fn new(
         base: impl Provider,
         variables: impl IntoIterator<Item = Variable>,
@@ -31,7 +27,6 @@ impl Layers {
         let metadata = base.metadata();
         let figment = variables.into_iter().fold(Figment::from(base), Figment::merge);
         let mut layers = Self { figment, base: metadata, values: Dict::new().into() };
-        // The empty path selects everything.
         let all = layers.figment.find_value("");
         let mut values =
             all.map_err(|error| layers.error_at(&[], problem::syntax_problem(&error)))?;
@@ -40,8 +35,8 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Interpolates the strings of the base layer. Values of variables are left alone: they may be
-    /// passwords that contain `${`.
+    /// Interpolates the base layer's strings. Variables keep their values, which may be passwords
+    /// with `${`.
     fn interpolate_values(&self, value: &mut Value, path: &mut Vec<String>) -> Result<()> {
         let mut descend = |key: String, value: &mut Value| {
             path.push(key);
@@ -68,16 +63,15 @@ impl Layers {
         }
     }
 
-    /// Deserializes the merged values.
     pub(super) fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
-        // The values keep the tags of the layers that they come from.
+        // The values keep their layers' tags.
         self.figment.clone().merge(MergedValues(&self.values)).extract().map_err(|error| {
             let (path, problem) = problem::locate(error, &self.values);
             self.error_at(&path, problem)
         })
     }
 
-    /// An error of the form `origin: key: what (remedy)`.
+    /// Creates an error like `origin: key: what (remedy)`.
     pub(super) fn error_at(&self, path: &[String], problem: Problem) -> Error {
         let layer = problem::value_at(&self.values, path).and_then(|value| self.layer_of(value));
         let layer = layer.unwrap_or(&self.base);
@@ -91,10 +85,8 @@ impl Layers {
         error.operation("read the configuration")
     }
 
-    /// The layer that a value comes from.
-    ///
-    /// For a table or list with values from the base and from variables it is the base, since a
-    /// missing key is best added there.
+    /// Finds a value's layer. For a table or list with the base among its layers, it is the base:
+    /// the best place to add a missing key.
     fn layer_of(&self, value: &Value) -> Option<&Metadata> {
         let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
             let layers = (&mut values).filter_map(|value| self.layer_of(value));
@@ -109,7 +101,6 @@ impl Layers {
     }
 }
 
-/// The merged and interpolated values as the top layer.
 struct MergedValues<'a>(&'a Value);
 
 impl Provider for MergedValues<'_> {
@@ -122,7 +113,7 @@ impl Provider for MergedValues<'_> {
     }
 }
 
-/// A base layer without values, for a configuration that consists of variables only.
+/// An empty base, for variables alone.
 pub(super) struct EnvironmentOnly;
 
 impl Provider for EnvironmentOnly {

@@ -1,4 +1,4 @@
-//! Loads the configuration: `dq.toml`, overridden by environment variables; the variables alone; or
+//! Loads the configuration: from `dq.toml` and environment variables, from variables alone, or from
 //! TOML text alone.
 
 use std::collections::BTreeMap;
@@ -51,40 +51,41 @@ use crate::model::{QueueName, ScheduleSpec};
 /// path = "${OLD_DATA}/jobs.db"
 /// ```
 ///
-/// Environment variables override the file; two underscores separate table and key:
-/// `DQ_BACKEND__PATH=…`, `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use
-/// `${NAME}` for an environment variable and `${file:PATH}` for the contents of a file without its
-/// trailing newline, so that the file needs to contain no secret; `$${` is a plain `${`.
+/// Environment variables override the file. Two underscores separate table and key:
+/// `DQ_BACKEND__PATH=…`, `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`.
 ///
-/// Errors name the file or the variable, and the key. They name the keys of a backend's settings,
-/// but no values, except for an unknown `type` or a `${…}` that cannot be read.
+/// Keep secrets out of the file: in any string, write `${NAME}` for an environment variable or
+/// `${file:PATH}` for a file's contents without its trailing newline. `$${` is a plain `${`.
+///
+/// Errors name the file or variable, and the key. Errors about a backend show its keys but no
+/// values, except an unknown `type` or an unreadable `${…}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The main store: new jobs go there.
+    /// The main store, which gets new jobs.
     pub backend: Box<dyn BackendConfig>,
-    /// Stores being drained: they receive no new jobs, and their jobs still run.
+    /// Stores being drained: they get no new jobs, and their jobs still run.
     #[serde(default)]
     pub drain: Vec<Box<dyn BackendConfig>>,
-    /// Settings of queues without an entry in `queues`, and of fields that an entry leaves unset.
+    /// Settings for queues without an entry in `queues`, and for fields an entry leaves unset.
     #[serde(default)]
     pub defaults: QueueSettings,
     /// Settings by queue.
     #[serde(default)]
     pub queues: BTreeMap<QueueName, QueueSettings>,
-    /// Messages of other systems that become jobs, of the crate dq-forward.
+    /// Sources whose messages become jobs; see the crate dq-forward.
     #[serde(default)]
     pub ingress: Vec<TypedSettings>,
     /// Schedules by name; see [`ScheduleSettings`]. Runners declare them.
     #[serde(default)]
     pub schedules: BTreeMap<String, ScheduleSettings>,
-    /// Settings of runners.
+    /// Runner settings.
     #[serde(default)]
     pub runner: RunnerSettings,
-    /// Limits of payloads, headers and bulks.
+    /// Limits for payloads, headers and bulks.
     #[serde(default)]
     pub limits: LimitSettings,
-    /// Settings of the server that `dq serve` starts.
+    /// Settings for `dq serve`.
     #[serde(default)]
     pub serve: ServeSettings,
 }
@@ -93,7 +94,7 @@ impl Config {
     /// Reads a file and the environment.
     ///
     /// # Errors
-    /// `Config` naming the file or variable and the key; for an unknown key also the known ones.
+    /// `Config` with the file or variable and the key; for an unknown key also the known ones.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         // Figment reads a missing file as an empty one.
@@ -119,16 +120,18 @@ impl Config {
         Self::from_layers(&Layers::new(Toml::file_exact(path), Variable::all()?)?)
     }
 
-    /// Reads the environment without a file: `DQ_BACKEND__TYPE=sqlite`, `DQ_BACKEND__PATH=jobs.db`,
+    /// Reads only environment variables.
+    ///
+    /// For example `DQ_BACKEND__TYPE=sqlite`, `DQ_BACKEND__PATH=jobs.db` and
     /// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`.
     ///
     /// # Errors
-    /// `Config` naming the variable and the key, or `DQ_BACKEND__TYPE` if it is not set.
+    /// `Config` with the variable and the key, or `DQ_BACKEND__TYPE` if unset.
     pub fn from_env() -> Result<Self> {
         Self::from_layers(&Layers::new(EnvironmentOnly, Variable::all()?)?)
     }
 
-    /// Reads TOML text, without a file and without the environment.
+    /// Reads TOML text, without a file or the environment.
     ///
     /// # Errors
     /// As [`Self::from_path`].
@@ -137,7 +140,7 @@ impl Config {
     }
 
     fn from_layers(layers: &Layers) -> Result<Self> {
-        // Two backends of one name are an error even if the configuration would deserialize.
+        // Rejects two backends with one name even if the configuration is valid.
         known_backends()?;
         let config: Self = layers.deserialize()?;
         let refused = |table: &[&str], error: SettingError| {
@@ -152,8 +155,8 @@ impl Config {
         }
         config.defaults.validate().map_err(|error| refused(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
-            // Settings in the handler's attribute, which both tables override, are known only to
-            // the runner. It validates again after merging them.
+            // Only the runner knows the settings in the handler's attribute, which both tables
+            // override. It validates again after merging them.
             let merged = settings.clone().over(config.defaults.clone());
             let table = ["queues", queue.as_str()];
             merged.validate().map_err(|error| refused(&table, error))?;

@@ -1,5 +1,4 @@
-//! Configuration: backends by name and URL, `dq.toml` and environment variables, queue and runner
-//! settings, schedules.
+//! Configuration: backends, `dq.toml`, environment variables, queue and runner settings, schedules.
 
 mod backend;
 mod backoff;

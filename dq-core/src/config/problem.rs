@@ -1,8 +1,8 @@
-//! Turns errors of the configuration parser into messages that reveal no secret.
+//! Turns configuration parser errors into messages without secrets.
 //!
-//! Values under `backend` and `drain` may be secrets. Messages about them contain only the names of
-//! keys, the backend's `type`, `true` or `false`, and a number that is out of range. All other values
-//! are described by their kind or replaced by `***`.
+//! Values under `backend` and `drain` may be secrets. Messages about them show only key names, the
+//! backend's `type`, `true` or `false`, and out-of-range numbers. They describe any other value by
+//! its kind or replace it by `***`.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,13 @@ use figment::value::{Dict, Num, Value};
 
 use super::backend::{BackendConfig, known_backends, missing_backend_remedy};
 
-/// The top-level tables whose errors may repeat values that are secret, since typetag turns them into
-/// texts. Errors of `serve` and of forwards are described without the value.
+/// Top-level tables with errors that may repeat secrets, because typetag turns them into text.
+/// Other errors are described without the value.
 pub(super) const SECRET_TABLES: [&str; 2] = ["backend", "drain"];
 
-/// The key that selects the type of a backend's settings.
 const TAG: &str = "type";
 
-/// What is wrong with a value, and the remedy. The caller adds where the value is.
+/// The caller adds the place.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) what: String,
@@ -36,7 +35,6 @@ impl Problem {
     }
 }
 
-/// The value at a path of keys and indices; `None` if there is none.
 pub(super) fn value_at<'a>(values: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(values, |value, key| match value {
         Value::Dict(_, dict) => dict.get(key),
@@ -45,8 +43,7 @@ pub(super) fn value_at<'a>(values: &'a Value, path: &[String]) -> Option<&'a Val
     })
 }
 
-/// Describes a TOML syntax error without the line that the parser quotes, which may contain a
-/// password.
+/// Describes a TOML syntax error without the quoted line, which may contain a password.
 pub(super) fn syntax_problem(error: &figment::Error) -> Problem {
     let text = error.kind.to_string();
     let (position, quoted) = text.split_once('\n').unwrap_or((&text, ""));
@@ -60,13 +57,13 @@ pub(super) fn syntax_problem(error: &figment::Error) -> Problem {
     }
 }
 
-/// The path of the value that was refused, as keys and indices, and what is wrong with it.
+/// Finds the refused value's path, and describes the problem.
 pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Problem) {
     let figment::Error { mut path, mut kind, .. } = error;
     let may_be_secret = path.first().is_some_and(|first| SECRET_TABLES.contains(&first.as_str()));
     let dict = value_at(values, &path).and_then(Value::as_dict);
     let key = match (&kind, dict) {
-        // Settings of a backend: the error does not name the key.
+        // A backend's settings: the error does not name the key.
         (_, Some(settings)) if may_be_secret => deserialize_error(settings).and_then(|refined| {
             kind = refined;
             refused_key(settings, &kind)
@@ -105,9 +102,8 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
     (path, problem)
 }
 
-/// The problem of a backend without `type`.
 fn missing_tag() -> Problem {
-    // `Config` has reported two backends of one name before.
+    // `Config` has already reported duplicate names.
     let known = known_backends().unwrap_or_default();
     let known = quoted(&known.into_keys().collect::<Vec<_>>());
     Problem::new(format!("`{TAG}` is missing; known: {known}")).remedy(
@@ -116,22 +112,21 @@ fn missing_tag() -> Problem {
     )
 }
 
-/// The key in figment's text of an error about a missing key. Errors of a backend's settings are
-/// texts, because typetag erases their type.
+/// Parses the key from figment's text. A backend's errors are text, because typetag erases their
+/// type.
 fn missing_field(text: &str) -> Option<&str> {
     text.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// The known keys in figment's text of an error about an unknown key, separated by commas.
+/// Parses the known keys from figment's text.
 fn known_fields(text: &str) -> Option<String> {
     let (_, known) = text.strip_prefix("unknown field: ")?.rsplit_once("`, expected `")?;
-    // The text has backquotes around the whole list too.
+    // The text also puts backquotes around the whole list.
     let known = known.strip_suffix('`')?;
     let known = known.strip_prefix("one of ").unwrap_or(known);
     Some(known.replace("` or `", "`, `"))
 }
 
-/// The problem of a backend without a required setting.
 fn missing_setting(key: &str, path: &[String]) -> Problem {
     let problem = Problem::new(format!("`{key}` is missing"));
     match path {
@@ -145,22 +140,21 @@ fn missing_setting(key: &str, path: &[String]) -> Problem {
     }
 }
 
-/// Why a backend's settings do not deserialize; `None` if they do.
 fn deserialize_error(settings: &Dict) -> Option<Kind> {
     let result = Value::from(settings.clone()).deserialize::<Box<dyn BackendConfig>>();
     result.err().map(|error| error.kind)
 }
 
-/// The key of the refused setting: the one that causes the same error when it is alone with `type`.
-/// `None` if the error is not about one setting, such as a missing key.
+/// Finds the refused key: alone beside `type` it causes the same error. `None` if the error is not
+/// about one setting, such as a missing key.
 ///
-/// The error itself does not name it, because typetag buffers all settings before their type is
-/// known.
+/// The error does not name the key, because typetag buffers all settings before it knows their
+/// type.
 fn refused_key<'a>(settings: &'a Dict, kind: &Kind) -> Option<&'a String> {
     let (tag, name) = settings.get_key_value(TAG)?;
     let mut subset = Dict::from([(tag.clone(), name.clone())]);
     if deserialize_error(&subset).as_ref() == Some(kind) {
-        // Either the type itself is unknown, or the error is about a missing key.
+        // The type is unknown, or a key is missing.
         let is_missing_key = matches!(kind, Kind::MissingField(_) | Kind::Message(_));
         return (!is_missing_key).then_some(tag);
     }
@@ -172,7 +166,6 @@ fn refused_key<'a>(settings: &'a Dict, kind: &Kind) -> Option<&'a String> {
     })
 }
 
-/// Figment's message without the value that was found.
 fn describe(kind: &Kind) -> Problem {
     match kind {
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
@@ -184,7 +177,7 @@ fn describe(kind: &Kind) -> Problem {
                 Actual::Map => "a table",
                 _ => "something else",
             };
-            // Names of Rust types mean nothing to the author of a file.
+            // Rust type names mean nothing to the author of a file.
             let expected = match expected.as_str() {
                 _ if expected.starts_with("dyn ") => {
                     "a table with a type and its settings; URLs are for Dq::connect"
@@ -206,23 +199,21 @@ fn describe(kind: &Kind) -> Problem {
             let known = known_fields(text).unwrap_or_default();
             Problem::new(format!("unknown key; known: {known}"))
         }
-        // Figment puts backquotes around a list whose items already have them.
+        // Figment puts backquotes around a list although its items have them.
         kind => Problem::new(kind.to_string().replace("``", "`").replace("`one of ", "one of ")),
     }
 }
 
-/// A list of names in backquotes.
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces every occurrence of a refused value in a message by `***`.
 fn redact(message: String, refused: &Value) -> String {
     match refused {
         Value::Dict(_, dict) => dict.values().fold(message, redact),
         Value::Array(_, values) => values.iter().fold(message, redact),
         Value::String(_, text) => redact_text(&message.replace(&format!("{text:?}"), "***"), text),
-        // Text may have been expected: the number may be a password of digits.
+        // If text was expected, the number may be a password of digits.
         Value::Num(_, number) if message.starts_with("invalid type") => {
             redact_text(&message, &number_text(*number))
         }
@@ -230,8 +221,8 @@ fn redact(message: String, refused: &Value) -> String {
     }
 }
 
-/// Replaces a text by `***`; a text of less than four bytes only where it is a whole word, since
-/// every message contains an `a`.
+/// Replaces a text by `***`. A text under four bytes must be a whole word, because every message
+/// contains an `a`.
 fn redact_text(message: &str, text: &str) -> String {
     let mut result = String::new();
     let mut rest = message;

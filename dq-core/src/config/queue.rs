@@ -1,4 +1,4 @@
-//! Settings of one queue: concurrency, attempts, timeout, lease, backoff.
+//! Settings for one queue: concurrency, attempts, timeout, lease, backoff.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
 
-/// Settings of one queue, each optional.
+/// Settings for one queue, each optional.
 ///
-/// Layers, lowest first: built-in defaults, the handler's attribute, `[defaults]` of the
-/// configuration, `[queues.NAME]`, the runner's builder. A field that is `None` in one layer has
-/// the value of the next layer below.
+/// Layers, lowest first: built-in defaults, the handler's attribute, `[defaults]` in the
+/// configuration, `[queues.NAME]`, the runner's builder. `None` takes the value from the layer
+/// below.
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -29,58 +29,56 @@ use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Maximum number of jobs of this queue that one runner runs concurrently; at least 1. Default
-    /// 16.
+    /// How many jobs of this queue one runner may run at once; at least 1. Default 16.
     ///
-    /// It also bounds the throughput of jobs that take longer than 5 ms: `concurrency` divided by the
-    /// duration of one run plus the store's latency for a claim and a settlement. Of shorter jobs a
-    /// runner claims up to 100 at once.
+    /// For jobs longer than 5 ms it also bounds the throughput: `concurrency` divided by the sum of
+    /// run time and the store's latency for claim and settlement. A runner claims up to 100 shorter
+    /// jobs at once.
     pub concurrency: Option<usize>,
-    /// Maximum number of attempts of a job; 1 means no retry. Default 5, and 15 for a queue with a
-    /// forward.
+    /// Maximum attempts per job; 1 means no retry. Default 5, or 15 for a queue with a forward.
     pub max_attempts: Option<u32>,
-    /// Maximum duration of one run of the handler with its middleware; `"none"` for no limit.
-    /// Default 15 min.
+    /// Maximum duration of one run, middleware included; `"none"` for no limit. Default 15 min.
     ///
-    /// A handler that takes longer is dropped, and the attempt counts as failed. A `blocking`
-    /// handler cannot be dropped: its cancellation signal fires, and its return value counts.
+    /// The runner drops a slower handler, and the attempt counts as failed. It cannot drop a
+    /// `blocking` handler: the cancellation signal fires, and the return value counts.
     #[serde(with = "duration::limit")]
     pub timeout: Option<Duration>,
-    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1
-    /// s to 1 day. Default 30 s.
+    /// Lease time without renewal, and so the delay before a job runs again after a crash; 1 s to 1
+    /// day. Default 30 s.
     #[serde(with = "duration::option")]
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// Number of consecutive leases that may expire before the job is dead, since it may be the
-    /// cause of the crashes; at least 1. Default 10.
+    /// How many consecutive leases may expire before the job is dead; at least 1. Default 10.
+    ///
+    /// A job that loses every lease may be the cause of the crashes.
     pub max_losses: Option<u32>,
-    /// What happens to a job that starts late. Default: it runs.
+    /// The policy for jobs that start late. Default: they run.
     pub late: Option<LatePolicy>,
-    /// The share of the jobs that should start within a time after they are due, such as
-    /// `"99% < 100ms"`. Default: none. Nothing about a job changes if it is missed; runners and
-    /// operators are notified.
+    /// A lateness objective, such as `"99% < 100ms"`. Default: none.
     ///
-    /// It belongs to the configuration or to a handler: a runner refuses one of its own, which
-    /// programs without a runner could not know.
+    /// The given share of jobs should start within this time after their due time. A miss changes
+    /// no job, but notifies runners and operators.
+    ///
+    /// Set it in the configuration or on a handler. A runner rejects it, because programs without a
+    /// runner could not know it.
     pub lateness: Option<LatenessObjective>,
-    /// How much later than asked a job may be due, so that many jobs of one moment do not start at
-    /// once; see [`Schedule::spread`](crate::Schedule::spread). Default: not at all. Jobs without a
-    /// due time are not spread.
+    /// How much a job may be delayed, so that many jobs due together do not start at once. Default:
+    /// not at all.
     ///
-    /// A setting of the producer, read from the configuration. Handlers' attributes and runners
-    /// cannot set it.
+    /// See [`Schedule::spread`](crate::Schedule::spread). Jobs without a due time are not spread.
+    /// Set it in the configuration, where the producer reads it; handlers and runners cannot set
+    /// it.
     #[serde(with = "duration::option")]
     pub spread: Option<Duration>,
-    /// How many ended jobs the store remembers; `0` for none. Default none, except in RabbitMQ, where
-    /// a history costs next to nothing: 1,000, for a day.
+    /// How many ended jobs the store remembers; `0` for none.
     ///
-    /// A setting of the store: it is read from the configuration when the store is opened. Handlers'
-    /// attributes and runners cannot set it.
+    /// Default none, except in RabbitMQ, where history is nearly free: 1,000, for a day. Set it in
+    /// the configuration, which is read when the store opens; handlers and runners cannot set it.
     #[serde(with = "history")]
     pub history: Option<HistoryLimit>,
-    /// The built-in handler of the queue. Only a configuration can set it; it is not serialized, since
-    /// it may hold secrets.
+    /// The queue's built-in handler, set only by a configuration. Not serialized, because it may
+    /// hold secrets.
     #[serde(skip_serializing)]
     pub(crate) forward: Option<TypedSettings>,
 }
@@ -162,7 +160,7 @@ impl QueueSettings {
         self
     }
 
-    /// These settings, with unset fields taken from `below`.
+    /// Fills unset fields from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -180,10 +178,10 @@ impl QueueSettings {
         }
     }
 
-    /// These settings with defaults for unset fields, validated.
+    /// Fills unset fields with defaults and validates.
     ///
     /// # Errors
-    /// `Config` naming the queue, the field and its range.
+    /// `Config` with the queue, the field and its range.
     pub fn policy(self, queue: &QueueName) -> Result<QueuePolicy> {
         let policy = QueuePolicy {
             concurrency: self.concurrency.unwrap_or(16),
@@ -195,7 +193,7 @@ impl QueueSettings {
             late: self.late.clone(),
             lateness: self.lateness,
         };
-        // A backoff that is valid by itself may be invalid together with a default.
+        // A backoff valid by itself may be invalid with a default.
         let complete = Self { backoff: policy.backoff.into(), ..self };
         complete.validate().map_err(|error| {
             Error::new(ErrorKind::Config, format!("queue {queue}: {error}"))
@@ -211,7 +209,6 @@ impl QueueSettings {
         Ok(policy)
     }
 
-    /// Checks the fields that are set.
     pub(super) fn validate(&self) -> Result<(), SettingError> {
         const LEASE_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_secs(1)..=Duration::from_secs(86_400);

@@ -1,4 +1,4 @@
-//! Settings of one declared schedule.
+//! Settings for one declared schedule.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CatchUp, Overlap, QueueName, ScheduleSpec};
 
-/// A schedule as it is declared: by `[schedules.NAME]` in `dq.toml`, or by a handler.
+/// A schedule declared by `[schedules.NAME]` in `dq.toml`, or by a handler.
 ///
 /// ```toml
 /// [schedules.nightly-report]
@@ -28,30 +28,32 @@ use crate::model::{CatchUp, Overlap, QueueName, ScheduleSpec};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ScheduleSettings {
-    /// The queue of the jobs. Required in `dq.toml`; a handler's schedule has the handler's queue.
+    /// The jobs' queue. Required in `dq.toml`; a handler's schedule uses the handler's queue.
     pub queue: Option<QueueName>,
-    /// The times as a cron expression; see [`Cron`]. Either this or [`Self::every`] is required.
+    /// The occurrences as a [`Cron`] expression. Set either this or [`Self::every`].
     pub cron: Option<String>,
-    /// The times as an interval: its whole multiples since 1970-01-01T00:00Z.
+    /// The interval between occurrences, which are its whole multiples since 1970-01-01T00:00Z.
     #[serde(with = "duration::option")]
     pub every: Option<Duration>,
-    /// The time zone of [`Self::cron`], by its name in the IANA database. Default `UTC`.
+    /// Time zone for [`Self::cron`], an IANA name. Default `UTC`.
     pub tz: Option<String>,
-    /// The payload of each job. Default `null`, which is the payload of a handler without one.
+    /// Each job's payload. Default `null`, for a handler without payload.
     pub payload: Option<serde_json::Value>,
-    /// The version of the payload's schema, for a handler with versions; it upgrades older ones. A
-    /// handler's own schedule has its current version. Default: none, which is read as 1.
+    /// Version of the payload's schema, for a handler with versions. Default: none, read as 1.
+    ///
+    /// The handler upgrades older versions. A handler's own schedule has its current version.
     pub schema_version: Option<u32>,
-    /// What happens to missed occurrences. Default `last`.
+    /// What to do about missed occurrences. Default `last`.
     pub catch_up: Option<CatchUp>,
-    /// What happens while the job of an earlier occurrence is live. Default `skip`; `allow` if
-    /// `catch_up` is `all:…`, since the missed occurrences are scheduled at once.
+    /// What to do while an earlier occurrence's job is live. Default `skip`.
+    ///
+    /// With `catch_up = "all:…"` it is `allow`, because missed occurrences are scheduled at once.
     pub overlap: Option<Overlap>,
-    /// How late an occurrence may be scheduled. Default: at any time.
+    /// How late an occurrence may be scheduled. Default: no limit.
     #[serde(with = "duration::option")]
     pub deadline: Option<Duration>,
-    /// All occurrences are later by the same part of this time, which depends on the name. Default:
-    /// they are not later.
+    /// Delays all occurrences by the same part of this time, derived from the name. Default: no
+    /// delay.
     #[serde(with = "duration::option")]
     pub jitter: Option<Duration>,
 }
@@ -121,10 +123,10 @@ impl ScheduleSettings {
         self
     }
 
-    /// The schedule that these settings describe.
+    /// Builds the schedule.
     ///
     /// # Errors
-    /// `InvalidInput` naming the schedule, the field and what is wrong.
+    /// `InvalidInput` with the schedule, the field and the problem.
     pub(crate) fn spec(&self, name: &str) -> Result<ScheduleSpec> {
         ScheduleSpec::check_name(name)?;
         let spec = self
@@ -134,7 +136,6 @@ impl ScheduleSettings {
         Ok(spec.stored_form())
     }
 
-    /// The schedule that these settings describe.
     pub(super) fn checked(&self) -> Result<ScheduleSpec, SettingError> {
         let missing = || SettingError::new("queue", "is missing; name the queue of the jobs");
         let mut spec = ScheduleSpec::new(
@@ -191,10 +192,6 @@ impl ScheduleSettings {
     }
 }
 
-/// A payload as JSON.
-///
-/// # Errors
-/// `Codec` if it does not encode.
 pub(crate) fn payload_json(payload: &impl Serialize) -> Result<serde_json::Value> {
     serde_json::to_value(payload).map_err(|error| {
         let message = format!("the payload of a schedule does not encode as JSON: {error}");

@@ -4,13 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A password, or a URL that contains one. `Debug` prints `***`.
+/// A password, or a URL with one. `Debug` prints `***`.
 ///
-/// A password of digits may be written without quotes in a configuration file, unless parsing it as
-/// a number would lose characters, as in `1.50`. In an environment variable of a store, a server or
-/// headers digits never need quotes; elsewhere `007` becomes `7`. Everywhere, quotes are needed by a
-/// password that begins or ends with a quote or a space, and by one that reads as a list or a
-/// table, such as `[x]`.
+/// In a configuration file, a numeric password needs quotes only if a number would lose characters,
+/// as in `1.50`. In an environment variable for a store, a server or headers, digits never need
+/// quotes; elsewhere `007` becomes `7`. Always quote a password that begins or ends with a quote or
+/// a space, or reads as a list or table, such as `[x]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -21,7 +20,7 @@ impl Secret {
         Self(secret.into())
     }
 
-    /// The plain text, for a client library.
+    /// Returns the plain text, for a client library.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -40,7 +39,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Accepts text, and booleans and numbers that a parser has recognized in unquoted text.
+/// Accepts text, and booleans and numbers parsed from unquoted text.
 struct TextVisitor;
 
 impl de::Visitor<'_> for TextVisitor {

@@ -1,13 +1,13 @@
-//! The error for a setting that cannot be used.
+//! The error for an unusable setting.
 
 use std::fmt;
 
-/// A setting that is missing, out of range, or does not fit others. The caller adds where it is.
+/// A setting that is missing, out of range, or in conflict with others. The caller adds the place.
 #[derive(Debug)]
 pub(super) struct SettingError {
-    /// The path of the setting in its table, such as `backoff.factor`.
+    /// Path in its table, such as `backoff.factor`.
     pub(super) field: &'static str,
-    /// What is wrong, and the remedy; the predicate of a sentence whose subject is the field.
+    /// The problem and remedy, as a predicate with the field as subject.
     pub(super) problem: String,
 }
 

@@ -1,4 +1,4 @@
-//! Settings of runners and of `dq serve`, and limits of jobs.
+//! Settings for runners and `dq serve`, and job limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use super::setting_error::SettingError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Limits;
 
-/// Settings of a runner: concurrency over all queues, grace period, sweep interval.
+/// Runner settings: concurrency over all queues, grace period, sweep interval.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct RunnerSettings {
-    /// Maximum number of jobs that one runner runs concurrently over all queues; at least 1.
-    /// Default 256.
+    /// How many jobs one runner may run at once over all queues; at least 1. Default 256.
     pub concurrency: usize,
-    /// How long running handlers may take to finish during shutdown. Default 30 s.
+    /// Time for running handlers to finish during shutdown. Default 30 s.
     #[serde(with = "duration")]
     pub grace: Duration,
     /// The sweep interval: maximum time between two claims; 100 ms to 1 min. Default 1 s.
     ///
-    /// A sweep is a claim without any wake-up hint. It bounds the lateness of jobs whose hints are
+    /// A sweep is a claim without a wake-up hint. It bounds how late a job starts if its hint is
     /// lost.
     #[serde(with = "duration")]
     pub sweep: Duration,
@@ -37,16 +36,16 @@ impl Default for RunnerSettings {
 }
 
 impl RunnerSettings {
-    /// Checks the ranges of all fields.
+    /// Checks the range of each field.
     ///
     /// # Errors
-    /// `Config` naming the field and its range.
+    /// `Config` with the field and its range.
     pub fn validate(&self) -> Result<()> {
         self.check_ranges()
             .map_err(|error| Error::new(ErrorKind::Config, format!("runner.{error}")))
     }
 
-    /// As [`Self::validate`], for a caller that knows where the settings come from.
+    /// Checks like [`Self::validate`], for a caller that knows the settings' origin.
     pub(super) fn check_ranges(&self) -> Result<(), SettingError> {
         const SWEEP_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_millis(100)..=Duration::from_secs(60);
@@ -62,18 +61,17 @@ impl RunnerSettings {
     }
 }
 
-/// Settings of the server that `dq serve` starts. Applications ignore them, so that they can share
-/// the file with it.
+/// Settings for `dq serve`. Applications ignore them, so both can share the file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ServeSettings {
-    /// The address to listen on, such as `127.0.0.1:7373`, which is the default.
+    /// Address to listen on. Default `127.0.0.1:7373`.
     pub address: Option<String>,
-    /// Whether the server forwards the queues with a `[queues.NAME.forward]`; `true` by default.
+    /// Whether the server forwards queues with a `[queues.NAME.forward]`. Default `true`.
     pub forward: bool,
-    /// The tokens that are accepted, by the name of their owner. Without any, a token is generated
-    /// and only this machine may connect.
+    /// Accepted tokens by owner. Without any, the server generates a token and accepts only this
+    /// machine.
     pub tokens: BTreeMap<String, TokenSettings>,
 }
 
@@ -88,23 +86,23 @@ impl Default for ServeSettings {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TokenSettings {
-    /// What its owner may do: `viewer`, `reader`, `operator` or `admin`.
+    /// The owner's role: `viewer`, `reader`, `operator` or `admin`.
     pub role: String,
     /// The token; at least 16 bytes.
     pub token: Secret,
 }
 
-/// The [`Limits`] that a configuration can change: of payloads, headers and bulks.
+/// Configurable [`Limits`] for payloads, headers and bulks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LimitSettings {
-    /// Maximum size of a payload in bytes; `None` keeps the default, 1 MiB.
+    /// Maximum payload size in bytes; `None` keeps the default, 1 MiB.
     pub payload: Option<usize>,
-    /// Maximum size of all header names and values of one job in bytes; `None` keeps the default,
-    /// 16 KiB.
+    /// Maximum total size of a job's header names and values in bytes; `None` keeps the default, 16
+    /// KiB.
     pub headers: Option<usize>,
-    /// Maximum number of jobs in one schedule call; `None` keeps the default, 100,000.
+    /// Maximum jobs in one schedule call; `None` keeps the default, 100,000.
     pub bulk: Option<usize>,
 }
 

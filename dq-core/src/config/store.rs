@@ -1,15 +1,15 @@
-//! What the settings of several stores have in common.
+//! Settings shared by several stores.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The range of `response_timeout`: less, no server can meet; more is surely a mistake.
+/// No server answers within less, and more is surely a mistake.
 const RESPONSE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(86_400);
 
-/// The error for a setting of a store that cannot be used: `Config`, of the operation `connect`.
+/// Creates the `Config` error for an unusable store setting, with the operation `connect`.
 pub fn invalid_setting(
     what: impl Into<Cow<'static, str>>,
     remedy: impl Into<Cow<'static, str>>,
@@ -17,7 +17,7 @@ pub fn invalid_setting(
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
 
-/// Checks the field `response_timeout` of a store, which is `5s` unless it is set.
+/// Checks a store's `response_timeout`, which defaults to `5s`.
 ///
 /// # Errors
 /// `Config` unless it is between 10 ms and a day.

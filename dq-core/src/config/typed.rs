@@ -1,4 +1,4 @@
-//! Settings of which this crate knows only the `type`: of forwards and ingresses.
+//! Settings with a `type` that another crate understands: forwards and ingresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Settings with a `type`, and keys that only the crate of the type understands:
-/// `[queues.NAME.forward]` and `[[ingress]]`. `Debug` shows no values, which may be secret.
+/// Settings with a `type`, such as `[queues.NAME.forward]` and `[[ingress]]`.
+///
+/// Only the type's crate understands the other keys. `Debug` hides their values, which may be
+/// secret.
 #[derive(Clone, PartialEq)]
 pub struct TypedSettings {
     kind: String,
@@ -18,35 +20,33 @@ pub struct TypedSettings {
 }
 
 impl TypedSettings {
-    /// The key that selects the type.
     const TYPE: &'static str = "type";
 
-    /// The value of `type`.
+    /// Returns the value of `type`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The text of a key beside `type`.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.fields.get(key)?.as_str()
     }
 
-    /// The keys beside `type`, as a type with `#[serde(deny_unknown_fields)]`.
+    /// Deserializes the keys beside `type`. Use a type with `#[serde(deny_unknown_fields)]`.
     ///
     /// # Errors
-    /// `Config` that names the key and what was expected, without values.
+    /// `Config` with the key and the expected kind of value, without values.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
         let parse = |fields: Map<String, Value>| T::deserialize(Value::Object(fields));
         parse(self.fields.clone()).map_err(|error| {
             let text = error.to_string();
-            // The parser names no key if a value is refused. It fails alike for that key alone.
+            // The parser does not name the refused key. Alone, that key causes the same error.
             let refused = self.fields.iter().find(|(key, value)| {
                 let alone = Map::from_iter([((*key).clone(), (*value).clone())]);
                 parse(alone).is_err_and(|error| error.to_string() == text)
             });
             let what = match (refused, text.split_once(", expected ")) {
-                // Names of keys are no secrets, and the list of the known ones helps.
+                // Key names are no secrets, and listing the known ones helps.
                 _ if text.starts_with("unknown field") || text.starts_with("missing field") => text,
                 (Some((key, _)), Some((_, expected))) => format!("`{key}`: expected {expected}"),
                 (Some((key, _)), None) => format!("`{key}` has an invalid value"),
@@ -57,12 +57,11 @@ impl TypedSettings {
     }
 }
 
-/// Finds the registration of a type among those of all linked crates. `name_of` gives the name and the
-/// source location of one; `what` is what the types are of: a forward, an ingress.
+/// Finds a type's registration in all linked crates. `name_of` returns a name and source location;
+/// `what` names the category, such as `forward`.
 ///
 /// # Errors
-/// `Config` if no linked crate has registered the type, `Duplicate` if two have registered the same
-/// one.
+/// `Config` if no linked crate registers the type, `Duplicate` if two do.
 pub(crate) fn registration<R>(
     what: &str,
     kind: &str,

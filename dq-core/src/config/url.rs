@@ -1,4 +1,4 @@
-//! Connection URLs of stores.
+//! Connection URLs for stores.
 
 use std::fmt;
 
@@ -10,12 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A URL split into scheme, address and options: `scheme://address?option=value&…`.
 ///
-/// The address is not parsed, since its meaning depends on the backend: a file for `sqlite`, a host
-/// for others. `Debug` and errors show only the scheme: the rest may contain a password, and a
-/// password with a `?` or an `&` extends into the options.
+/// Each backend parses the address itself: a file for `sqlite`, a host for others. `Debug` and
+/// errors show only the scheme, because a password with a `?` or an `&` extends into the options.
 #[derive(Clone)]
 pub struct ConnectUrl {
-    /// As given.
     whole: Secret,
     scheme: String,
     address: Secret,
@@ -58,38 +56,38 @@ impl ConnectUrl {
         })
     }
 
-    /// The scheme in lower case.
+    /// Returns the scheme in lower case.
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// The part between scheme and options, as written.
+    /// Returns the part between scheme and options, as written.
     #[must_use]
     pub fn address(&self) -> &str {
         self.address.expose()
     }
 
-    /// The whole URL, for a client library that parses it itself.
+    /// Returns the whole URL, for a client library with its own parser.
     #[must_use]
     pub const fn whole(&self) -> &Secret {
         &self.whole
     }
 
-    /// The options in the order of the URL.
+    /// Returns the options in order.
     #[must_use]
     pub fn options(&self) -> &[(String, String)] {
         &self.options
     }
 
-    /// Parses the `url` field of a backend's settings, which contains an address.
+    /// Parses the `url` field in a backend's settings.
     ///
-    /// Only `address_options` are accepted. An option in `settings` is refused with the advice to
-    /// write it as a field beside `url`. Unknown options are refused without their names, which may
-    /// be part of a password that contains a `?`.
+    /// The URL may have only `address_options`. For an option in `settings`, the error says to
+    /// write it as a field beside `url`. Errors omit unknown option names, which may be part of a
+    /// password with a `?`.
     ///
     /// # Errors
-    /// `Config` if the URL is malformed or has an option that is not part of the address.
+    /// `Config` if the URL is malformed or has an option outside the address.
     pub fn from_field(field: &Secret, address_options: &[&str], settings: &[&str]) -> Result<Self> {
         let url = Self::parse(field.expose())?;
         let refused = |(name, _): &&(String, String)| !address_options.contains(&name.as_str());
@@ -110,11 +108,10 @@ impl ConnectUrl {
         Err(error.operation("connect"))
     }
 
-    /// The settings equivalent to this URL: `url` with its `address_options`, and a field for each
-    /// other option.
+    /// Converts the URL to settings: `url` with its `address_options`, and a field per other
+    /// option.
     ///
-    /// Values are text, except that those of the fields in `typed` become numbers or booleans if
-    /// they parse as one.
+    /// Values are text. In the fields listed in `typed`, numbers and booleans are parsed.
     #[must_use]
     pub fn to_fields(&self, address_options: &[&str], typed: &[&str]) -> Value {
         let is_address_option = |name: &String| address_options.contains(&name.as_str());
@@ -135,18 +132,18 @@ impl ConnectUrl {
         fields.into()
     }
 
-    /// Deserializes `fields`, which contain the options of this URL.
+    /// Deserializes `fields`, which contain this URL's options.
     ///
     /// # Errors
-    /// `Config` that names the option with an invalid value and what is expected, but not the
-    /// value, which may be part of a password.
+    /// `Config` with the invalid option and the expected kind of value. The error omits the value,
+    /// which may be part of a password.
     pub fn deserialize<T: DeserializeOwned>(&self, fields: Value) -> Result<T> {
         let error = match serde_json::from_value(fields.clone()) {
             Ok(settings) => return Ok(settings),
             Err(error) => error.to_string(),
         };
         let is_option = |key: &str| self.options.iter().any(|(name, _)| name == key);
-        // The refused option is the one that causes an error without the others.
+        // The refused option fails without the others.
         let refused = self.options.iter().find_map(|(name, value)| {
             let mut alone = fields.as_object()?.clone();
             alone.retain(|key, _| key == name || !is_option(key));
@@ -154,7 +151,7 @@ impl ConnectUrl {
             Some((name, value, error.to_string()))
         });
         let (what, error) = match refused {
-            // The backend's own message, unless it contains a value that may be a secret.
+            // The backend's own message, unless it contains a possible secret.
             Some((name, value, error))
                 if error.starts_with(&format!("the field `{name}`"))
                     && (value.parse::<f64>().is_ok()
@@ -168,7 +165,7 @@ impl ConnectUrl {
             }
             None => (format!("the options of the {} URL are invalid", self.scheme), error),
         };
-        // These messages of serde end with what is expected; all others may contain the value.
+        // These serde messages end with the expected kind; all others may contain the value.
         let is_serde_message = ["invalid type: ", "invalid value: ", "unknown variant "]
             .iter()
             .any(|start| error.starts_with(start));
@@ -179,7 +176,7 @@ impl ConnectUrl {
         Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
-    /// Refuses options that are not among `known`.
+    /// Checks that all options are in `known`.
     ///
     /// # Errors
     /// `Config` with the known options, and the unknown one unless it may be part of a password.
@@ -199,9 +196,8 @@ impl ConnectUrl {
         Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
-    /// Whether the name of an option cannot be part of a secret: it is a plain word, no `@` follows
-    /// (so it is not part of a password with a `?`), and it is the first option (so it is not part
-    /// of another option's value with an `&`).
+    /// Returns whether an option name cannot be part of a secret: a plain word, without an `@`
+    /// after a password with a `?`, and not in another option's value with an `&`.
     fn is_safe_to_show(&self, index: usize) -> bool {
         let (name, _) = &self.options[index];
         let is_word_char =
@@ -227,7 +223,6 @@ impl fmt::Debug for ConnectUrl {
 /// Parses a host: `name`, `name:port` or `[IPv6]:port`; `None` if it is malformed.
 #[must_use]
 pub fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
-    // An IPv6 address is enclosed in brackets.
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -243,7 +238,7 @@ pub fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
     Some((name.to_owned(), port))
 }
 
-/// A host with its port as a URL has them, for messages: an IPv6 address is enclosed in brackets.
+/// Formats a host and port for messages, with brackets around an IPv6 address.
 #[must_use]
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

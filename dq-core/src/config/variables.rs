@@ -6,22 +6,22 @@ use figment::{Metadata, Profile, Provider};
 use super::problem::{SECRET_TABLES, number_text};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One variable as a separate layer, so that an error can name it.
+/// One variable, as its own layer so that an error can name it.
 #[derive(Debug)]
 pub(super) struct Variable {
     name: String,
-    /// The key that it sets, outermost table first.
+    /// The key it sets, outermost table first.
     path: Vec<String>,
     value: Value,
 }
 
 impl Variable {
-    /// `DQ_A__B__C` sets `a.b.c`; names of queues and schedules keep their case. `None` if the name
-    /// does not set a key.
+    /// Maps `DQ_A__B__C` to `a.b.c`; queue and schedule names keep their case. `None` if the name
+    /// sets no key.
     pub(super) fn new(name: &str, value: &str) -> Option<Self> {
         let prefix = name.get(..3)?;
         let key = &name[3..];
-        // Names without `__` are left to the application.
+        // The application owns names without `__`.
         if !prefix.eq_ignore_ascii_case("DQ_") || !key.contains("__") {
             return None;
         }
@@ -34,7 +34,7 @@ impl Variable {
                 part.make_ascii_lowercase();
             }
         }
-        // Passwords, tokens, and headers of webhooks such as `authorization`.
+        // Passwords, tokens, and webhook headers such as `authorization`.
         let may_be_secret = SECRET_TABLES.contains(&path[0].as_str())
             || path[0] == "serve"
             || path.iter().any(|part| part == "headers");
@@ -42,10 +42,10 @@ impl Variable {
         Some(Self { name: name.to_owned(), path, value })
     }
 
-    /// All variables of this process that set a key, by name.
+    /// Returns this process's variables, sorted by name.
     ///
     /// # Errors
-    /// `Config` for a name with one underscore where two are needed, such as `DQ_BACKEND_PATH`.
+    /// `Config` for a name with one underscore instead of two, such as `DQ_BACKEND_PATH`.
     pub(super) fn all() -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for (name, value) in std::env::vars_os() {
@@ -65,12 +65,11 @@ impl Variable {
     }
 }
 
-/// The top-level tables of the configuration, to recognize a name with a single underscore.
 const TABLES: [&str; 9] =
     ["BACKEND", "DEFAULTS", "DRAIN", "INGRESS", "LIMITS", "QUEUES", "RUNNER", "SCHEDULES", "SERVE"];
 
-/// The correct name for one with a single underscore: `DQ_BACKEND__PATH` for `DQ_BACKEND_PATH`.
-/// `None` if the name is correct or not one of a setting.
+/// Corrects `DQ_BACKEND_PATH` to `DQ_BACKEND__PATH`. `None` if the name is correct or not a
+/// setting.
 fn intended_name(name: &str) -> Option<String> {
     let key = name.strip_prefix("DQ_")?;
     let (table, rest) = key.split_once('_')?;
@@ -78,11 +77,11 @@ fn intended_name(name: &str) -> Option<String> {
     is_misspelt.then(|| format!("DQ_{table}__{rest}"))
 }
 
-/// Parses a number, a boolean, a list, a table, or text in quotes; anything else is text, with the
-/// spaces around it only if it has a comma or a bracket.
+/// Parses a number, a boolean, a list, a table, or quoted text. Anything else is text; the spaces
+/// around it stay only if it has a comma or a bracket.
 fn parse_value(text: &str, may_be_secret: bool) -> Value {
     let Ok(value) = text.parse::<Value>();
-    // A password like 007 or 1.50 must not lose a digit on its way through a number.
+    // A password like 007 or 1.50 must not lose a digit as a number.
     match value {
         Value::Num(_, number) if may_be_secret && number_text(number) != text => text.into(),
         value => value,

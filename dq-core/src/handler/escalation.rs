@@ -1,23 +1,22 @@
-//! Escalations: the delays of a handler's steps, and from when they count.
+//! Escalations: the delays between a handler's steps, and their starting point.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Headers, Job, Timestamp};
 
-/// From when the delays of an escalation count.
+/// The starting point for an escalation's delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum EscalateFrom {
-    /// Each delay begins when the step before it has ended.
+    /// Each delay begins at the end of the step before.
     #[default]
     StepEnd,
-    /// The delays add up from the due time of the first step, however late the steps run. Steps whose
-    /// time has passed run one after the other, as the late policy of the queue says.
+    /// Delays add up from the first step's due time, however late the steps run. Overdue steps run
+    /// one after the other, by the queue's late policy.
     FirstDue,
 }
 
-/// The escalation of a handler; without steps if it has none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Escalation {
     pub(crate) steps: Arc<[Duration]>,
@@ -25,17 +24,14 @@ pub(crate) struct Escalation {
 }
 
 impl Escalation {
-    /// When the first step of this job was due, if steps count from then.
-    ///
-    /// The job carries the time from its second step on.
+    /// `None` unless steps count from then. The job carries this time from its second step on.
     pub(crate) fn first_due(&self, job: &Job) -> Option<Timestamp> {
         let EscalateFrom::FirstDue = self.from else { return None };
         let known = job.headers.get(Headers::FIRST_DUE).and_then(|due| due.parse().ok());
-        // A job that began before the handler counted from the first step has none.
+        // A job from before this setting lacks the header.
         Some(known.map_or_else(|| job.first_due - self.offset(job.step()), Timestamp::from_millis))
     }
 
-    /// From the due time of the first step to that of another one.
     pub(crate) fn offset(&self, step: u32) -> Duration {
         let delays = self.steps.iter().skip(1).take(usize::try_from(step).unwrap_or(usize::MAX));
         delays.fold(Duration::ZERO, |sum, delay| sum.saturating_add(*delay))

@@ -1,4 +1,4 @@
-//! Extractors: how the arguments of a handler are made.
+//! Extractors: handler arguments made from a job.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use super::state::Requirements;
 use crate::error::BoxError;
 use crate::model::{Job, codec};
 
-/// A type that can be an argument of a handler before the payload.
+/// A type for handler arguments before the payload.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -31,8 +31,7 @@ use crate::model::{Job, codec};
     note = "the payload is the last argument"
 )]
 pub trait FromJob: Sized + Send {
-    /// Declares the state that this extractor needs, so that [`RunnerBuilder::build`] fails if it
-    /// is missing.
+    /// Declares the extractor's state, so that [`RunnerBuilder::build`] fails if it is missing.
     ///
     /// [`RunnerBuilder::build`]: crate::RunnerBuilder::build
     fn requires(requirements: &mut Requirements) {
@@ -52,12 +51,13 @@ impl FromJob for JobContext {
     }
 }
 
-/// Extractor: a clone of a value that was given to the runner by `.state(value)`.
+/// Extracts a clone of a value from the runner's `.state(value)`.
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 
-/// A type that handlers can take as `State<T>`: `Clone + Send + Sync + 'static`. It exists for its error
-/// message.
+/// A type for `State<T>`: `Clone + Send + Sync + 'static`.
+///
+/// The trait exists for its error message.
 #[diagnostic::on_unimplemented(
     message = "`State<{Self}>` cannot be extracted: `{Self}` must be `Clone + Send + Sync + 'static`",
     label = "a handler gets a clone of the value",
@@ -74,14 +74,14 @@ impl<T: SharedState> FromJob for State<T> {
     }
 
     async fn from_job(ctx: &JobContext) -> Result<Self, BoxError> {
-        // A runner is not built without the value; a context made by `JobContext::new` may lack it.
+        // A built runner has the value; a context from `JobContext::new` may lack it.
         ctx.state::<T>().cloned().map(Self).ok_or_else(|| {
             format!("there is no state of type {}", std::any::type_name::<T>()).into()
         })
     }
 }
 
-/// Extractor: the encoded payload.
+/// Extracts the encoded payload.
 #[derive(Clone)]
 pub struct RawPayload(pub Bytes);
 
@@ -97,7 +97,7 @@ impl FromJob for RawPayload {
     }
 }
 
-/// A type that can be the last argument of a handler: any that implements `serde::Deserialize`.
+/// A type for a handler's last argument: any `serde::Deserialize`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the payload of a job",
     label = "the last argument is the payload and must implement `serde::Deserialize`",
@@ -108,7 +108,7 @@ pub trait Payload: DeserializeOwned + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + Send + 'static> Payload for T {}
 
-/// Decodes the payload of a job. A failure makes the job dead; it is not a failed attempt.
+/// Decodes the payload. A failure makes the job dead and is not a failed attempt.
 pub(super) fn decode<P: Payload>(job: &Job) -> Result<P, JobError> {
     codec::decode(&job.headers, &job.payload).map_err(|what| JobError::Undecodable(what.into()))
 }

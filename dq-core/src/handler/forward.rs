@@ -1,5 +1,4 @@
-//! Handlers that the configuration of a queue selects, registered by crates that this one does not
-//! know.
+//! Handlers selected by a queue's configuration and registered by other crates.
 
 use std::sync::Arc;
 
@@ -8,21 +7,23 @@ use crate::config::{TypedSettings, registration};
 use crate::error::Result;
 use crate::model::QueueName;
 
-/// A type of `[queues.NAME.forward]`; created by [`register_forward!`](crate::register_forward).
+/// A type for `[queues.NAME.forward]`, from [`register_forward!`](crate::register_forward).
 #[derive(Debug)]
 pub struct ForwardRegistration {
     /// The value of `type`.
     pub name: &'static str,
-    /// Makes the handler of a queue. Does not connect.
+    /// Creates a queue's handler. Does not connect.
     pub open: fn(&TypedSettings) -> Result<Arc<dyn RawHandler>>,
-    /// Source location of the registration, as `file:line`.
+    /// Source location, as `file:line`.
     pub location: &'static str,
 }
 
 inventory::collect!(ForwardRegistration);
 
-/// Registers a type of `[queues.NAME.forward]`: its name, and a function from
-/// [`TypedSettings`](crate::config::TypedSettings) to the handler.
+/// Registers a type for `[queues.NAME.forward]`.
+///
+/// Give its name, and a function from [`TypedSettings`](crate::config::TypedSettings) to the
+/// handler.
 #[macro_export]
 macro_rules! register_forward {
     (name: $name:literal, open: $open:expr $(,)?) => {
@@ -36,15 +37,15 @@ macro_rules! register_forward {
     };
 }
 
-/// Maximum number of attempts of forwards, unless it is configured. By the default backoff the last
-/// one is after about an hour: longer than a receiver takes to be deployed or restarted.
+/// The default for forwards. With the default backoff the last attempt is after about an hour,
+/// longer than a receiver's deployment or restart.
 const MAX_ATTEMPTS: u32 = 15;
 
-/// The handler that the configuration of a queue selects.
+/// Creates the handler that a queue's configuration selects.
 ///
 /// # Errors
-/// `Config` if no linked crate has registered the type or a setting cannot be used; `Duplicate` if two
-/// have.
+/// `Config` if no linked crate registers the type or a setting is unusable; `Duplicate` if two
+/// register it.
 pub(crate) fn forward_handler(queue: &QueueName, settings: &TypedSettings) -> Result<Handler> {
     let place = format!("queues.{queue}.forward");
     let all = inventory::iter::<ForwardRegistration>;

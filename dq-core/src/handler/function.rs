@@ -1,7 +1,7 @@
-//! Handlers: annotated functions and objects, and the common form in which the runner calls both.
+//! Handlers: annotated functions and objects, and the form in which the runner calls both.
 //!
-//! A function implements [`HandlerFn`] and becomes a [`Registration`], which is a constant. An
-//! object implements [`DelayHandler`]. Both are converted to a [`Handler`].
+//! A function implements [`HandlerFn`] and becomes a constant [`Registration`]. An object
+//! implements [`DelayHandler`]. Both become a [`Handler`].
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -23,23 +23,23 @@ use crate::config::{QueueSettings, ScheduleSettings};
 use crate::error::{Error, Result};
 use crate::model::{Job, Queue, QueueCode, QueueName};
 
-/// A handler function; implemented by `#[delay_handler]` for a type with the function's name.
+/// A handler function; `#[delay_handler]` implements it for a type with the function's name.
 ///
-/// For a handler that is an object, implement [`DelayHandler`].
+/// For an object as handler, implement [`DelayHandler`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a delay handler",
     note = "annotate the function with `#[delay_handler(\"CODE\")]`"
 )]
 pub trait HandlerFn: Queue + 'static {
-    /// Path of the function.
+    /// The function's path.
     const NAME: &'static str;
-    /// Source location of the function, as `file:line`.
+    /// The function's source location, as `file:line`.
     const LOCATION: &'static str;
 
-    /// The settings of the attribute.
+    /// Returns the attribute's settings.
     fn settings() -> QueueSettings;
 
-    /// The schedule of the attribute. Its queue is that of the handler.
+    /// Returns the attribute's schedule, for the handler's queue.
     ///
     /// # Errors
     /// `Codec` if the default payload does not encode.
@@ -47,30 +47,29 @@ pub trait HandlerFn: Queue + 'static {
         Ok(None)
     }
 
-    /// Declares the state that the arguments need.
+    /// Declares the arguments' state.
     fn requires(requirements: &mut Requirements);
 
-    /// Codes that the handler had earlier; it runs their jobs, too.
+    /// Earlier codes; the handler runs their jobs too.
     const ALIASES: &'static [&'static str] = &[];
 
-    /// From when the delays of [`Queue::STEPS`] count.
+    /// The starting point for the delays in [`Queue::STEPS`].
     const ESCALATE_FROM: EscalateFrom = EscalateFrom::StepEnd;
 
-    /// The oldest version of the payload's schema that [`decode`](Self::decode) reads; 1 if the
-    /// queue has no versions.
+    /// The oldest schema version that [`decode`](Self::decode) reads; 1 without versions.
     const OLDEST_VERSION: u32 = 1;
 
-    /// Decodes the payload of a job, of any version that the handler reads.
+    /// Decodes a job's payload, in any version the handler reads.
     ///
     /// # Errors
-    /// `Undecodable` if the payload is not of that type.
+    /// `Undecodable` if the payload has another type.
     fn decode(job: &Job) -> Result<Self::Payload, JobError>;
 
     /// Decodes the payload, extracts the other arguments and calls the function.
     fn call(ctx: JobContext) -> impl Future<Output = JobResult> + Send + 'static;
 }
 
-/// A handler that is an object; added to a runner by `runner.handler(object)`.
+/// A handler object; add it with `runner.handler(object)`.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -93,7 +92,7 @@ pub trait HandlerFn: Queue + 'static {
 /// }
 /// ```
 ///
-/// An object that blocks its thread, and that uses state of the runner:
+/// An object that blocks its thread and uses the runner's state:
 ///
 /// ```
 /// # use dq_core as dq;
@@ -120,40 +119,42 @@ pub trait HandlerFn: Queue + 'static {
 /// }
 /// ```
 pub trait DelayHandler: Send + Sync + 'static {
-    /// The type of the payload.
+    /// The payload's type.
     type Payload: Payload;
 
     /// Whether [`handle`](Self::handle) blocks its thread.
     ///
-    /// Each run then has a thread for blocking calls. Such a run cannot be dropped: at its timeout
-    /// `ctx.is_cancelled()` becomes true, and its return value counts.
+    /// Each run then gets a thread for blocking calls. The runner cannot drop such a run: at its
+    /// timeout `ctx.is_cancelled()` becomes true, and the return value counts.
     const BLOCKING: bool = false;
 
-    /// The code, which is the name of the queue.
+    /// Returns the code, which is the queue name.
     fn code(&self) -> impl QueueCode;
 
-    /// Settings that differ from the defaults. The configuration overrides them. `history` and
-    /// `spread` have no effect here: they are read from the configuration.
+    /// Returns settings that differ from the defaults.
+    ///
+    /// The configuration overrides them. `history` and `spread` have no effect here; set them in
+    /// the configuration.
     fn settings(&self) -> QueueSettings {
         QueueSettings::default()
     }
 
-    /// A schedule of jobs for this handler, if it declares one: its name is the code, and its queue
-    /// that of the handler.
+    /// Returns a schedule for this handler, if any. Its name is the code, its queue the handler's.
     fn schedule(&self) -> Option<ScheduleSettings> {
         None
     }
 
-    /// The delays of an escalation, one for each step; empty for none. The first is not applied here:
-    /// producers of an object's queue (`queue!`, the HTTP API) do not know it, and say themselves when the
-    /// first step is due. Each further delay counts as [`escalate_from`](Self::escalate_from) says. A
-    /// handler goes on to the next step by [`Outcome::next_step`](crate::Outcome::next_step).
+    /// Returns the escalation's delays, one per step; empty for none.
+    ///
+    /// The first delay is ignored: producers (`queue!`, the HTTP API) do not know it, and choose
+    /// the first due time themselves. Later delays count from
+    /// [`escalate_from`](Self::escalate_from). To go on, return
+    /// [`Outcome::next_step`](crate::Outcome::next_step).
     fn escalate(&self) -> Vec<Duration> {
         Vec::new()
     }
 
-    /// From when the delays of the steps after the first count: by default, from the end of the step
-    /// before.
+    /// Returns the starting point for delays after the first. Default: the end of the step before.
     fn escalate_from(&self) -> EscalateFrom {
         EscalateFrom::default()
     }
@@ -168,7 +169,7 @@ pub trait DelayHandler: Send + Sync + 'static {
     ///
     /// # Errors
     /// Any error. The attempt counts as failed: the job is retried after its backoff, or dead after
-    /// its last attempt.
+    /// the last attempt.
     fn handle(
         &self,
         ctx: JobContext,
@@ -176,8 +177,9 @@ pub trait DelayHandler: Send + Sync + 'static {
     ) -> impl Future<Output = HandlerResult> + Send;
 }
 
-/// A handler that takes payloads as they are, of any content type; added to a runner by
-/// `runner.raw_handler("QUEUE", handler)`.
+/// A handler for raw payloads of any content type.
+///
+/// Add it with `runner.raw_handler("QUEUE", handler)`.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -204,23 +206,22 @@ pub trait RawHandler: Send + Sync + 'static {
     ///
     /// # Errors
     /// Any error. The attempt counts as failed: the job is retried after its backoff, or dead after
-    /// its last attempt.
+    /// the last attempt.
     async fn handle(&self, job: JobContext) -> HandlerResult;
 }
 
 type Read = dyn Fn(&Job) -> Result<(), JobError> + Send + Sync;
 pub(crate) type Run = dyn Fn(JobContext) -> BoxFuture<'static, JobResult> + Send + Sync;
 
-/// The versions of the payload's schema that a handler reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) oldest: u32,
-    /// Payloads are written in this one.
+    /// The version written.
     pub(crate) current: u32,
 }
 
-/// A handler function as registered with `inventory`; function pointers only, as it must be a
-/// constant.
+/// A handler function registered with `inventory`. It is a constant, so it has only function
+/// pointers.
 #[derive(Debug)]
 pub struct Registration {
     code: fn() -> Cow<'static, str>,
@@ -240,7 +241,7 @@ pub struct Registration {
 inventory::collect!(Registration);
 
 impl Registration {
-    /// The registration of an annotated function.
+    /// Creates an annotated function's registration.
     #[must_use]
     pub const fn of<H: HandlerFn>() -> Self {
         fn run<H: HandlerFn>(ctx: JobContext) -> BoxFuture<'static, JobResult> {
@@ -268,11 +269,13 @@ impl Registration {
         }
     }
 
-    /// Converts the registration to handlers: one for its code, and one for each alias. Only that of
-    /// its code has the schedule; otherwise each occurrence would run once for each alias, too.
+    /// Creates handlers: one for the code, and one per alias.
+    ///
+    /// Only the code's handler has the schedule, so that an occurrence does not run again for each
+    /// alias.
     ///
     /// # Errors
-    /// `InvalidInput` if a code is not a valid queue name; `Codec` if the payload of the schedule does
+    /// `InvalidInput` if a code is not a valid queue name; `Codec` if the schedule's payload does
     /// not encode.
     pub fn handlers(&self) -> Result<Vec<Handler>> {
         let mut handler = self.handler_of(&(self.code)())?;
@@ -302,27 +305,25 @@ impl Registration {
     }
 }
 
-/// A handler function or object in the form that a runner calls.
+/// A handler function or object in the form a runner calls.
 pub struct Handler {
     pub(crate) queue: QueueName,
     pub(crate) name: &'static str,
     pub(crate) location: Cow<'static, str>,
     pub(crate) settings: QueueSettings,
     pub(crate) requirements: Requirements,
-    /// The schedule that the handler declares.
     pub(crate) schedule: Option<ScheduleSettings>,
-    /// Codes that the handler had earlier, under which it may have declared the schedule.
+    /// Earlier codes, under which the handler may have declared the schedule.
     pub(crate) aliases: &'static [&'static str],
     pub(crate) escalation: Escalation,
     pub(crate) versions: Option<Versions>,
     read: Arc<Read>,
-    /// Made from a function, which may be registered twice; two objects are always two handlers.
+    /// A function may be registered twice; two objects are always two handlers.
     pub(crate) is_function: bool,
     run: Arc<Run>,
 }
 
 impl Handler {
-    /// An object that takes any payload, without settings, state or schedule.
     fn new(
         queue: QueueName,
         name: &'static str,
@@ -348,7 +349,7 @@ impl Handler {
     /// Converts an object to a handler.
     ///
     /// # Errors
-    /// `InvalidInput` if its code is not a valid queue name, or its escalation makes no sense.
+    /// `InvalidInput` if its code is not a valid queue name, or its escalation is inconsistent.
     #[track_caller]
     pub fn from_object<H: DelayHandler>(object: H) -> Result<Self> {
         let caller = std::panic::Location::caller();
@@ -396,20 +397,14 @@ impl Handler {
         })
     }
 
-    /// A handler of the framework for a reserved queue.
     pub(crate) fn internal(queue: QueueName, name: &'static str, run: Arc<Run>) -> Self {
         Self { is_function: true, ..Self::new(queue, name, env!("CARGO_PKG_NAME"), run) }
     }
 
-    /// Whether this build can read the payload of a job.
-    ///
-    /// # Errors
-    /// Why it cannot.
     pub(crate) fn read(&self, job: &Job) -> Result<(), JobError> {
         (self.read)(job)
     }
 
-    /// Converts a handler of encoded payloads.
     pub(crate) fn from_raw(
         queue: QueueName,
         name: &'static str,
@@ -423,7 +418,6 @@ impl Handler {
         Self::new(queue, name, location, Arc::new(run))
     }
 
-    /// Runs one job.
     pub(crate) fn run(&self, ctx: JobContext) -> BoxFuture<'static, JobResult> {
         (self.run)(ctx)
     }
@@ -435,7 +429,7 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// A payload of a handler that declares a schedule: its jobs get the default value.
+/// The payload for a handler's own schedule: its default value.
 #[diagnostic::on_unimplemented(
     message = "a handler with a schedule cannot have the payload `{Self}`",
     label = "the jobs of the schedule get the default value of this type",
@@ -446,7 +440,7 @@ pub trait SchedulePayload: Default + Serialize {}
 #[diagnostic::do_not_recommend]
 impl<T: Default + Serialize> SchedulePayload for T {}
 
-/// Functions that generated code calls.
+/// Functions for generated code.
 #[doc(hidden)]
 pub mod adapter {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -467,7 +461,6 @@ pub mod adapter {
     use crate::model::{Headers, QueueName};
     use crate::trace::CarriedContext;
 
-    /// The payload of the jobs of a handler's schedule.
     pub fn schedule_payload<P: SchedulePayload>() -> crate::error::Result<serde_json::Value> {
         crate::config::payload_json(&P::default())
     }
@@ -476,7 +469,7 @@ pub mod adapter {
         decode(job)
     }
 
-    /// The version of the payload's schema; 1 if the job was scheduled without one.
+    /// Reads the payload's schema version; 1 without the header.
     pub fn version(job: &Job) -> Result<u32, JobError> {
         let Some(text) = job.headers.get(Headers::SCHEMA_VERSION) else { return Ok(1) };
         text.parse().map_err(|_| {
@@ -484,12 +477,11 @@ pub mod adapter {
         })
     }
 
-    /// The action that moves late jobs to a queue, whose name the macro has checked.
+    /// Moves late jobs to a queue. The macro has checked the name.
     pub fn late_queue(name: &str) -> LateAction {
         LateAction::Queue(QueueName::new(name).expect("the macro has checked it"))
     }
 
-    /// The error for a version that a handler does not read.
     pub fn unreadable<T>(version: u32, oldest: u32, current: u32) -> Result<T, JobError> {
         let what = format!(
             "its schema version is {version}; this build reads {oldest} to {current} (add the \
@@ -498,10 +490,10 @@ pub mod adapter {
         Err(JobError::Undecodable(what.into()))
     }
 
-    /// The result of a function that upgrades a payload: a value, or a `Result`.
+    /// An upgrade function's result: a value, or a `Result`.
     ///
-    /// On `&&Upgraded<T>`, method lookup finds [`UpgradedResult`], which is implemented for a
-    /// reference, before [`UpgradedValue`].
+    /// On `&&Upgraded<T>`, method lookup finds [`UpgradedResult`] before [`UpgradedValue`], because
+    /// it is implemented for a reference.
     pub struct Upgraded<T>(Cell<Option<T>>);
 
     impl<T> std::fmt::Debug for Upgraded<T> {
@@ -547,12 +539,11 @@ pub mod adapter {
         }
     }
 
-    /// Declares the state that the arguments of a guard need.
     pub fn guard_requires<G: GuardFn<M, P>, M, P>(_guard: G, requirements: &mut Requirements) {
         G::requires(requirements);
     }
 
-    /// Asks the guard of a handler; returns the outcome of the run if the handler must not run.
+    /// Asks a handler's guard. Returns the outcome if the handler must not run.
     pub async fn guard<G, M, P>(
         ctx: &JobContext,
         name: &'static str,
@@ -582,14 +573,14 @@ pub mod adapter {
         let carried = CarriedContext::current();
         let run = move || {
             let busy = thread.start()?;
-            // Converted on that thread, since the return type need not be `Send`.
+            // Converted on that thread, because the return type need not be `Send`.
             let result = catch_unwind(AssertUnwindSafe(|| carried.run(|| outcome(call()))));
-            // The thread stays busy until its result is received below, or dropped.
+            // The thread stays busy until its result is received below or dropped.
             Some((result, busy))
         };
         match tokio::task::spawn_blocking(run).await {
             Ok(Some((Ok(result), _busy))) => result,
-            // The runner catches it again and reports it like any other panic.
+            // The runner catches and reports it like any other panic.
             Ok(Some((Err(panic), _busy))) => resume_unwind(panic),
             Ok(None) => Err(JobError::Failed("the run was ended before its thread started".into())),
             Err(failure) => Err(JobError::Failed(failure.into())),

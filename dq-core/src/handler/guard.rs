@@ -1,4 +1,4 @@
-//! Guards: functions that are asked just before a handler whether it should still run.
+//! Guards decide, just before a handler, if it should still run.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use super::state::Requirements;
 use crate::error::BoxError;
 use crate::model::Job;
 
-/// The answer of a guard.
+/// A guard's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Guard {
     /// The handler runs.
     Run,
-    /// The job is skipped, for this reason.
+    /// The job is skipped, with this reason.
     Skip(Cow<'static, str>),
 }
 
 impl Guard {
-    /// [`Self::Skip`]: the job is no longer needed, for this reason.
+    /// Returns [`Self::Skip`], for a job no longer needed.
     pub fn skip(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Skip(reason.into())
     }
@@ -33,7 +33,7 @@ impl Guard {
     note = "return `bool`, `dq::Guard`, or a `Result` of either, where the error is any error type"
 )]
 pub trait IntoGuard {
-    /// Converts to the common form; `None` is a `false`, which has no reason.
+    /// Converts to the common form; `None` for `false`, which has no reason.
     ///
     /// # Errors
     /// The guard's error.
@@ -58,10 +58,10 @@ impl<T: IntoGuard, E: Into<BoxError>> IntoGuard for Result<T, E> {
     }
 }
 
-/// An async function that can guard a handler with the payload `P`: it may take
-/// extractors, and after them the payload.
+/// An async function that can guard a handler with payload `P`.
 ///
-/// `M` tells the implementations apart. Each is for a number of extractors, with or without payload.
+/// It takes extractors, and then optionally the payload. `M` tells the implementations apart, one
+/// per argument list.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be the guard of a handler with the payload `{P}`",
     label = "a guard is an `async fn` of extractors, and then of the payload `{P}`; it takes those that it needs",
@@ -71,7 +71,7 @@ pub trait GuardFn<M, P>: Send + 'static {
     /// The return type.
     type Answer;
 
-    /// Declares the state that the arguments need.
+    /// Declares the arguments' state.
     fn requires(requirements: &mut Requirements);
 
     /// Makes the arguments and calls the function.
@@ -82,11 +82,11 @@ pub trait GuardFn<M, P>: Send + 'static {
     ) -> impl Future<Output = Result<Self::Answer, JobError>> + Send;
 }
 
-/// Marks functions whose arguments are extractors.
+/// Marks functions that take only extractors.
 #[derive(Debug)]
 pub struct OnlyExtractors;
 
-/// Marks functions whose last argument is the payload.
+/// Marks functions with the payload as last argument.
 #[derive(Debug)]
 pub struct ThenPayload;
 
@@ -134,7 +134,7 @@ macro_rules! guard_functions {
                 ctx: &JobContext,
                 decode: fn(&Job) -> Result<P, JobError>,
             ) -> Result<A::Output, JobError> {
-                // First: a job that does not decode is dead, even if an extractor would fail too.
+                // First, because a job that does not decode is dead even if an extractor fails too.
                 let payload = decode(ctx.job())?;
                 let answer = self(
                     $($extractor::from_job(ctx).await.map_err(JobError::Failed)?,)*
@@ -156,11 +156,10 @@ guard_functions!(E1 E2 E3 E4 E5 E6);
 guard_functions!(E1 E2 E3 E4 E5 E6 E7);
 guard_functions!(E1 E2 E3 E4 E5 E6 E7 E8);
 
-/// Asks a guard; returns the outcome of the run if the handler must not run.
+/// Asks a guard. Returns the outcome if the handler must not run.
 ///
-/// `answer` also makes the arguments, that is it may decode the payload and run extractors: its outer error is theirs
-/// and ends the run as it is, and their time counts towards `limit`. An error of the guard, and an
-/// answer that takes longer, is a failed attempt.
+/// `answer` may also decode the payload and run extractors. Their error is the outer one and ends
+/// the run, and their time counts towards `limit`. A guard's error or timeout is a failed attempt.
 pub(super) async fn ask(
     ctx: &JobContext,
     name: &str,

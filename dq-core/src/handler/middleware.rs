@@ -11,17 +11,19 @@ use super::function::Handler;
 use super::outcome::{JobError, JobResult};
 use super::panics::catch_run;
 
-/// Code that runs around every handler, such as logging, metrics and guards. The first one added is
-/// the outermost. It does not run around jobs of reserved queues, which keep the schedules.
+/// Code around every handler, such as logging, metrics and guards.
 ///
-/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. The middleware's return
-/// value is the result of the run.
+/// The first one added is the outermost. Reserved queues, which keep the schedules, run without
+/// middleware.
 ///
-/// The timeout of the queue covers the middleware and the handler together. When it has passed, the
-/// cancellation signal of the run fires, an async handler is dropped, and `next.run(job)` returns
-/// [`JobError::TimedOut`]. Middleware that has not returned five seconds later is dropped too, and
-/// the run has timed out. A blocking handler cannot be dropped: `next.run(job)` returns its result
-/// when it has returned.
+/// `next.run(job)` returns the handler's errors and panics as [`JobError`]s. Your return value is
+/// the run's result.
+///
+/// The queue's timeout covers middleware and handler together. When it passes, the run's
+/// cancellation signal fires, an async handler is dropped, and `next.run(job)` returns
+/// [`JobError::TimedOut`]. Middleware still running five seconds later is dropped too, and the run
+/// has timed out. A blocking handler cannot be dropped: `next.run(job)` returns its result once it
+/// ends.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -39,8 +41,8 @@ use super::panics::catch_run;
 pub trait Middleware: Send + Sync + 'static {
     /// Runs one job, usually by `next.run(job).await`.
     ///
-    /// At the end of the runner's grace period, this future is dropped, and with it the inner
-    /// middleware and an async handler; a blocking handler goes on until it returns.
+    /// This future is dropped when the runner's grace period ends, and with it the inner middleware
+    /// and an async handler. A blocking handler goes on until it returns.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 
@@ -52,17 +54,14 @@ impl std::fmt::Debug for dyn Middleware {
 
 /// Runs the rest of the middleware chain and the handler.
 pub struct Next<'a> {
-    /// The middleware that has not run yet, outermost first.
     rest: &'a [Arc<dyn Middleware>],
     handler: &'a Handler,
     timeout: &'a Timeout,
 }
 
-/// The timeout of one run.
 #[derive(Debug)]
 pub(crate) struct Timeout {
     pub(crate) after: Duration,
-    /// Fires when the timeout has passed.
     pub(crate) passed: CancellationToken,
 }
 
@@ -75,7 +74,7 @@ impl<'a> Next<'a> {
         Self { rest: middleware, handler, timeout }
     }
 
-    /// Runs the next middleware, or the handler if there is none.
+    /// Runs the next middleware, or the handler.
     pub async fn run(self, job: JobContext) -> JobResult {
         let Some((first, rest)) = self.rest.split_first() else {
             return run_handler(self.handler, job, self.timeout).await;
@@ -91,21 +90,21 @@ impl std::fmt::Debug for Next<'_> {
     }
 }
 
-/// Runs the handler until it ends or, unless its thread is busy, until the timeout has passed.
+/// Runs the handler until it ends or, unless its thread is busy, until the timeout.
 async fn run_handler(handler: &Handler, job: JobContext, timeout: &Timeout) -> JobResult {
     if timeout.passed.is_cancelled() {
         return Err(JobError::TimedOut(timeout.after));
     }
-    // The handler may panic when it is dropped, too.
+    // The handler may also panic when dropped.
     catch_run(async {
         let mut run = handler.run(job.clone());
         tokio::select! {
-            // The handler first: if it ends at the same moment as the timeout, its result counts.
+            // The handler first: its result counts if it ends together with the timeout.
             biased;
             result = &mut run => result,
             () = timeout.passed.cancelled() => {
                 if job.thread().is_busy_or_forbid() {
-                    // A retry now would run concurrently with the thread.
+                    // A retry now would run beside the thread.
                     return run.await;
                 }
                 Err(JobError::TimedOut(timeout.after))

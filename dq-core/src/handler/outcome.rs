@@ -1,4 +1,4 @@
-//! Results of handlers.
+//! Handler results.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::error::{BoxError, Result as DqResult};
 use crate::model::{Due, IntoDue, codec};
 
-/// The result of a handler that did not fail.
+/// A handler's result, unless it failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -18,40 +18,40 @@ pub enum Outcome {
     Done,
     /// There was nothing to do, for this reason. The job counts as skipped.
     Skip(Cow<'static, str>),
-    /// Run the job again at this time. Uses no attempt.
+    /// Runs the job again at this time. Uses no attempt.
     Snooze(Due),
-    /// The run failed, for this reason, and a retry before this delay would fail too: the backoff of
-    /// the queue is added to it. Uses an attempt, as any failure does.
+    /// The run failed for this reason, and retrying before this delay is useless. The queue's
+    /// backoff is added to the delay. Uses an attempt, as any failure.
     RetryAfter(Duration, Cow<'static, str>),
-    /// Keep the job as dead, for this reason. It is not retried.
+    /// Keeps the job as dead, for this reason, without a retry.
     Dead(Cow<'static, str>),
-    /// Run the same job again at this time, with another payload. Counts of attempts start again.
+    /// Runs the same job again at this time, with another payload. Attempts start again.
     Again(Due, Bytes),
-    /// Go on to the next step of the escalation: at this time or at its own, with another payload or
-    /// the same. Counts of attempts start again.
+    /// Goes on to the next escalation step, at this time or its own, with another payload or the
+    /// same. Attempts start again.
     NextStep(Option<Due>, Option<Bytes>),
 }
 
 impl Outcome {
-    /// [`Self::Skip`]: there was nothing to do.
+    /// Returns [`Self::Skip`]: there was nothing to do.
     pub fn skip(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Skip(reason.into())
     }
 
-    /// [`Self::Snooze`]: run again after a delay or at a time.
+    /// Returns [`Self::Snooze`]: run again after a delay or at a time.
     pub fn snooze(due: impl IntoDue) -> Self {
         Self::Snooze(due.into())
     }
 
-    /// [`Self::RetryAfter`]: the run failed, such as by a service that has said when to ask again.
+    /// Returns [`Self::RetryAfter`], for example when a service says when to ask again.
     pub fn retry_after(delay: Duration, reason: impl Into<Cow<'static, str>>) -> Self {
         Self::RetryAfter(delay, reason.into())
     }
 
-    /// [`Self::Again`]: the next step of this job, after a delay or at a time.
+    /// Returns [`Self::Again`]: the job's next step, after a delay or at a time.
     ///
-    /// The job keeps its id and its key, so that a cancel between two steps ends the chain, and a
-    /// crash neither forks nor loses it.
+    /// The job keeps its id and key. So a cancel between two steps ends the chain, and a crash
+    /// neither forks nor loses it.
     ///
     /// # Errors
     /// `Codec` if the payload does not encode.
@@ -59,10 +59,10 @@ impl Outcome {
         Ok(Self::Again(due.into(), codec::encode(payload)?))
     }
 
-    /// [`Self::NextStep`]: the next step of the escalation of this queue, after its delay.
+    /// Returns [`Self::NextStep`]: the queue's next escalation step, after its delay.
     ///
-    /// The job keeps its id and its key, so that a cancel between two steps ends the escalation.
-    /// After the last step the job is dead; [`JobContext::is_last_step`] tells whether it is that.
+    /// The job keeps its id and key, so a cancel between two steps ends the escalation. After the
+    /// last step the job is dead; see [`JobContext::is_last_step`].
     ///
     /// [`JobContext::is_last_step`]: crate::JobContext::is_last_step
     #[must_use]
@@ -70,15 +70,15 @@ impl Outcome {
         Self::NextStep(None, None)
     }
 
-    /// [`Self::next_step`], after this delay or at this time instead of the escalation's own.
+    /// Returns [`Self::next_step`] with this delay or time instead of the escalation's own.
     ///
-    /// Later steps keep their delays: they count from the end of the step before, or from the due time
-    /// of the first step, as the handler says.
+    /// Later steps keep their delays, from the end of the step before or the first step's due time,
+    /// as the handler says.
     pub fn next_step_at(due: impl IntoDue) -> Self {
         Self::NextStep(Some(due.into()), None)
     }
 
-    /// [`Self::next_step`], with another payload.
+    /// Returns [`Self::next_step`] with another payload.
     ///
     /// # Errors
     /// `Codec` if the payload does not encode.
@@ -86,7 +86,7 @@ impl Outcome {
         Ok(Self::NextStep(None, Some(codec::encode(payload)?)))
     }
 
-    /// [`Self::next_step_at`], with another payload.
+    /// Returns [`Self::next_step_at`] with another payload.
     ///
     /// # Errors
     /// `Codec` if the payload does not encode.
@@ -94,16 +94,16 @@ impl Outcome {
         Ok(Self::NextStep(Some(due.into()), Some(codec::encode(payload)?)))
     }
 
-    /// [`Self::Dead`]: no retry will help.
+    /// Returns [`Self::Dead`]: no retry will help.
     pub fn dead(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Dead(reason.into())
     }
 }
 
-/// The return type of a handler that can fail; `?` accepts any error.
+/// A handler's return type; `?` accepts any error.
 pub type HandlerResult<T = Outcome> = Result<T, BoxError>;
 
-/// A type that a handler can return: `()`, [`Outcome`], or a `Result` of either with any error.
+/// A type for handlers to return: `()`, [`Outcome`], or a `Result` of either with any error.
 #[diagnostic::on_unimplemented(
     message = "a delay handler cannot return `{Self}`",
     note = "return `()`, `Outcome`, `Result<(), E>` or `Result<Outcome, E>`, where `E` is any error type"
@@ -134,7 +134,7 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
     }
 }
 
-/// Why a run of a handler failed.
+/// The reason for a failed run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
@@ -142,10 +142,9 @@ pub enum JobError {
     Failed(BoxError),
     /// The handler panicked with this message.
     Panicked(String),
-    /// The run took longer than its timeout, given here, and the async handler or the middleware was
-    /// dropped.
+    /// The run exceeded this timeout. Its async handler or middleware was dropped.
     TimedOut(std::time::Duration),
-    /// The payload is not of the type that the handler takes; a retry would not help.
+    /// The payload does not fit the handler's type; a retry would not help.
     Undecodable(BoxError),
 }
 
@@ -162,7 +161,7 @@ impl fmt::Display for JobError {
     }
 }
 
-/// What a run of a handler returns to its [`Middleware`](super::Middleware).
+/// A run's result, as its [`Middleware`](super::Middleware) gets it.
 pub type JobResult = Result<Outcome, JobError>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Panics in code of the application, which must not end the tasks of a runner.
+//! Catches panics in application code, which must not end the runner's tasks.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,32 +7,26 @@ use futures_util::FutureExt;
 
 use super::outcome::{JobError, JobResult};
 
-/// Calls code of the application.
-///
-/// # Errors
-/// The message of a panic.
+/// Calls application code and returns a panic's message as error.
 pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    // Unwind safe: the values of the application are not used after a panic.
+    // Unwind safe, because the application's values are not used after a panic.
     catch_unwind(AssertUnwindSafe(call)).map_err(message)
 }
 
-/// Converts a panic of a run to an error, including one in a destructor of its values.
+/// Converts a run's panic to an error, including one in a destructor.
 pub(crate) async fn catch_run(run: impl Future<Output = JobResult>) -> JobResult {
     catch_future(run).await.unwrap_or_else(|panic| Err(JobError::Panicked(panic)))
 }
 
-/// Awaits code of the application or of another crate.
-///
-/// # Errors
-/// The message of a panic.
+/// Awaits code from the application or another crate. Returns a panic's message as error.
 pub(crate) async fn catch_future<T>(future: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(message)
 }
 
-/// The error of a run as text, empty if there is none, and the result, whose error is replaced if it
-/// cannot be displayed.
+/// Returns the result and its error text, empty without an error. Replaces an error that cannot be
+/// displayed.
 ///
-/// The runner uses only this text: what can be displayed once may panic the next time.
+/// The runner uses only this text, because the next call of `Display` may panic.
 pub(crate) fn display_error(result: JobResult) -> (JobResult, String) {
     let Err(error) = result else { return (result, String::new()) };
     match catch(|| error.to_string()) {
@@ -47,7 +41,7 @@ pub(crate) fn display_error(result: JobResult) -> (JobResult, String) {
     }
 }
 
-/// Drops a value of the application; a panic is logged.
+/// Drops an application value; logs a panic.
 pub(crate) fn drop_caught<T>(value: T) {
     if let Err(panic) = catch(|| drop(value)) {
         tracing::error!(%panic, "a value of the handler panicked when it was dropped");
@@ -61,7 +55,7 @@ fn message(panic: Box<dyn Any + Send>) -> String {
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "with a value that is not text".to_owned());
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // It could panic again, without end.
+        // Dropping it could panic again, without end.
         std::mem::forget(second);
     }
     message

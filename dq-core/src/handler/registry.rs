@@ -1,4 +1,4 @@
-//! The handlers of a runner, and their validation.
+//! A runner's handlers, and their validation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,18 +9,18 @@ use super::state::StateMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::QueueName;
 
-/// Handlers by queue; one handler for each code.
+/// Handlers by queue, one per code.
 #[derive(Debug, Default)]
 pub struct Registry {
     handlers: BTreeMap<QueueName, Arc<Handler>>,
 }
 
 impl Registry {
-    /// All annotated functions of the linked crates.
+    /// Collects the annotated functions in all linked crates.
     ///
     /// # Errors
-    /// `Duplicate` naming both source locations, if two functions have the same code;
-    /// `InvalidInput` if a code is not a valid queue name, or is reserved.
+    /// `Duplicate` with both source locations, if two functions share a code; `InvalidInput` if a
+    /// code is not a valid queue name, or is reserved.
     pub fn linked() -> Result<Self> {
         let mut registry = Self::default();
         for registration in inventory::iter::<Registration> {
@@ -31,18 +31,18 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a handler. The same function may be added twice, since a linked function may also be
-    /// registered explicitly.
+    /// Adds a handler. You may add a function twice: a linked function may also be registered
+    /// explicitly.
     ///
     /// # Errors
-    /// `InvalidInput` if the code is a reserved queue name; `Duplicate` naming both source
-    /// locations, if another handler has the code.
+    /// `InvalidInput` if the code is reserved; `Duplicate` with both source locations, if another
+    /// handler has the code.
     pub fn insert(&mut self, handler: Handler) -> Result<()> {
         handler.queue.refuse_reserved().map_err(|error| {
             error.remedy(format!("give {} at {} another code", handler.name, handler.location))
         })?;
         if let Some(other) = self.handlers.get(&handler.queue) {
-            // Compares the name too: a macro can define two functions in one line.
+            // Also compares names, because a macro can define two functions in one line.
             let same = other.name == handler.name && other.location == handler.location;
             if handler.is_function && other.is_function && same {
                 return Ok(());
@@ -60,33 +60,33 @@ impl Registry {
         Ok(())
     }
 
-    /// The handler of a queue.
+    /// Returns a queue's handler.
     #[must_use]
     pub fn get(&self, queue: &str) -> Option<&Arc<Handler>> {
         self.handlers.get(queue)
     }
 
-    /// All handlers by queue name.
+    /// Iterates over all handlers by queue name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Handler>> {
         self.handlers.values()
     }
 
-    /// Number of handlers.
+    /// Returns the number of handlers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.handlers.len()
     }
 
-    /// Whether there are no handlers.
+    /// Returns whether there are no handlers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.handlers.is_empty()
     }
 
-    /// Removes all handlers but those of these queues.
+    /// Keeps only the handlers for these queues.
     ///
     /// # Errors
-    /// `Unhandled` if one of the queues has no handler.
+    /// `Unhandled` if a queue has no handler.
     pub fn retain(&mut self, queues: &[QueueName]) -> Result<()> {
         for queue in queues {
             self.expect(queue)?;
@@ -98,7 +98,7 @@ impl Registry {
     /// Checks that a queue has a handler.
     ///
     /// # Errors
-    /// `Unhandled` with the codes of all handlers.
+    /// `Unhandled` with all known codes.
     pub fn expect(&self, queue: &QueueName) -> Result<()> {
         if self.handlers.contains_key(queue) {
             return Ok(());
@@ -106,15 +106,14 @@ impl Registry {
         Err(unhandled(queue, self.handlers.keys()))
     }
 
-    /// Checks that `state` contains everything that the handlers require.
+    /// Checks that `state` has each type the handlers require.
     ///
     /// # Errors
-    /// `MissingState` naming the handler and the types.
+    /// `MissingState` with the handler and the types.
     pub fn expect_state(&self, state: &StateMap) -> Result<()> {
         self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
     }
 
-    /// Removes the handlers whose state is missing, and returns the error of each by its queue.
     pub(crate) fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
         let missing: BTreeMap<_, _> = self
             .handlers
@@ -127,13 +126,12 @@ impl Registry {
         missing
     }
 
-    /// A table of codes, functions and source locations, for the log.
+    /// Formats codes, functions and source locations for the log.
     #[must_use]
     pub fn table(&self) -> String {
         let width = self.handlers.keys().map(|queue| queue.as_str().len()).max().unwrap_or(0);
         let mut table = String::new();
         for handler in self.handlers.values() {
-            // Writing to a String cannot fail.
             let _ = write!(
                 table,
                 "\n  {:width$}  {} ({})",
@@ -146,7 +144,6 @@ impl Registry {
     }
 }
 
-/// Checks that `state` contains everything that one handler requires.
 fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
     let missing = handler.requirements.missing_from(state);
     if missing.is_empty() {
@@ -164,7 +161,6 @@ fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
     .remedy("add `.state(value)` to the runner, with a value of exactly this type"))
 }
 
-/// The error for a queue without a handler.
 fn unhandled<'a>(queue: &QueueName, handled: impl Iterator<Item = &'a QueueName>) -> Error {
     let known: Vec<_> = handled.map(QueueName::as_str).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -1,29 +1,29 @@
-//! Application state that handlers extract by type.
+//! Application state, extracted by type.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Application state: one value for each type.
+/// Application state, one value per type.
 #[derive(Default, Clone)]
 pub struct StateMap {
     values: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl StateMap {
-    /// Inserts a value; returns whether it replaced one of the same type.
+    /// Inserts a value. Returns whether it replaced one.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> bool {
         self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value))).is_some()
     }
 
-    /// The value of this type.
+    /// Returns the value with this type.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }
 
-    /// The names of all types in the map, sorted.
+    /// Returns all type names, sorted.
     #[must_use]
     pub fn type_names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
@@ -38,21 +38,21 @@ impl fmt::Debug for StateMap {
     }
 }
 
-/// The types of state that a handler needs.
+/// State types a handler needs.
 ///
-/// [`RunnerBuilder::build`](crate::RunnerBuilder::build) fails if the runner's state lacks one.
+/// [`RunnerBuilder::build`](crate::RunnerBuilder::build) fails if the runner lacks one.
 #[derive(Debug, Default)]
 pub struct Requirements {
     types: Vec<(TypeId, &'static str)>,
 }
 
 impl Requirements {
-    /// Requires a value of this type.
+    /// Requires a value with this type.
     pub fn state<T: Send + Sync + 'static>(&mut self) {
         self.types.push((TypeId::of::<T>(), type_name::<T>()));
     }
 
-    /// The names of the required types that `state` lacks.
+    /// Returns the names of required types missing from `state`.
     #[must_use]
     pub fn missing_from(&self, state: &StateMap) -> Vec<&'static str> {
         let missing = self.types.iter().filter(|(id, _)| !state.values.contains_key(id));

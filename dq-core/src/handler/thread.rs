@@ -1,4 +1,4 @@
-//! The thread on which a blocking handler runs.
+//! The thread for a blocking handler.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,10 +6,10 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// The thread of one run of a blocking handler, which nobody can stop.
+/// A blocking handler's thread, which nobody can stop.
 ///
 /// The runner must not end the run while the thread is busy, or the job could run twice at once. A
-/// thread counts as busy until its result was received or dropped.
+/// thread stays busy until its result is received or dropped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HandlerThread {
     shared: Arc<Shared>,
@@ -23,20 +23,18 @@ struct Shared {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No thread was started, or it has ended.
     #[default]
     Idle,
     Busy,
-    /// No thread is busy, and none may start any more.
+    /// The thread may not start any more.
     Forbidden,
 }
 
-/// Keeps the thread busy until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Shared>);
 
 impl HandlerThread {
-    /// Called on the thread before the handler; `None` if the handler must not start.
+    /// Called on the thread before the handler. Returns `None` if the handler must not start.
     pub(crate) fn start(&self) -> Option<Busy> {
         let mut state = lock(&self.shared.state);
         (*state != State::Forbidden).then(|| {
@@ -45,9 +43,9 @@ impl HandlerThread {
         })
     }
 
-    /// Whether the thread is busy. If it is not, it cannot start after this call.
+    /// Returns whether the thread is busy; an idle thread can no longer start.
     ///
-    /// A thread may be requested long before it starts: the runtime limits their number.
+    /// A thread may start long after its request, because the runtime limits the thread count.
     pub(crate) fn is_busy_or_forbid(&self) -> bool {
         let mut state = lock(&self.shared.state);
         if *state == State::Idle {
@@ -59,7 +57,7 @@ impl HandlerThread {
     /// Waits until the thread is not busy. Cancellation safe.
     pub(crate) async fn ended(&self) {
         loop {
-            // Created before the check, so that it is notified of an end after it.
+            // Created before the check, to catch an end after it.
             let ended = self.shared.ended.notified();
             if *lock(&self.shared.state) != State::Busy {
                 return;

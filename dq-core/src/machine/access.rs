@@ -1,4 +1,4 @@
-//! What backends that are built on a machine need besides the calls of the contract.
+//! Methods for backends built on a machine, beyond the calls of the contract.
 
 use std::mem;
 
@@ -10,19 +10,20 @@ use super::state_machine::Machine;
 use crate::backend::{Lease, Want};
 use crate::model::{DeadReason, HistoryLimits, Job, JobId, NewJob, QueueName, Timestamp};
 
-/// Access for backends that are built on a machine.
 impl Machine {
-    /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease). By
-    /// default they also end by the time that is given to [most calls](Self::expire_leases), which
-    /// must then be the time of one clock.
+    /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease).
+    ///
+    /// By default they also expire by the time given to [most calls](Self::expire_leases), which
+    /// must come from one clock.
     #[must_use]
     pub fn with_explicit_lease_ends(mut self) -> Self {
         self.table.explicit_lease_ends = true;
         self
     }
 
-    /// Ends a lease that was lost: its job is due again, with one more loss. Returns `false`, without
-    /// a change, if the lease is no longer held.
+    /// Ends a lost lease: the job is due again, with one more loss.
+    ///
+    /// Returns `false` and changes nothing if the lease is no longer held.
     pub fn end_lease(&mut self, lease: &Lease) -> bool {
         let Some(slot) = self.table.find_leased(lease) else { return false };
         self.table.lose_lease(slot);
@@ -32,25 +33,27 @@ impl Machine {
         true
     }
 
-    /// Removes and returns the wake-up hints that the calls so far have produced: queues in which a
-    /// job may be due earlier than before, each with the time at which to claim.
+    /// Removes and returns the wake-up hints of the calls so far.
+    ///
+    /// A hint names a queue where a job may be due earlier than before, and the time to claim.
     pub fn take_hints(&mut self) -> Vec<(QueueName, Timestamp)> {
         mem::take(&mut self.hints)
     }
 
-    /// Expires the leases that have ended by `now`.
+    /// Expires the leases due to end by `now`.
     ///
-    /// The calls of the contract do this first, even those that only read, except for `forecast`,
-    /// `announce` and `runners`. So a read may change the machine. Replicas of a log, which only
-    /// entries may change, are made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends), by
-    /// which this does nothing.
+    /// All calls of the contract except `forecast`, `announce` and `runners` do this first, so even
+    /// a read may change the machine. Does nothing
+    /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends), for replicas that only log
+    /// entries may change.
     pub fn expire_leases(&mut self, now: Timestamp) {
         self.table.expire_leases(now);
     }
 
-    /// The [`next_due`](crate::backend::Claimed::next_due) that a
-    /// [`claim_preferring`](Self::claim_preferring) for zero jobs would return. Does not expire
-    /// leases; the job of a lease that has ended counts as due.
+    /// Returns the [`next_due`](crate::backend::Claimed::next_due) of a
+    /// [`claim_preferring`](Self::claim_preferring) for zero jobs.
+    ///
+    /// Does not expire leases; a job with an expired lease counts as due.
     pub fn next_due<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -67,9 +70,10 @@ impl Machine {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Whether a [`claim_preferring`](Self::claim_preferring) would return no job although at least
-    /// one is due or could be claimed ahead of its due time: all such jobs are reserved for other
-    /// claimers.
+    /// Returns whether all claimable jobs are reserved for other claimers.
+    ///
+    /// A [`claim_preferring`](Self::claim_preferring) then returns no job, although at least one is
+    /// due or claimable ahead of its due time.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -94,20 +98,21 @@ impl Machine {
         is_any_due
     }
 
-    /// The limits of the history.
+    /// Returns the history limits.
     #[must_use]
     pub fn history_limits(&self) -> &HistoryLimits {
         &self.history_limits
     }
 
-    /// Changes the limits of the history, and forgets the ended jobs beyond them.
+    /// Changes the history limits, and forgets ended jobs beyond them.
     pub fn set_history_limits(&mut self, limits: HistoryLimits, now: Timestamp) {
         self.history.truncate(&limits, now);
         self.history_limits = limits;
     }
 
-    /// Stores a job that is dead from the start, such as one made from a message that could not be
-    /// read. Returns `false`, without a change, if a job with its id exists.
+    /// Stores a job that is dead from the start, such as one from an unreadable message.
+    ///
+    /// Returns `false` and changes nothing if a job with its id exists.
     pub fn insert_dead(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) -> bool {
         self.table.expire_leases(now);
         if self.table.find_id(new.id).is_some() {
@@ -118,14 +123,15 @@ impl Machine {
         true
     }
 
-    /// The job with this id, in any queue and state. Does not expire leases.
+    /// Finds a job by id, in any queue and state. Does not expire leases.
     #[must_use]
     pub fn peek(&self, id: JobId) -> Option<&Job> {
         self.table.find_id(id).map(|slot| &self.table.records[slot].job)
     }
 
-    /// The jobs of a queue that wait and are due after `after` and by `until`, earliest first. None if
-    /// the queue is paused. Does not expire leases.
+    /// Returns a queue's waiting jobs due after `after` and by `until`, earliest first.
+    ///
+    /// Returns none while the queue is paused. Does not expire leases.
     pub fn waiting(
         &mut self,
         queue: &QueueName,
@@ -139,19 +145,19 @@ impl Machine {
         due.map(|entry| &records[entry.slot].job)
     }
 
-    /// Whether the queue is paused. Does not expire leases.
+    /// Returns whether the queue is paused. Does not expire leases.
     #[must_use]
     pub fn is_paused(&self, queue: &QueueName) -> bool {
         self.table.find_queue(queue).is_some_and(|queue| self.table.queues[queue].paused)
     }
 
-    /// Whether the job waits for its due time or for a claim. Does not expire leases.
+    /// Returns whether the job waits for its due time or a claim. Does not expire leases.
     #[must_use]
     pub fn is_waiting(&self, id: JobId) -> bool {
         matches!(self.placement(id), Some(JobPlacement::Waiting))
     }
 
-    /// Whether the job is leased. Does not expire leases.
+    /// Returns whether the job is leased. Does not expire leases.
     #[must_use]
     pub fn is_leased(&self, id: JobId) -> bool {
         matches!(self.placement(id), Some(JobPlacement::Leased { .. }))
@@ -161,21 +167,20 @@ impl Machine {
         self.table.find_id(id).map(|slot| &self.table.records[slot].placement)
     }
 
-    /// Replaces the payload of a job in any state, for backends that store a reference instead of
-    /// the payload.
+    /// Replaces a job's payload, in any state. For backends that store a reference instead.
     pub fn set_payload(&mut self, id: JobId, payload: Bytes) {
         if let Some(slot) = self.table.find_id(id) {
             self.table.change(slot, |record| record.job.payload = payload);
         }
     }
 
-    /// The number of jobs in the machine.
+    /// Returns the number of jobs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.records.len()
     }
 
-    /// Whether the machine has no jobs.
+    /// Returns whether there are no jobs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.records.is_empty()

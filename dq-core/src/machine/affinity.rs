@@ -1,4 +1,4 @@
-//! Claims by claimers that prefer certain jobs, such as those whose payload they already have.
+//! Claims with preferences, for example for jobs with a payload already at hand.
 
 use std::time::Duration;
 
@@ -6,35 +6,32 @@ use super::index::TimeEntry;
 use super::table::JobTable;
 use crate::model::{Job, Timestamp};
 
-/// Maximum number of jobs reserved for other claimers that a claim skips in search of its own. All builds
-/// that share a log of calls must have the same number: their replicas would differ otherwise.
+/// Maximum jobs that one claim skips because they are reserved for others. Builds that share a log
+/// must agree on it, or their replicas differ.
 const MAX_SKIPPED: usize = 4_096;
 
-/// Which jobs a claimer prefers, and what that means for the order of claims.
+/// A claimer's preferences, and how they order claims.
 ///
-/// A due job is first reserved for the claimers that prefer it, and available to all after
-/// `reserved_for`. Everything must be a function of the state and of the claim itself, so that each
-/// replica that applies the claim selects the same jobs.
+/// A due job is first reserved for claimers that prefer it, and open to all after `reserved_for`.
+/// Results must depend only on the state and the claim, so that each replica selects the same jobs.
 #[derive(Debug)]
 pub struct Affinity<P> {
-    /// Whether the claimer prefers a job.
+    /// Returns whether the claimer prefers a job.
     pub prefers: P,
-    /// How long before its due time a claimer can lease a job that it prefers. It must then wait
-    /// until the job is due.
+    /// How early a claimer can lease a job it prefers. It then waits for the due time.
     pub claim_ahead: Duration,
-    /// How long after its due time a job is reserved for the claimers that prefer it.
+    /// How long after its due time a job stays reserved for claimers that prefer it.
     pub reserved_for: Duration,
 }
 
 impl<P: Fn(&Job) -> bool> Affinity<P> {
-    /// Selects the oldest jobs of a queue that the claimer can lease, at most `max`.
+    /// Selects a queue's oldest jobs that the claimer can lease, at most `max`.
     ///
-    /// Also returns the time, in Unix milliseconds, at which the next job is due or its reservation
-    /// for others ends; `None` if no other job waits. A preferred job can be leased `claim_ahead`
-    /// before that.
+    /// Also returns when the next job is due or its reservation ends, in Unix milliseconds; `None`
+    /// if no other job waits. A preferred job can be leased `claim_ahead` before that.
     ///
-    /// Jobs that are not due yet are selected only if the claimer can lease none that is due, and
-    /// only those with the earliest due time, so that no job has to wait for another of its queue.
+    /// Selects future jobs only if no due job can be leased, and then only the earliest due time.
+    /// So no job waits for another job in its queue.
     pub(super) fn select(
         &self,
         table: &mut JobTable,
@@ -44,18 +41,15 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
     ) -> (Vec<TimeEntry>, Option<i64>) {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let now = now.as_millis();
-        // Preferred jobs that are due by then can be leased now.
         let soon = now.saturating_add(millis(self.claim_ahead));
         let (records, waiting) = (&table.records, &mut table.queues[queue].waiting);
         let mut selected: Vec<TimeEntry> = Vec::new();
-        // The latest due time to select; narrowed by the first job that is selected.
+        // The latest due time to select; the first selected job narrows it.
         let mut last_at = soon;
         let mut next: Option<i64> = None;
-        // After the smallest possible key: from the first job.
         for (visited, entry) in waiting.after(i64::MIN, 0).enumerate() {
             let is_preferred = (self.prefers)(&records[entry.slot].job);
-            // The claimer may come to prefer a job before it is due, so a future job counts as
-            // available at its due time.
+            // A claimer may come to prefer a future job, so it counts as available at its due time.
             let available_at = if is_preferred || entry.at > now {
                 entry.at
             } else {

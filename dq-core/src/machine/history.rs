@@ -1,4 +1,4 @@
-//! Jobs that have ended: the history of each queue, and pinned ids.
+//! The history of each queue, and pinned ids.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -7,32 +7,24 @@ use super::meter::{Meter, Sizes};
 use crate::backend::{Cursor, Order, Receipt};
 use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Timestamp};
 
-/// Maximum number of jobs, and of pins, that a call drops because they are too old. It is more than a
-/// call adds, so that they become fewer, and few, so that a million of one age hold up nobody. The same
-/// in all builds that share a log of calls.
+/// Maximum jobs, and pins, that one call drops by age. A call adds fewer, so the backlog shrinks,
+/// yet a million of one age block nobody. Builds that share a log must agree on it.
 const MAX_DROPPED: usize = 16;
 
-/// The position of an ended job in the history of its queue: when it ended, in Unix milliseconds,
-/// and a sequence number.
+/// When the job ended, in Unix milliseconds, and its sequence number.
 type Position = (i64, u64);
 
-/// The ended jobs of all queues, and the ids that are pinned.
-///
-/// The two are independent: a pinned id stays pinned after its job has left the history.
+/// The history of all queues, and the pinned ids. An id stays pinned after its job has left the
+/// history.
 #[derive(Debug, Default)]
 pub(super) struct History {
     queues: HashMap<QueueName, QueueHistory>,
-    /// Pinned ids: until when, and the receipt of the ended job.
     pins: HashMap<JobId, (Timestamp, Receipt)>,
-    /// The ends of all pins.
     pin_ends: BTreeSet<(Timestamp, JobId)>,
-    /// The sequence number of the job that ended last.
     pub(super) last_seq: u64,
-    /// The size of all ended jobs and pins.
     meter: Meter,
 }
 
-/// The ended jobs of one queue.
 #[derive(Debug, Default)]
 struct QueueHistory {
     jobs: BTreeMap<Position, JobView>,
@@ -40,8 +32,8 @@ struct QueueHistory {
 }
 
 impl QueueHistory {
-    /// Inserts an ended job. An id that was scheduled again when its end was too long ago may end
-    /// again; then its earlier end is forgotten.
+    /// An id scheduled again after its pin and history entry expired can end twice. The earlier end
+    /// is then forgotten.
     fn insert(&mut self, position: Position, view: JobView, meter: &mut Meter) {
         meter.add(|sizes| (sizes.ended)(position.1, &view));
         if let Some(earlier) = self.ids.insert(view.job.id, position)
@@ -52,7 +44,8 @@ impl QueueHistory {
         self.jobs.insert(position, view);
     }
 
-    /// Drops jobs beyond `limit`, at most `max_dropped`. Those that are too old are not shown anyway.
+    /// Drops at most `max_dropped` jobs beyond `limit`. Reads hide jobs older than the limit in any
+    /// case.
     fn truncate(
         &mut self,
         limit: HistoryLimit,
@@ -74,7 +67,6 @@ impl QueueHistory {
 }
 
 impl History {
-    /// Adds a job that has ended, and drops jobs of its queue beyond `limit`.
     pub(super) fn add(&mut self, view: JobView, limit: HistoryLimit) {
         let Some(now) = view.ended.as_ref().map(|ended| ended.at) else { return };
         if limit.max == 0 {
@@ -86,16 +78,14 @@ impl History {
         jobs.truncate(limit, now, MAX_DROPPED, &mut self.meter);
     }
 
-    /// Adds an ended job with the sequence number that it had. Drops no jobs: they come in no
-    /// particular order, and if the clock was set back, the limits applied in another order than the
-    /// one in which the jobs ended would drop some that are still within them.
+    /// Adds an ended job under its old sequence number. Drops nothing, because in another order the
+    /// limits would drop other jobs after a clock step.
     pub(super) fn restore(&mut self, seq: u64, view: JobView) {
         let Some(at) = view.ended.as_ref().map(|ended| ended.at.as_millis()) else { return };
         let jobs = self.queues.entry(view.job.queue.clone()).or_default();
         jobs.insert((at, seq), view, &mut self.meter);
     }
 
-    /// Drops the jobs beyond these limits.
     pub(super) fn truncate(&mut self, limits: &HistoryLimits, now: Timestamp) {
         for (queue, jobs) in &mut self.queues {
             jobs.truncate(limits.of(queue), now, usize::MAX, &mut self.meter);
@@ -103,7 +93,6 @@ impl History {
         self.queues.retain(|_, jobs| !jobs.jobs.is_empty());
     }
 
-    /// Measures all ended jobs and pins, now and whenever they change.
     pub(super) fn measure(&mut self, sizes: Sizes) {
         let mut meter = Meter::new(sizes);
         self.ended().for_each(|(seq, view)| meter.add(|sizes| (sizes.ended)(seq, view)));
@@ -111,23 +100,19 @@ impl History {
         self.meter = meter;
     }
 
-    /// The size of all ended jobs and pins.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.meter.bytes()
     }
 
-    /// All ended jobs with their sequence numbers, in no particular order.
     pub(super) fn ended(&self) -> impl Iterator<Item = (u64, &JobView)> {
         let jobs = self.queues.values().flat_map(|queue| &queue.jobs);
         jobs.map(|((_, seq), view)| (*seq, view))
     }
 
-    /// All pinned ids, and until when.
     pub(super) fn pins(&self) -> impl Iterator<Item = (Receipt, Timestamp)> + '_ {
         self.pins.values().map(|(until, receipt)| (*receipt, *until))
     }
 
-    /// Pins an id until `until`.
     pub(super) fn pin(&mut self, receipt: Receipt, until: Timestamp) {
         self.meter.add(|sizes| (sizes.pin)(&receipt, until));
         if let Some((earlier, replaced)) = self.pins.insert(receipt.id, (until, receipt)) {
@@ -137,8 +122,7 @@ impl History {
         self.pin_ends.insert((until, receipt.id));
     }
 
-    /// The receipt of the ended job with this id, if the id is pinned at `now`. Drops some of the pins
-    /// that have ended.
+    /// Drops some expired pins.
     pub(super) fn pinned(&mut self, id: JobId, now: Timestamp) -> Option<Receipt> {
         for _ in 0..MAX_DROPPED {
             let Some((until, id)) = self.pin_ends.first().copied().filter(|pin| pin.0 <= now)
@@ -153,7 +137,7 @@ impl History {
         self.pins.get(&id).filter(|(until, _)| *until > now).map(|(_, receipt)| *receipt)
     }
 
-    /// The ended job of a queue with this id, if it has not ended longer ago than `limit` allows.
+    /// Finds an ended job within `limit`'s age.
     pub(super) fn get(
         &self,
         queue: &QueueName,
@@ -166,8 +150,7 @@ impl History {
         jobs.get(position)
     }
 
-    /// The jobs of a queue that ended at most [`HistoryLimit::age`] ago and are beyond `after` in this
-    /// order, with their positions.
+    /// Lists the jobs beyond `after`.
     pub(super) fn list(
         &self,
         queue: &QueueName,
@@ -179,14 +162,14 @@ impl History {
         let Some(QueueHistory { jobs, .. }) = self.queues.get(queue) else {
             return Box::new(std::iter::empty());
         };
-        // A larger sequence number is that of no ended job.
+        // No ended job has a larger sequence number.
         let after = after
             .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
         let oldest = (now - limit.age).as_millis();
         let entry = |(position, view)| (cursor(position), view);
         match order {
             Order::Ascending => {
-                // Sequence numbers begin at 1, so this excludes no job that ended at `oldest`.
+                // Sequence numbers begin at 1, so this keeps jobs that ended at `oldest`.
                 let after = after.unwrap_or((i64::MIN, 0)).max((oldest, 0));
                 Box::new(jobs.range((Bound::Excluded(after), Bound::Unbounded)).map(entry))
             }

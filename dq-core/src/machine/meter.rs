@@ -1,26 +1,26 @@
-//! How many bytes the contents of a machine take where its owner stores them.
+//! Measures a machine's contents in bytes, as its owner stores them.
 
 use super::placement::{JobNotes, JobPlacement};
 use crate::backend::{Announced, Receipt};
 use crate::model::{Job, JobView, Timestamp};
 
-/// Sizes of the contents of a machine, in bytes, as its owner stores them in a snapshot.
+/// Size functions for a machine's contents, in bytes of the owner's snapshot.
 ///
-/// A machine that has been given these keeps the sum of all sizes up to date; see
+/// A machine with sizes keeps their sum up to date; see
 /// [`Machine::stored_bytes`](super::Machine::stored_bytes).
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// The size of a job with its sequence number.
+    /// Size of a job with its sequence number.
     pub job: fn(&Job, u64, &JobPlacement, Option<&JobNotes>) -> u64,
-    /// The size of an ended job with the sequence number of its end.
+    /// Size of an ended job with its end's sequence number.
     pub ended: fn(u64, &JobView) -> u64,
-    /// The size of a pinned id.
+    /// Size of a pinned id.
     pub pin: fn(&Receipt, Timestamp) -> u64,
-    /// The size of an announced runner.
+    /// Size of an announced runner.
     pub runner: fn(&Announced) -> u64,
 }
 
-/// The sum of the sizes of some contents; 0 while no [`Sizes`] are set.
+/// The sum is 0 while no [`Sizes`] are set.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pub(super) sizes: Option<Sizes>,

@@ -1,18 +1,15 @@
 //! The reference implementation of the [`Backend`](crate::Backend) contract, as a state machine.
 //!
-//! [`Machine`] performs each call as a function of its state and a given time. It has no clock, no
-//! lock and no I/O. The memory backend is a machine behind a mutex. A backend whose store is a log
-//! of calls (RabbitMQ) applies the log to a machine in each process: the same calls at the same
-//! times lead to the same state.
+//! [`Machine`] computes each call from its state and a given time. It has no clock, no lock and no
+//! I/O. The memory backend is a machine behind a mutex. The RabbitMQ backend stores a log of calls,
+//! and each process applies it to a machine: the same log leads to the same state.
 //!
-//! Terms: a job *waits*, is *leased* or is *dead* (its *placement*); a job that waits or is leased
-//! is *live*. The record of a job is identified by its *slot* in an arena, a queue by its *index*
-//! in a vector. *Replicas* are machines to which the same log is applied.
+//! A job's *placement*: it *waits*, is *leased* or is *dead*; waiting and leased jobs are *live*. A
+//! *slot* identifies a job's record in an arena, an *index* a queue in a vector. *Replicas* are
+//! machines that apply the same log.
 //!
-//! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over
-//! them, `history.rs` those that have ended, `affinity.rs` the order in which claimers with
-//! preferences get jobs, `snapshot.rs` the export and import of the state, `meter.rs` its size,
-//! `access.rs` what backends need besides the calls.
+//! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and their indexes,
+//! `history.rs` the ended jobs, `affinity.rs` claims with preferences.
 
 mod access;
 mod affinity;

@@ -1,22 +1,21 @@
-//! An operation on a queue as it is read from a log.
+//! A queue operation read from a log.
 
 use crate::backend::Operation;
 use crate::model::{Due, JobId};
 
-/// An [`Operation`] that owns its data, so that it can be read from a log. It does not contain the
-/// queue, which is passed separately.
+/// An owned [`Operation`], without its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnedOperation {
     /// See [`Operation::Replay`].
     Replay {
-        /// The ids of the dead jobs.
+        /// Ids of dead jobs.
         jobs: Vec<JobId>,
         /// The new due time.
         due: Due,
     },
     /// See [`Operation::Remove`].
     Remove {
-        /// The ids of the dead jobs.
+        /// Ids of dead jobs.
         jobs: Vec<JobId>,
     },
     /// See [`Operation::Pause`].

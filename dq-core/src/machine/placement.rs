@@ -1,4 +1,4 @@
-//! What a machine keeps of each job beside the job itself.
+//! A job's placement, and the notes a machine keeps beside the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::backend::FencingToken;
 use crate::model::{DeadReason, Timestamp};
 
-/// What a machine keeps of a job for operators, and for its end.
+/// Details for operators and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobNotes {
-    /// The error of the last run that failed.
+    /// Error of the last failed run.
     pub last_error: Option<String>,
-    /// The holder of the last lease.
+    /// Holder of the last lease.
     pub worker: Option<Arc<str>>,
     /// When the last lease was granted.
     pub leased_since: Option<Timestamp>,
@@ -19,20 +19,21 @@ pub struct JobNotes {
     pub remember: Duration,
 }
 
-/// Whether a job waits, is leased or is dead.
+/// A job's place: waiting, leased or dead.
 ///
-/// Unlike [`JobState`](crate::JobState), it does not depend on the time: a waiting job is scheduled or ready.
+/// Unlike [`JobState`](crate::JobState), it does not depend on the time: a waiting job is scheduled
+/// or ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobPlacement {
     /// The job waits for its due time or for a claim.
     Waiting,
     /// The job is leased.
     Leased {
-        /// The token of the lease.
+        /// The lease's token.
         token: FencingToken,
-        /// The end of the lease.
+        /// When the lease expires.
         until: Timestamp,
     },
-    /// The job is dead: the reason and the time of death.
+    /// The reason and the time of death.
     Dead(Box<DeadReason>, Timestamp),
 }

@@ -1,4 +1,4 @@
-//! The state of a machine as plain data, to store it or to send it to another process.
+//! A machine's state as plain data, to store it or to send it to another process.
 
 use super::meter::Sizes;
 use super::placement::{JobNotes, JobPlacement};
@@ -6,26 +6,24 @@ use super::state_machine::Machine;
 use crate::backend::{Announced, Receipt, Totals};
 use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
-/// The state of a machine: all but its history limits, how leases end, sizes, and hints that were
-/// not taken.
+/// A machine's state, without history limits, lease mode, sizes and pending hints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineSnapshot {
-    /// The sequence number of the last inserted job.
+    /// Sequence number of the last inserted job.
     pub last_seq: u64,
-    /// The token of the last lease.
+    /// Token of the last lease.
     pub last_token: u64,
-    /// The queues: name, whether it is paused, totals.
+    /// Queues: name, whether paused, totals.
     pub queues: Vec<(QueueName, bool, Totals)>,
-    /// The jobs, in no particular order.
+    /// Jobs, in no particular order.
     pub jobs: Vec<JobSnapshot>,
-    /// The history: jobs that have ended, in no particular order, each with the sequence number of
-    /// its end.
+    /// Ended jobs with their ends' sequence numbers, in no particular order.
     pub ended: Vec<(u64, JobView)>,
-    /// The sequence number of the job that ended last.
+    /// Sequence number of the latest end.
     pub last_ended: u64,
-    /// The pinned ids of ended jobs, and until when.
+    /// Pinned ids of ended jobs, and until when.
     pub pins: Vec<(Receipt, Timestamp)>,
-    /// The announced runners.
+    /// Announced runners.
     pub runners: Vec<Announced>,
 }
 
@@ -34,11 +32,11 @@ pub struct MachineSnapshot {
 pub struct JobSnapshot {
     /// The job.
     pub job: Job,
-    /// The sequence number of its insertion, which orders jobs with equal times.
+    /// Sequence number of the insertion, which orders jobs with equal times.
     pub seq: u64,
-    /// Whether it waits, is leased or is dead.
+    /// Where the job is: waiting, leased or dead.
     pub placement: JobPlacement,
-    /// What is kept of it for operators; `None` if nothing is.
+    /// Notes for operators; `None` if there are none.
     pub notes: Option<Box<JobNotes>>,
 }
 
@@ -70,8 +68,10 @@ impl Machine {
         }
     }
 
-    /// Creates a machine with the state of a snapshot, whose leases end by time
-    /// ([`with_explicit_lease_ends`](Self::with_explicit_lease_ends) changes that) and which measures no sizes.
+    /// Restores a machine from a snapshot.
+    ///
+    /// Leases expire by time unless you add
+    /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). No sizes are measured.
     #[must_use]
     pub fn restore(snapshot: MachineSnapshot, history_limits: HistoryLimits) -> Self {
         let mut machine = Self::new(history_limits);
@@ -98,14 +98,14 @@ impl Machine {
         machine
     }
 
-    /// Measures all that the machine holds, now and whenever it changes.
+    /// Starts measuring all contents, now and at each change.
     pub fn measure(&mut self, sizes: Sizes) {
         self.table.measure(sizes);
         self.history.measure(sizes);
     }
 
-    /// The size of all jobs, ended jobs, pins and runners by the [`Sizes`] of
-    /// [`measure`](Self::measure); 0 without them.
+    /// Returns the size of all jobs, ended jobs, pins and runners; 0 unless
+    /// [measured](Self::measure).
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         let sizes = self.table.sizes();
@@ -113,7 +113,7 @@ impl Machine {
         self.table.stored_bytes() + self.history.stored_bytes() + runners.sum::<u64>()
     }
 
-    /// The size of the live job with this key; `None` if there is none, 0 if no sizes are measured.
+    /// Returns the size of the live job with this key; `None` if there is none, 0 unless measured.
     #[must_use]
     pub fn stored_bytes_of_key(&self, queue: &QueueName, key: &JobKey) -> Option<u64> {
         self.table.find_key(queue, key).map(|slot| self.table.size_of(slot))

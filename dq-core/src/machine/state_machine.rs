@@ -1,4 +1,4 @@
-//! The rules of the contract: what each call does to the state.
+//! The rules of the contract: how each call changes the state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,28 +22,27 @@ use crate::model::{
     Target, Timestamp,
 };
 
-/// Maximum number of jobs that one purge removes; the same in all builds that share a log of calls.
+/// Maximum jobs that one purge call removes. Builds that share a log must agree on it.
 const PURGE_STEP: usize = 1_000;
 
-/// The jobs of a store and the rules of the contract.
+/// A store's jobs and the rules of the contract.
 ///
-/// Calls take the time at which they happen and most first
-/// [expire the leases](Self::expire_leases) that have ended by then, unless the machine was made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends).
-/// That time may go backwards from call to call: an expired lease stays expired.
+/// Each call takes its time, and most calls first [expire leases](Self::expire_leases), unless the
+/// machine is made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). The time may go
+/// backwards between calls: an expired lease stays expired.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub(super) table: JobTable,
     pub(super) history: History,
     pub(super) history_limits: HistoryLimits,
-    /// The announced runners by name.
     pub(super) runners: BTreeMap<String, Announced>,
-    /// Queues in which a job may be due earlier than before; see [`Self::take_hints`].
+    /// See [`Self::take_hints`].
     pub(super) hints: Vec<(QueueName, Timestamp)>,
 }
 
-/// The calls of [`Backend`](crate::Backend), most of them for one item of a batch.
+/// Most calls take one item from a batch.
 impl Machine {
-    /// Creates an empty machine that remembers ended jobs within these limits.
+    /// Creates an empty machine with these history limits.
     #[must_use]
     pub fn new(history_limits: HistoryLimits) -> Self {
         Self { history_limits, ..Self::default() }
@@ -62,12 +61,11 @@ impl Machine {
         scheduled
     }
 
-    /// Stores a job, unless another job with its id or key stays.
     fn store_or_keep(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
         if let Some(same_id) = self.table.find_id(new.id) {
             let job = &self.table.records[same_id].job;
             let receipt = Receipt { id: job.id, due: job.due };
-            // The job of a repeated call. Another job cannot have its id, except by a mistake.
+            // A repeated call. Another job has the same id only by mistake.
             return if job.queue == new.queue {
                 Scheduled::Created(receipt)
             } else {
@@ -103,8 +101,7 @@ impl Machine {
         Scheduled::Replaced(receipt)
     }
 
-    /// The receipt of the job with the id of a new one that has ended and is remembered: by a pin, or
-    /// in the history of the queue.
+    /// Finds an ended job with the new job's id: by a pin, or in the queue's history.
     fn find_ended(&mut self, new: &NewJob, now: Timestamp) -> Option<Receipt> {
         if let Some(receipt) = self.history.pinned(new.id, now) {
             return Some(receipt);
@@ -114,7 +111,6 @@ impl Machine {
         Some(Receipt { id: ended.id, due: ended.due })
     }
 
-    /// Removes a job from the table, counts it, adds it to the history and pins its id.
     fn end(&mut self, slot: Slot, ending: Ending, reason: Option<String>, now: Timestamp) {
         let mut view = self.table.view(slot, now);
         let record = self.table.remove(slot);
@@ -193,12 +189,11 @@ impl Machine {
         })
     }
 
-    /// As [`claim`](Self::claim), but leaves jobs that other claimers may prefer to them for a
-    /// while; see [`Affinity`].
+    /// Claims jobs, but leaves jobs that other claimers may prefer to them for a while.
     ///
-    /// [`Claimed::next_due`] takes into account that reserved jobs become available later. The
-    /// lease of a job that is claimed ahead of its due time starts at its due time;
-    /// [`Claimed::now`] is then the latest of these due times.
+    /// See [`Affinity`]. [`Claimed::next_due`] includes the ends of reservations. A job claimed
+    /// ahead has a lease from its due time, and [`Claimed::now`] is then the latest of these due
+    /// times.
     pub fn claim_preferring<P: Fn(&Job) -> bool>(
         &mut self,
         params: ClaimParams<'_>,
@@ -216,9 +211,9 @@ impl Machine {
 
     /// Claims the jobs that `take` selects.
     ///
-    /// `take(table, queue, max)` removes at most `max` jobs of a queue from its index of waiting
-    /// jobs. It returns their slots, and the time from which more can be taken, in Unix
-    /// milliseconds; `None` if no other job waits.
+    /// `take(table, queue, max)` removes at most `max` jobs from the queue's index of waiting jobs.
+    /// It returns their slots, and from when more can be taken, in Unix milliseconds; `None` if no
+    /// other job waits.
     fn claim_with(
         &mut self,
         params: ClaimParams<'_>,
@@ -335,7 +330,7 @@ impl Machine {
     pub fn browse(&mut self, params: BrowseParams<'_>, now: Timestamp) -> Page {
         self.table.expire_leases(now);
         let BrowseParams { queue, state, after, limit, payloads, order } = params;
-        // One more than asked for shows whether there is a next page.
+        // One extra entry shows if there is a next page.
         let mut entries: Vec<(Cursor, JobView)> = if state == JobState::Ended {
             let history_limit = self.history_limits.of(queue);
             let ended = self.history.list(queue, after, order, history_limit, now);
@@ -441,7 +436,6 @@ impl Machine {
             OwnedOperation::Purge => {
                 let queue = &mut table.queues[queue];
                 let dead = queue.dead.iter().copied();
-                // After the smallest possible key: all jobs.
                 let waiting = queue.waiting.after(i64::MIN, 0);
                 let mut jobs: Vec<_> =
                     dead.chain(waiting).take(PURGE_STEP + 1).map(|entry| entry.slot).collect();
@@ -451,8 +445,8 @@ impl Machine {
             }
         };
         if let OwnedOperation::Replay { .. } | OwnedOperation::Resume = operation {
-            // For now, whenever the jobs are due: the claim that this causes returns the next due
-            // time of the queue.
+            // Hint for now, whatever the due times: the claim it causes returns the queue's next
+            // due time.
             self.hint(queue, now);
         }
         OperateReport { affected: affected as u64, more }
@@ -465,7 +459,7 @@ impl Machine {
         jobs.len()
     }
 
-    /// The index of a queue; `None` if the queue does not exist or is paused.
+    /// `None` if the queue does not exist or is paused.
     pub(super) fn find_active_queue(&self, name: &QueueName) -> Option<usize> {
         self.table.find_queue(name).filter(|queue| !self.table.queues[*queue].paused)
     }

@@ -1,4 +1,4 @@
-//! The jobs of a machine and the indexes over them.
+//! A machine's jobs and their indexes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,28 +11,25 @@ use crate::model::{
     DeadReason, Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp,
 };
 
-/// All jobs of a machine, with indexes by id, by key, and by time within each queue.
+/// All jobs, indexed by id, key, and time within each queue.
 ///
-/// Each queue has three time indexes: of its waiting, leased and dead jobs. A job is in exactly one
-/// of them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that is in
-/// no time index and not in the meter: a new one, or one after `unplace`.
+/// Each queue has three time indexes: waiting, leased and dead jobs. A job is in exactly one, given
+/// by its [`JobPlacement`]. An *unplaced* job is in no time index and not in the meter: a new job,
+/// or one after `unplace`.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
     pub(super) records: Arena<JobRecord>,
-    /// All jobs by id.
     ids: HashIndex,
-    /// Live jobs by the index of their queue and their key.
+    /// Only live jobs, by queue index and key.
     keys: HashIndex,
     pub(super) queues: Vec<QueueRecord>,
-    /// The indexes of queues in `queues`.
     queue_indexes: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
-    /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without
-    /// expired leases visits no queue; `None` only if no job is leased.
+    /// A lower bound for lease ends, in Unix milliseconds, so that calls without expired leases
+    /// visit no queue. `None` only if no job is leased.
     no_lease_ends_before: Option<i64>,
-    /// The size of all jobs. A job is measured when it is placed, and taken out when it is
-    /// unplaced.
+    /// Placing a job adds its size, unplacing it subtracts it.
     meter: Meter,
     /// See [`Machine::with_explicit_lease_ends`](super::Machine::with_explicit_lease_ends).
     pub(super) explicit_lease_ends: bool,
@@ -43,15 +40,13 @@ pub(super) struct JobRecord {
     pub(super) job: Job,
     /// Sequence number of the insertion; orders jobs with equal times.
     pub(super) seq: u64,
-    /// The index of the queue in [`JobTable::queues`].
     pub(super) queue: usize,
     pub(super) placement: JobPlacement,
-    /// `None` for most jobs, which saves memory: they wait for their first run.
+    /// `None` for most jobs, to save memory: they wait for their first run.
     pub(super) notes: Option<Box<JobNotes>>,
 }
 
 impl JobRecord {
-    /// The notes, to be changed.
     pub(super) fn notes_mut(&mut self) -> &mut JobNotes {
         self.notes.get_or_insert_default()
     }
@@ -64,31 +59,25 @@ impl JobRecord {
 #[derive(Debug)]
 pub(super) struct QueueRecord {
     pub(super) name: QueueName,
-    /// Waiting jobs by due time.
     pub(super) waiting: DueIndex,
-    /// Leased jobs by the end of the lease.
     pub(super) leased: BTreeSet<TimeEntry>,
-    /// Dead jobs by the time of death.
     pub(super) dead: BTreeSet<TimeEntry>,
     pub(super) paused: bool,
     pub(super) totals: Totals,
 }
 
 impl QueueRecord {
-    /// When the first lease of this queue ends, in Unix milliseconds.
+    /// In Unix milliseconds.
     pub(super) fn first_lease_end(&self) -> Option<i64> {
         self.leased.first().map(|entry| entry.at)
     }
 }
 
-/// Queues and lookups.
 impl JobTable {
-    /// The index of a queue in `queues`; `None` if the queue does not exist.
     pub(super) fn find_queue(&self, name: &QueueName) -> Option<usize> {
         self.queue_indexes.get(name).copied()
     }
 
-    /// The index of a queue in `queues`; creates the queue if it does not exist.
     pub(super) fn ensure_queue(&mut self, name: &QueueName) -> usize {
         if let Some(queue) = self.find_queue(name) {
             return queue;
@@ -106,12 +95,10 @@ impl JobTable {
         queue
     }
 
-    /// The job with this id, in any queue and state.
     pub(super) fn find_id(&self, id: JobId) -> Option<Slot> {
         self.ids.find(&id, |slot| self.records[slot].job.id == id)
     }
 
-    /// The live job with this key.
     pub(super) fn find_key(&self, queue: &QueueName, key: &JobKey) -> Option<Slot> {
         let queue = self.find_queue(queue)?;
         self.keys.find(&(queue, key), |slot| {
@@ -120,7 +107,7 @@ impl JobTable {
         })
     }
 
-    /// The referenced job: by id in any state, by key only while it is live.
+    /// Finds a job by id in any state, by key only while live.
     pub(super) fn find(&self, queue: &QueueName, target: &Target) -> Option<Slot> {
         match target {
             Target::Id(id) => {
@@ -130,7 +117,7 @@ impl JobTable {
         }
     }
 
-    /// The job of a lease; `None` if the lease is no longer held.
+    /// Finds a lease's job; `None` if the lease is no longer held.
     pub(super) fn find_leased(&self, lease: &Lease) -> Option<Slot> {
         let slot = self.find_id(lease.job)?;
         match self.records[slot].placement {
@@ -139,13 +126,12 @@ impl JobTable {
         }
     }
 
-    /// The dead jobs of a queue with these ids.
     pub(super) fn find_dead(&self, queue: usize, ids: &[JobId]) -> Vec<Slot> {
         let is_dead = |slot: &Slot| {
             let record = &self.records[*slot];
             record.queue == queue && matches!(record.placement, JobPlacement::Dead(..))
         };
-        // An id that is listed twice counts once.
+        // An id listed twice counts once.
         let distinct: BTreeSet<_> = ids.iter().copied().collect();
         distinct.into_iter().filter_map(|id| self.find_id(id)).filter(is_dead).collect()
     }
@@ -153,13 +139,13 @@ impl JobTable {
 
 /// Changes; each leaves all indexes consistent.
 impl JobTable {
-    /// When time ends the first lease of a queue, in Unix milliseconds; `None` also if only explicit
-    /// calls end leases.
+    /// When a queue's first lease expires by time, in Unix milliseconds; `None` also if only
+    /// explicit calls end leases.
     pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
         self.queues[queue].first_lease_end().filter(|_| !self.explicit_lease_ends)
     }
 
-    /// Ends the leases that have expired by `now`: their jobs wait again, with one more loss.
+    /// Expires leases that end by `now`: their jobs wait again, with one more loss.
     pub(super) fn expire_leases(&mut self, now: Timestamp) {
         let now = now.as_millis();
         if self.explicit_lease_ends || self.no_lease_ends_before.is_none_or(|end| end > now) {
@@ -177,14 +163,12 @@ impl JobTable {
             self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
     }
 
-    /// Makes a leased job wait again, with one more loss.
     pub(super) fn lose_lease(&mut self, slot: Slot) {
         self.change(slot, |record| record.job.losses += 1);
         self.move_to(slot, JobPlacement::Waiting);
     }
 
-    /// Adds a new job. The caller has checked that no job has its id and, if it is live, no live
-    /// job has its key.
+    /// Adds a new job. The caller has checked that its id is free and, for a live job, its key.
     pub(super) fn create(
         &mut self,
         new: NewJob,
@@ -203,7 +187,6 @@ impl JobTable {
         self.queues[queue].totals.created += 1;
     }
 
-    /// Adds a job to all indexes; returns the index of its queue.
     pub(super) fn insert(
         &mut self,
         mut job: Job,
@@ -212,7 +195,7 @@ impl JobTable {
         notes: Option<Box<JobNotes>>,
     ) -> usize {
         let queue = self.ensure_queue(&job.queue);
-        // All jobs of a queue share one allocation for its name.
+        // All jobs in a queue share one allocation for its name.
         job.queue = self.queues[queue].name.clone();
         let id = job.id;
         let is_live = !matches!(placement, JobPlacement::Dead(..));
@@ -226,7 +209,6 @@ impl JobTable {
         queue
     }
 
-    /// Removes a job and returns its record.
     pub(super) fn remove(&mut self, slot: Slot) -> JobRecord {
         self.unplace(slot);
         self.unindex_key(slot);
@@ -235,13 +217,12 @@ impl JobTable {
         record
     }
 
-    /// Takes the key from a job.
     pub(super) fn detach_key(&mut self, slot: Slot) {
         self.unindex_key(slot);
         self.change(slot, |record| record.job.key = None);
     }
 
-    /// Changes a job in what no index depends on.
+    /// Changes fields that no index depends on.
     pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut JobRecord)) {
         let record = &mut self.records[slot];
         self.meter.subtract(|sizes| record.size(sizes));
@@ -249,7 +230,7 @@ impl JobTable {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Leases a job that has been taken from the index of waiting jobs, and not from the meter.
+    /// Leases a job that the caller has taken from the waiting index, but not from the meter.
     pub(super) fn lease(
         &mut self,
         slot: Slot,
@@ -269,20 +250,19 @@ impl JobTable {
         token
     }
 
-    /// Changes the end of a lease.
     pub(super) fn set_lease_end(&mut self, slot: Slot, until: Timestamp) {
         if let JobPlacement::Leased { token, .. } = self.records[slot].placement {
             self.move_to(slot, JobPlacement::Leased { token, until });
         }
     }
 
-    /// Makes a job wait until `due`, as if it had been scheduled then.
+    /// Makes a job wait until `due`, as if scheduled then.
     pub(super) fn set_waiting(&mut self, slot: Slot, due: Timestamp) {
         self.change(slot, |record| record.job.first_due = due);
         self.postpone(slot, due);
     }
 
-    /// Makes a job wait until `due`, and keeps when it was due at first.
+    /// Makes a job wait until `due` and keeps its `first_due`.
     pub(super) fn postpone(&mut self, slot: Slot, due: Timestamp) {
         self.unplace(slot);
         self.records[slot].job.due = due;
@@ -295,7 +275,7 @@ impl JobTable {
         self.move_to(slot, JobPlacement::Dead(Box::new(reason), now));
     }
 
-    /// Makes a dead job wait until `due`. Returns `false`, without a change, if a live job has its
+    /// Makes a dead job wait until `due`. Returns `false` and changes nothing if a live job has its
     /// key.
     pub(super) fn replay(&mut self, slot: Slot, due: Timestamp) -> bool {
         let job = &self.records[slot].job;
@@ -319,7 +299,6 @@ impl JobTable {
         self.place(slot, placement);
     }
 
-    /// Sets the placement of an unplaced job and adds the job to the time index for it.
     fn place(&mut self, slot: Slot, placement: JobPlacement) {
         let record = &mut self.records[slot];
         let queue = &mut self.queues[record.queue];
@@ -340,7 +319,7 @@ impl JobTable {
         self.meter.add(|sizes| record.size(sizes));
     }
 
-    /// Removes a job from its time index.
+    /// Takes a job out of its time index and the meter.
     fn unplace(&mut self, slot: Slot) {
         let record = &self.records[slot];
         self.meter.subtract(|sizes| record.size(sizes));
@@ -367,7 +346,7 @@ impl JobTable {
         }
     }
 
-    /// Does nothing for a dead job: its key, if indexed, leads to the slot of another job.
+    /// Leaves a dead job's key alone: if indexed, it leads to another job's slot.
     fn unindex_key(&mut self, slot: Slot) {
         let JobRecord { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {
@@ -378,7 +357,6 @@ impl JobTable {
 
 /// Inspection.
 impl JobTable {
-    /// Measures all jobs, now and whenever they change.
     pub(super) fn measure(&mut self, sizes: Sizes) {
         self.meter = Meter::new(sizes);
         for record in self.records.iter() {
@@ -386,22 +364,19 @@ impl JobTable {
         }
     }
 
-    /// What is measured, if anything is.
     pub(super) fn sizes(&self) -> Option<Sizes> {
         self.meter.sizes
     }
 
-    /// The size of all jobs.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.meter.bytes()
     }
 
-    /// The size of one job.
     pub(super) fn size_of(&self, slot: Slot) -> u64 {
         self.meter.sizes.as_ref().map_or(0, |sizes| self.records[slot].size(sizes))
     }
 
-    /// A job with its state at `now`, which distinguishes scheduled from ready jobs.
+    /// Returns a job with its state at `now`, which tells scheduled from ready jobs.
     pub(super) fn view(&self, slot: Slot, now: Timestamp) -> JobView {
         let JobRecord { job, placement, notes, .. } = &self.records[slot];
         let state = match placement {
@@ -426,7 +401,6 @@ impl JobTable {
         view
     }
 
-    /// The counts of a queue at `now`.
     pub(super) fn stats(&mut self, queue: usize, now: Timestamp) -> QueueStats {
         let queue = &mut self.queues[queue];
         let ready = queue.waiting.count_until(now.as_millis());
@@ -442,8 +416,7 @@ impl JobTable {
         }
     }
 
-    /// At most `limit` stored jobs of a queue that are in `state` at `now`, in the order of
-    /// `browse`.
+    /// Lists at most `limit` stored jobs in `state` at `now`, in `browse` order.
     pub(super) fn list(
         &mut self,
         queue: usize,
@@ -457,7 +430,7 @@ impl JobTable {
         let (first, last) = ((i64::MIN, 0), (i64::MAX, u64::MAX));
         let cursor = after
             .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
-        // Scheduled jobs follow the last one that is due.
+        // Scheduled jobs follow the last due job.
         let now = (now.as_millis(), u64::MAX);
         let index = match (state, order) {
             (JobState::Scheduled, Order::Ascending) => {
@@ -480,10 +453,9 @@ impl JobTable {
             }
             (JobState::Running, _) => &queue.leased,
             (JobState::Dead, _) => &queue.dead,
-            // `History` has the jobs that have ended.
             (JobState::Ended, _) => return Vec::new(),
         };
-        // Slots do not matter: no two entries have the same sequence number.
+        // The slot does not matter, because sequence numbers are unique.
         let entry = |(at, seq), slot| TimeEntry { at, seq, slot };
         match order {
             Order::Ascending => {

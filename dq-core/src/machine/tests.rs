@@ -1,7 +1,7 @@
-//! Tests of claims with affinity, and of how much one call does. The rest is tested by the behaviour
-//! suite on the memory backend.
+//! Claims with affinity, and limits on the work of one call. The behaviour suite tests the rest on
+//! the memory backend.
 //!
-//! All times are Unix milliseconds. Jobs are named by their due times.
+//! Times are Unix milliseconds. Due times name jobs.
 
 use std::time::Duration;
 
@@ -17,17 +17,14 @@ use crate::model::{
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How long before its due time a preferred job can be claimed.
 const CLAIM_AHEAD: Duration = Duration::from_millis(5);
 
-/// How long after its due time a job is reserved for claimers that prefer it.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 fn queue_name() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A machine with one job for each of these due times.
 fn machine_with_jobs(dues: &[i64]) -> Machine {
     let mut machine = Machine::default();
     for (number, due) in (1..).zip(dues) {
@@ -38,12 +35,10 @@ fn machine_with_jobs(dues: &[i64]) -> Machine {
     machine
 }
 
-/// Asks for more jobs than any test has.
 fn want_all() -> [Want; 1] {
     [Want::new(queue_name(), 10, LEASE)]
 }
 
-/// The affinity of a claimer that prefers the jobs with these due times.
 fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
     Affinity {
         prefers: |job: &Job| preferred.contains(&job.due.as_millis()),
@@ -52,8 +47,7 @@ fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
     }
 }
 
-/// Claims for a claimer that prefers the jobs with these due times; returns the due times of the
-/// claimed jobs, and `next_due`.
+/// Returns the claimed jobs' due times, and `next_due`.
 fn claim(machine: &mut Machine, preferred: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
     let now = Timestamp::from_millis(now);
     let Claimed { jobs, next_due, now: claimed_at, .. } = machine.claim_preferring(
@@ -82,7 +76,7 @@ fn of_preferred_jobs_only_those_due_first_are_claimed_ahead_and_not_too_early() 
 fn a_claim_returns_due_jobs_or_jobs_ahead_of_their_time_but_not_both() {
     let mut machine = machine_with_jobs(&[1_000, 1_002]);
     assert_eq!(claim(&mut machine, &[1_000, 1_002], 1_001), (vec![1_000], Some(1_002)));
-    // The lease of the first job, granted at 1,001, ends before that of the second.
+    // The first lease, granted at 1,001, expires before the second.
     assert_eq!(claim(&mut machine, &[1_002], 1_001), (vec![1_002], Some(31_001)));
 }
 
@@ -136,7 +130,6 @@ fn explicit_lease_ends_ignore_the_time_of_calls() {
     assert_eq!(machine.stats(&queues, later)[0].ready, 1);
 }
 
-/// A machine with this history, and the jobs that wait in it.
 fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>) {
     let mut machine = Machine::new(HistoryLimits::all(history));
     let jobs: Vec<_> = (0..jobs)
@@ -152,7 +145,6 @@ fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>)
     (machine, jobs)
 }
 
-/// Purges the queue at the epoch; returns how many jobs each step has removed.
 fn purge(machine: &mut Machine) -> Vec<u64> {
     let mut steps = Vec::new();
     loop {

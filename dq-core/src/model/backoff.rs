@@ -1,16 +1,16 @@
-//! Exponential backoff between the attempts of a failing job.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
 /// Exponential backoff with jitter.
 ///
-/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, at most `max`, lengthened or
-/// shortened by a random share of up to `jitter`, and still at most `max`.
+/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, at most `max`. A random
+/// share of up to `jitter` lengthens or shortens it, still to at most `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Delay before the second attempt; 1 s by default.
     pub initial: Duration,
-    /// Growth from attempt to attempt; at least 1.0; 2.0 by default.
+    /// Growth per attempt, at least 1.0; 2.0 by default.
     pub factor: f64,
     /// Maximum delay; 10 min by default.
     pub max: Duration,
@@ -31,13 +31,13 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after `failed` failed attempts (1 after the first), at most `max`.
+    /// Returns the delay after `failed` failed attempts (1 after the first).
     ///
     /// `random` selects the jitter: a uniform random number with `0.0 <= random < 1.0`.
     #[must_use]
     pub fn delay(&self, failed: u32, random: f64) -> Duration {
         if self.initial.is_zero() {
-            // The growth may overflow to infinity, and zero times infinity is no number.
+            // The growth may overflow to infinity, and zero times infinity is NaN.
             return Duration::ZERO;
         }
         let growth = self.factor.powf(f64::from(failed.saturating_sub(1)));
@@ -54,7 +54,6 @@ mod tests {
 
     #[test]
     fn the_delay_grows_to_the_maximum_and_jitter_stays_in_bounds() {
-        // Initially 1 s, doubled up to 600 s, with a jitter of 20 %.
         let backoff = Backoff::default();
         for (failed, random) in (1..=40).zip([0.0, 0.1, 0.5, 0.999].into_iter().cycle()) {
             let nominal = (2_f64.powi(failed - 1)).min(600.0);
@@ -70,7 +69,7 @@ mod tests {
     #[test]
     fn jitter_spreads_delays_around_the_nominal_delay() {
         let backoff = Backoff { jitter: 0.5, ..Backoff::default() };
-        // Without jitter, the delay after three failed attempts is 4 s.
+        // The nominal delay is 4 s.
         let delays = [0.0, 0.25, 0.5, 0.75].map(|random| backoff.delay(3, random).as_millis());
         assert_eq!(delays, [2_000, 3_000, 4_000, 5_000]);
     }

@@ -1,4 +1,4 @@
-//! JSON encoding of payloads.
+//! Encodes payloads as JSON.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::Headers;
 use crate::error::{Error, ErrorKind, Result};
 
-/// MIME type of payloads that this framework encodes, and of those without a content type.
+/// Also of payloads without a content type.
 const JSON: &str = "application/json";
 
 /// Encodes a payload as JSON, which needs no content type.
@@ -22,8 +22,7 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
     }
 }
 
-/// Decodes a payload from JSON; the error says what was expected. The content type must be absent or
-/// [that of JSON](Headers::is_json).
+/// The content type must be absent or [JSON](Headers::is_json). The error says what was expected.
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
     let content_type = headers.get(Headers::CONTENT_TYPE);
     if let Some(other) = content_type.filter(|value| !Headers::is_json(value)) {
@@ -32,9 +31,9 @@ pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> 
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// The beginnings of serde's own messages. These are `BEGINNING VALUE, expected WHAT`, or end with "there
-/// are no fields" or "variants": so what follows the last `, expected ` is not the value. Messages of other
-/// authors may have the value anywhere.
+/// Starts of serde's own messages. They read `START VALUE, expected WHAT`, or end with "there are
+/// no fields" or "variants", so the value never follows the last `, expected `. Other authors'
+/// messages may have the value anywhere.
 const OWN_MESSAGES: [&str; 5] = [
     "invalid type: ",
     "invalid value: ",
@@ -43,15 +42,14 @@ const OWN_MESSAGES: [&str; 5] = [
     "unknown field `",
 ];
 
-/// The text of a decoding error: what was expected and where, without the value that was found.
-/// That value is part of the payload, which must not appear in logs.
+/// Rewrites the error without the value it found, because payloads must not appear in logs.
 fn without_values(error: &serde_json::Error) -> String {
     if !error.is_data() {
         return error.to_string();
     }
     let text = error.to_string();
     let is_own = OWN_MESSAGES.iter().any(|begin| text.starts_with(begin));
-    // The last one: the value before it may contain these words, too.
+    // The last match, because the value before it may contain these words too.
     let expected = text.rsplit_once(", expected ").map(|(_, expected)| expected);
     match expected.filter(|expected| is_own && !expected.contains("`, there are no ")) {
         Some(expected) => format!("expected {expected}"),

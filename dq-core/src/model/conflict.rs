@@ -4,44 +4,42 @@ use serde::{Deserialize, Serialize};
 
 use super::timestamp::Timestamp;
 
-/// What `schedule` does when a live job already has the key of the new job.
+/// The `schedule` policy for a live job with the same key.
 ///
-/// A live job is one that is scheduled, ready or running. A running job is never replaced; see
-/// [`OnRunning`].
+/// A running job is never replaced; see [`OnRunning`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// Keeps the existing job; the new one is not stored.
+    /// Keeps the existing job and does not store the new one.
     #[default]
     Keep,
-    /// Replaces the existing job by the new one (debounce).
+    /// Replaces the existing job (debounce).
     Replace,
-    /// Keeps the job that is due first; the existing one if both are due at the same time.
+    /// Keeps the earlier job; the existing one if both are due at the same time.
     Earliest,
-    /// Keeps the job that is due last; the existing one if both are due at the same time.
+    /// Keeps the later job; the existing one if both are due at the same time.
     Latest,
 }
 
-/// What `schedule` does when the job that has the key of the new one is running.
+/// The `schedule` policy for a running job with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnRunning {
-    /// The new job is not stored: the result is `AlreadyRunning`.
+    /// Does not store the new job; the result is `AlreadyRunning`.
     #[default]
     Refuse,
-    /// The running job loses its key, and the new job is stored with it. An event that arrives
-    /// during a run then causes another run.
+    /// Moves the key from the running job to the new one and stores that.
     ///
-    /// A job that runs in a drained store keeps its key there. If it is retried, it counts as the job
-    /// of that key again.
+    /// So an event during a run causes another run. A job in a drained store keeps its key, and
+    /// counts as the key's job again if it is retried.
     Detach,
 }
 
 impl OnConflict {
-    /// Whether a new job due at `new` replaces the existing one, due at `existing`, if that is not
-    /// running.
+    /// Returns whether a new job due at `new` replaces an existing one due at `existing` that is
+    /// not running.
     #[must_use]
     pub fn replaces(self, existing: Timestamp, new: Timestamp) -> bool {
         match self {

@@ -1,34 +1,33 @@
-//! The reason for which a job is dead, and the length of texts that stores keep.
+//! Why a job is dead, and message truncation.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 /// The kind of a [`DeadReason`]. New kinds may be added in any release.
-// New kinds are added at the end, and to `from_name`: snapshots in RabbitMQ's log have their numbers.
-// Settlements have their names. An older process reads a name that it does not know as `Quarantined`,
-// so its replica would differ: a new kind of death needs a new kind of entry.
+// Append new kinds at the end and to `from_name`. Snapshots in RabbitMQ's log store kinds by
+// number, settlements by name. An older process reads an unknown name as `Quarantined`, so its
+// replica would differ: a new kind also needs a new type of log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DeadKind {
-    /// The last allowed attempt failed, or the last step of an escalation asked for another one.
+    /// The last allowed attempt failed, or an escalation's last step asked for another one.
     Exhausted,
-    /// The handler rejected the job: retrying would not help.
+    /// The handler rejected the job, because retrying would not help.
     Rejected,
-    /// The payload could not be decoded.
+    /// The payload did not decode.
     Undecodable,
-    /// Too many leases in a row expired: the job may crash its runners.
+    /// Too many leases expired in a row; the job may crash its runners.
     Lost,
-    /// The store found an entry that it could not read.
+    /// The store could not read the entry.
     Quarantined,
-    /// The job was to start later after its due time than the late policy of its queue allows.
+    /// The job was late by more than its queue's late policy allows.
     Late,
 }
 
 impl DeadKind {
-    /// Whether the death is a failed attempt, which `attempts` of the dead job counts: the handler ran
-    /// and gave the reason.
+    /// Returns whether the death counts in `attempts`: the handler ran and gave the reason.
     #[must_use]
     pub const fn is_failed_attempt(self) -> bool {
         match self {
@@ -37,7 +36,7 @@ impl DeadKind {
         }
     }
 
-    /// The name under which stores keep the kind.
+    /// Returns the stored name of the kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,11 +49,10 @@ impl DeadKind {
         }
     }
 
-    /// The kind with the name that a store kept; [`Self::Quarantined`] if the name is unknown, such
-    /// as one written by a newer version.
+    /// Returns the kind with this stored name; [`Self::Quarantined`] if unknown, such as from a
+    /// newer version.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        // All kinds but `Quarantined`.
         [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost, Self::Late]
             .into_iter()
             .find(|kind| kind.as_str() == name)
@@ -62,27 +60,27 @@ impl DeadKind {
     }
 }
 
-/// Why a job is dead: a kind and a message for people.
+/// The reason why a job is dead: a kind and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadReason {
-    /// The kind of reason.
+    /// The kind.
     pub kind: DeadKind,
-    /// The last error, or the text that the handler gave; at most [`DeadReason::MAX_BYTES`] bytes.
+    /// The last error or the handler's text; at most [`DeadReason::MAX_BYTES`] bytes.
     pub message: String,
 }
 
 impl DeadReason {
-    /// Maximum length of a message in bytes. Longer ones are truncated, so that an error that
-    /// quotes a whole document does not fill the store.
+    /// Maximum message length in bytes, so that an error that quotes a document does not fill the
+    /// store.
     pub const MAX_BYTES: usize = 2_048;
 
-    /// Creates a reason; the message is truncated to [`Self::MAX_BYTES`].
+    /// Creates a reason and truncates the message to [`Self::MAX_BYTES`].
     pub fn new(kind: DeadKind, message: impl Into<String>) -> Self {
         Self { kind, message: truncate_message(message.into()) }
     }
 }
 
-/// Truncates a text for people to [`DeadReason::MAX_BYTES`] bytes, at a character boundary.
+/// Truncates a message to [`DeadReason::MAX_BYTES`] bytes at a character boundary.
 #[must_use]
 pub fn truncate_message(mut message: String) -> String {
     if message.len() > DeadReason::MAX_BYTES {

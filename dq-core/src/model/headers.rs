@@ -1,5 +1,4 @@
-//! Text headers of a job: those of this library, such as its schedule and the trace context, and the
-//! user's own.
+//! Text headers: the library's own and the user's.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +8,40 @@ use super::key::JobKey;
 use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// The text headers of a job, ordered by name. Names follow the rules of [`JobKey`].
+/// A job's text headers, ordered by name. Names follow the rules for [`JobKey`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Name of the header with the payload's MIME type; `application/json` if absent.
+    /// The payload's MIME type; `application/json` if absent.
     pub const CONTENT_TYPE: &'static str = "content-type";
-    /// Name of the header with the version of the payload's schema: a positive integer. It is set
-    /// when a job is scheduled for a handler that declares a version.
+    /// The payload's schema version, a positive integer. Set on jobs for a handler that declares a
+    /// version.
     pub const SCHEMA_VERSION: &'static str = "schema-version";
-    /// Name of the header with the schedule that a job is an occurrence of.
+    /// The schedule that created the job.
     pub const SCHEDULE: &'static str = "dq-schedule";
-    /// Name of the header with the time of the occurrence, in milliseconds since
-    /// 1970-01-01T00:00Z.
+    /// The occurrence's time, in milliseconds since 1970-01-01T00:00Z.
     pub const OCCURRENCE: &'static str = "dq-occurrence";
-    /// Name of the header with the escalation step, counted from 0; absent at step 0. Stores keep it
-    /// with the payload, so listings without payloads and the history lack it.
+    /// The escalation step, counted from 0; absent at step 0. Stores keep it with the payload, so
+    /// the history and listings without payloads lack it.
     pub const STEP: &'static str = "dq-step";
-    /// Name of the header with the first step's due time, in milliseconds since 1970-01-01T00:00Z, for
-    /// escalations that count from it. Absent at step 0; stored like [`Self::STEP`].
+    /// The first step's due time, in milliseconds since 1970-01-01T00:00Z, for escalations that
+    /// count from it. Absent at step 0; stored like [`Self::STEP`].
     pub const FIRST_DUE: &'static str = "dq-first-due";
-    /// Name of the header with the W3C trace context of the code that scheduled the job.
+    /// The W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";
 
-    /// Whether a MIME type is that of JSON, in any case and with any parameters: JSON is UTF-8, whatever
-    /// they say.
+    /// Returns whether a MIME type is JSON, in any case.
+    ///
+    /// Parameters are ignored, because JSON is UTF-8 whatever they say.
     #[must_use]
     pub fn is_json(mime_type: &str) -> bool {
         let essence = mime_type.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")
     }
 
-    /// Creates an empty set of headers.
+    /// Creates empty headers.
     #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
@@ -53,39 +52,39 @@ impl Headers {
         self.0.insert(name.into(), value.into())
     }
 
-    /// The value of a header.
+    /// Returns a header's value.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// All headers as pairs of name and value, ordered by name.
+    /// Iterates over names and values, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there are no headers.
+    /// Returns whether there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of headers.
+    /// Returns the number of headers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The size of all names and values in bytes.
+    /// Returns the total size of names and values in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Checks the names, and the size of all headers against `max_bytes`.
+    /// Checks the names, and the total size against `max_bytes`.
     ///
     /// # Errors
-    /// `InvalidInput` if a name breaks the rules of keys or the headers are too large.
+    /// `InvalidInput` if a name breaks the key rules or the headers are too large.
     pub fn validate(&self, max_bytes: usize) -> Result<()> {
         for name in self.0.keys() {
             check_name("header name", name, JobKey::MAX_BYTES)?;

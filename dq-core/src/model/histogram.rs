@@ -1,17 +1,15 @@
-//! A histogram of durations with fixed buckets, which all versions share.
+//! A duration histogram with fixed buckets, the same in all versions.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of buckets of each power of two.
 const PER_OCTAVE: u64 = 4;
 
-/// Counts of durations by buckets that never change, so that histograms of several runners can be
-/// added up.
+/// Duration counts in fixed buckets, so that histograms from several runners add up.
 ///
-/// Durations count in whole milliseconds: exactly up to 7 ms, above in buckets that are at most a
-/// quarter of their lower bound wide. The last bucket holds everything from 2^32 ms (49 days) on.
+/// Durations are whole milliseconds: exact up to 7 ms, then in buckets no wider than a quarter of
+/// their lower bound. The last bucket starts at 2^32 ms (49 days).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Histogram {
@@ -19,13 +17,13 @@ pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// One bucket of a [`Histogram`] that is not empty.
+/// A non-empty bucket of a [`Histogram`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistogramBucket {
-    /// The shortest duration of the bucket.
+    /// The bucket's shortest duration.
     pub from: Duration,
-    /// The shortest duration of the next bucket; `Duration::MAX` for the last one.
+    /// The next bucket's shortest duration; `Duration::MAX` for the last one.
     pub to: Duration,
     /// Number of durations.
     pub count: u64,
@@ -48,21 +46,23 @@ impl Histogram {
         }
     }
 
-    /// Number of durations.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// The duration, in whole milliseconds, that this part of those counted does not exceed, such
-    /// as 0.99 for the 99th percentile: the longest of its bucket. In the last bucket, which has no
-    /// end, the shortest, which is a lower bound only. `None` if nothing was counted.
+    /// Returns the quantile (0.99 for the 99th percentile), rounded up to its bucket's longest
+    /// duration.
+    ///
+    /// In whole milliseconds. The last bucket has no end and gives its lower bound. `None` if
+    /// nothing was counted.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0);
@@ -75,7 +75,7 @@ impl Histogram {
         })
     }
 
-    /// The mean duration, from the middle of each bucket; `None` if nothing was counted.
+    /// Returns the mean, from each bucket's middle; `None` if nothing was counted.
     #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         let middle = |bucket: &HistogramBucket| match bucket.to {
@@ -87,7 +87,7 @@ impl Histogram {
         (count > 0).then(|| Duration::from_secs_f64(sum / count as f64))
     }
 
-    /// The buckets that are not empty, in ascending order.
+    /// Iterates over non-empty buckets in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = HistogramBucket> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bucket, count)| HistogramBucket {
@@ -111,8 +111,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a number of milliseconds: the number itself below [`PER_OCTAVE`], above it the
-/// position of the highest bit and the two bits after it.
+/// The count itself below [`PER_OCTAVE`], then the highest bit's position and the next two bits.
 fn bucket_of(millis: u64) -> usize {
     let bucket = match millis.checked_ilog2() {
         None | Some(0 | 1) => millis,
@@ -123,7 +122,7 @@ fn bucket_of(millis: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX).min(Histogram::BUCKETS - 1)
 }
 
-/// The smallest number of milliseconds of a bucket.
+/// In milliseconds.
 fn lower_bound(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < PER_OCTAVE {
@@ -132,7 +131,7 @@ fn lower_bound(bucket: usize) -> u64 {
     (PER_OCTAVE + bucket % PER_OCTAVE) << (bucket / PER_OCTAVE - 1)
 }
 
-/// The serialized form: bucket, count, bucket, count and so on, without empty buckets.
+/// Serializes as bucket, count, bucket, count …, without empty buckets.
 impl From<Histogram> for Vec<u64> {
     fn from(histogram: Histogram) -> Self {
         let counts = histogram.counts.into_iter().enumerate().filter(|(_, count)| *count > 0);

@@ -1,11 +1,11 @@
-//! How many ended jobs a store remembers, and for how long.
+//! Limits for the history of ended jobs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::queue::QueueName;
 
-/// How many ended jobs of a queue a store remembers, and for how long.
+/// How many ended jobs a store remembers per queue, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryLimit {
@@ -16,10 +16,10 @@ pub struct HistoryLimit {
 }
 
 impl HistoryLimit {
-    /// Remembers no job.
+    /// Remembers no jobs.
     pub const OFF: Self = Self { max: 0, age: Duration::ZERO };
 
-    /// Remembers at most `max` jobs, none of them longer than `age`.
+    /// Remembers at most `max` jobs, each for at most `age`.
     #[must_use]
     pub const fn new(max: u32, age: Duration) -> Self {
         Self { max, age }
@@ -27,47 +27,50 @@ impl HistoryLimit {
 }
 
 impl Default for HistoryLimit {
-    /// 1,000 jobs, for a day.
+    /// Remembers 1,000 jobs for a day.
     fn default() -> Self {
         Self::new(1_000, Duration::from_secs(86_400))
     }
 }
 
-/// The [`HistoryLimit`] of each queue, and the one of all others.
+/// The [`HistoryLimit`] by queue, with a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HistoryLimits {
-    /// The limit of queues without one of their own; that of the store's kind if `None`.
+    /// The limit for other queues; the store type's default if `None`.
     pub default: Option<HistoryLimit>,
     /// Limits by queue.
     pub queues: BTreeMap<QueueName, HistoryLimit>,
 }
 
 impl HistoryLimits {
-    /// The same limit for every queue.
+    /// Sets the same limit for every queue.
     #[must_use]
     pub const fn all(default: HistoryLimit) -> Self {
         Self { default: Some(default), queues: BTreeMap::new() }
     }
 
-    /// These limits, with `limit` as the default if none is set: a store for which the history is
-    /// expensive passes [`HistoryLimit::OFF`].
+    /// Sets the default limit unless one is set.
+    ///
+    /// A store with an expensive history passes [`HistoryLimit::OFF`].
     #[must_use]
     pub fn or_default(mut self, limit: HistoryLimit) -> Self {
         self.default.get_or_insert(limit);
         self
     }
 
-    /// The limit that is set for a queue or for all; `None` if nobody has set one. A store that several
-    /// programs open at once must not take that for [`HistoryLimit::OFF`], and delete what the others
-    /// write.
+    /// Returns the configured limit for a queue, if any.
+    ///
+    /// A store shared by several programs must not treat `None` as [`HistoryLimit::OFF`], or it
+    /// deletes the others' history.
     #[must_use]
     pub fn get(&self, queue: &QueueName) -> Option<HistoryLimit> {
         self.queues.get(queue).copied().or(self.default)
     }
 
-    /// The limit of a queue; that of [`HistoryLimit::default`] if none is set, so call
-    /// [`or_default`](Self::or_default) before.
+    /// Returns the limit for a queue, or [`HistoryLimit::default`].
+    ///
+    /// Call [`or_default`](Self::or_default) first for the store's own default.
     #[must_use]
     pub fn of(&self, queue: &QueueName) -> HistoryLimit {
         self.get(queue).unwrap_or_default()

@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// A name that the application gives to a job, such as `order-1001`.
+/// An application's name for a job, such as `order-1001`.
 ///
-/// A key has 1 to 255 bytes of UTF-8 without control characters. Each key belongs to at most one
-/// live (scheduled, ready or running) job of a queue.
+/// It has 1 to 255 bytes of UTF-8 without control characters. At most one live (scheduled, ready or
+/// running) job in a queue has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobKey(Arc<str>);
 
 impl JobKey {
-    /// Maximum length of a key in bytes of UTF-8.
+    /// Maximum length in bytes of UTF-8.
     pub const MAX_BYTES: usize = 255;
 
-    /// Creates a key after checking it.
+    /// Checks and creates a key.
     ///
     /// # Errors
     /// `InvalidInput` if the key is empty, too long, or contains a control character.
@@ -31,7 +31,7 @@ impl JobKey {
         Ok(Self(key.into()))
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

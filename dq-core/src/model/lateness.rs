@@ -1,4 +1,4 @@
-//! Objectives of a queue for the lateness of its jobs: whether one is missed, and why.
+//! Lateness objectives: whether a queue misses one, and why.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::queue::QueueName;
 use crate::error::{Error, Result};
 
-/// The whole of the jobs: 100%.
+/// 100%, in thousandths of a percent.
 const WHOLE: u32 = 100_000;
 
-/// A lateness objective: which share of the jobs of a queue starts within which time after the due
-/// time. In settings it is a string such as `"99% < 100ms"`.
+/// A lateness objective: the share of jobs that must start within a time after they are due.
+///
+/// In settings it is a string such as `"99% < 100ms"`.
 ///
 /// ```
 /// use dq_core::LatenessObjective;
@@ -32,26 +33,25 @@ pub struct LatenessObjective {
 }
 
 impl LatenessObjective {
-    /// How late a job may start to be within the objective; jobs that start later count as late.
+    /// Returns the time limit; a start this long after the due time is late.
     #[must_use]
     pub const fn within(self) -> Duration {
         self.within
     }
 
-    /// The share of the jobs that must start within it, in percent.
+    /// Returns the share of jobs that must start in time, in percent.
     #[must_use]
     pub fn percent(self) -> f64 {
         f64::from(self.share) / 1_000.0
     }
 
-    /// Whether a job that starts this long after its due time is late.
+    /// Returns whether a start this long after the due time is late.
     #[must_use]
     pub fn is_late(self, lateness: Duration) -> bool {
         lateness >= self.within
     }
 
-    /// Whether fewer of all jobs are in time than the objective asks for. It is not missed if there
-    /// are none.
+    /// Without any jobs, the objective is not missed.
     fn is_missed(self, in_time: u64, late: u64) -> bool {
         let all = u128::from(in_time) + u128::from(late);
         u128::from(in_time) * u128::from(WHOLE) < all * u128::from(self.share)
@@ -114,7 +114,7 @@ impl From<LatenessObjective> for String {
     }
 }
 
-/// Why due jobs of a queue do not start in time.
+/// Why due jobs do not start in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -123,21 +123,21 @@ pub enum LatenessCause {
     Paused,
     /// No runner serves the queue.
     NoRunner,
-    /// All slots of the queue are busy, although its handlers end quickly.
+    /// All slots are busy, although the handlers end quickly.
     SlotsFull,
-    /// All slots of the queue are busy, and with the run times of its handlers none is freed in time.
+    /// All slots are busy, and at the handlers' run times no slot frees in time.
     HandlersSlow,
-    /// The store takes longer to answer a claim than a job may be late, or does not answer.
+    /// The store answers a claim later than a job may start, or not at all.
     StoreSlow,
-    /// The clocks of a runner and of the store differ by more than a job may be late.
+    /// A runner's clock and the store's differ by more than a job may be late.
     ClockSkew,
-    /// A cause of a later version.
+    /// A cause from a later version.
     #[serde(other)]
     Other,
 }
 
 impl LatenessCause {
-    /// The stable name, such as `no_runner`.
+    /// Returns the stable name, such as `no_runner`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -151,7 +151,7 @@ impl LatenessCause {
         }
     }
 
-    /// What an operator can do about it.
+    /// Returns advice for an operator.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -175,8 +175,7 @@ impl LatenessCause {
         }
     }
 
-    /// The cause that explains why due jobs of a queue do not start; `None` if nothing that is known
-    /// hinders them.
+    /// Returns why due jobs do not start; `None` if no known cause applies.
     #[must_use]
     pub fn of(facts: &LatenessFacts) -> Option<Self> {
         let exceeds = |time: Option<Duration>| {
@@ -186,15 +185,14 @@ impl LatenessCause {
             return Some(Self::Paused);
         }
         if facts.runners == Some(0) {
-            // A runner that could not announce all of its queues may serve this one.
+            // A runner that could not announce all its queues may serve this one.
             return (!facts.incomplete).then_some(Self::NoRunner);
         }
         if facts.free_slots == Some(0) && !facts.incomplete {
             let slots = u32::try_from(facts.slots).unwrap_or(u32::MAX).max(1);
-            // While all slots are busy, one is freed after this time on average.
+            // Average time until a slot frees.
             let until_free = facts.run_time.map(|run_time| run_time / slots);
-            // If none has ended for minutes, they run for longer than that, unless other queues have
-            // the slots.
+            // If no job has ended for minutes, jobs run longer, unless other queues have the slots.
             let hangs = facts.run_time.is_none() && facts.running >= facts.slots;
             let is_slow = exceeds(until_free) || facts.within.is_some() && hangs;
             return Some(if is_slow { Self::HandlersSlow } else { Self::SlotsFull });
@@ -220,43 +218,42 @@ impl fmt::Display for LatenessCause {
     }
 }
 
-/// What is known of a queue whose jobs start late, for [`LatenessCause::of`].
+/// Facts about a late queue, for [`LatenessCause::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatenessFacts {
-    /// How late a job may start; `None` if the queue has no objective. The cause is then never one
-    /// of time.
+    /// How late a job may start. Without an objective, no cause of time applies.
     pub within: Option<Duration>,
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Number of runners that serve the queue; `None` if it is not known.
+    /// Number of runners for the queue; `None` if unknown.
     pub runners: Option<u64>,
-    /// Whether there may be runners that serve the queue and are not counted.
+    /// Whether uncounted runners may serve the queue.
     pub incomplete: bool,
-    /// Number of jobs that the runners could start now; `None` if it is not known.
+    /// Jobs that the runners could start now; `None` if unknown.
     pub free_slots: Option<u64>,
-    /// Number of jobs that the runners run at most at once.
+    /// The runners' total slots for the queue.
     pub slots: u64,
-    /// Number of jobs of the queue that run.
+    /// Number of running jobs.
     pub running: u64,
-    /// How long the handlers run on average; `None` if none has ended lately.
+    /// The handlers' average run time; `None` if none has ended lately.
     pub run_time: Option<Duration>,
-    /// How long the store takes to answer a claim, with repetitions; `None` if it is not known.
+    /// The store's time to answer a claim, with retries; `None` if unknown.
     pub claim_time: Option<Duration>,
-    /// How much the clocks of the runners and of the store differ; `None` if it is not known.
+    /// The difference between the runners' and the store's clocks; `None` if unknown.
     pub skew: Option<Duration>,
 }
 
-/// The starts of a queue in the last hour, by whether they were within its objective.
+/// A queue's starts in the last hour, in time or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LatenessCounts {
     /// The objective.
     pub objective: LatenessObjective,
-    /// Number of jobs that started in time.
+    /// Jobs that started in time.
     pub in_time: u64,
-    /// Number of jobs that started late.
+    /// Jobs that started late.
     pub late: u64,
-    /// The cause of most late starts; `None` if none was observed.
+    /// The cause of most late starts; `None` if no cause was observed.
     #[serde(default, deserialize_with = "known_cause", skip_serializing_if = "Option::is_none")]
     pub cause: Option<LatenessCause>,
 }
@@ -268,13 +265,13 @@ fn known_cause<'de, D: Deserializer<'de>>(
 }
 
 impl LatenessCounts {
-    /// Counts without a start.
+    /// Creates counts of zero.
     #[must_use]
     pub const fn new(objective: LatenessObjective) -> Self {
         Self { objective, in_time: 0, late: 0, cause: None }
     }
 
-    /// The sum of several counts, of those with this objective.
+    /// Sums the counts with this objective.
     #[must_use]
     pub fn sum(objective: LatenessObjective, counts: &[Self]) -> Self {
         let mut sum = Self::new(objective);
@@ -291,23 +288,23 @@ impl LatenessCounts {
     }
 }
 
-/// How the jobs of a queue compare with its lateness objective. `Display` writes the numbers.
+/// A queue's lateness compared with its objective. `Display` writes the numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatenessStatus {
     /// The queue.
     pub queue: QueueName,
-    /// The starts of the last hour.
+    /// Starts in the last hour.
     pub counts: LatenessCounts,
-    /// Number of jobs that wait now, and are late already. They count as late starts.
+    /// Late jobs that still wait. They count as late starts.
     pub waiting: u64,
-    /// Why jobs are late: what hinders those that wait now, else the cause of most late starts.
-    /// `None` if none was observed.
+    /// What hinders the waiting jobs if known, or else the cause of most late starts. `None` if no
+    /// cause was observed.
     pub cause: Option<LatenessCause>,
 }
 
 impl LatenessStatus {
-    /// Compares; `hindrance` is what hinders jobs that wait now.
+    /// Creates a status; `hindrance` delays the waiting jobs.
     #[must_use]
     pub fn new(
         queue: QueueName,
@@ -319,7 +316,7 @@ impl LatenessStatus {
         Self { queue, counts, waiting, cause }
     }
 
-    /// Whether the objective is missed: fewer jobs are in time than it asks for.
+    /// Returns whether too few jobs are in time.
     #[must_use]
     pub fn is_missed(&self) -> bool {
         let LatenessCounts { objective, in_time, late, .. } = self.counts;
@@ -438,15 +435,15 @@ mod tests {
             (LatenessFacts::default(), None),
             (full, Some(SlotsFull)),
             (slow, Some(HandlersSlow)),
-            // Of eight slots one is freed each 99.9 ms.
+            // One of eight slots frees every 99.9 ms.
             (LatenessFacts { run_time: millis(799), ..full }, Some(SlotsFull)),
             (LatenessFacts { run_time: None, ..full }, Some(HandlersSlow)),
             (LatenessFacts { run_time: None, within: None, ..full }, Some(SlotsFull)),
-            // Jobs of other queues have the slots.
+            // Other queues have the slots.
             (LatenessFacts { run_time: None, running: 7, ..full }, Some(SlotsFull)),
             (LatenessFacts { within: None, ..slow }, Some(SlotsFull)),
             (LatenessFacts { incomplete: true, ..slow }, None),
-            // Slow handlers are no reason while a slot is free.
+            // Slow handlers are no cause while a slot is free.
             (LatenessFacts { free_slots: Some(1), ..slow }, None),
             (nobody, Some(NoRunner)),
             (LatenessFacts { within: None, ..nobody }, Some(NoRunner)),

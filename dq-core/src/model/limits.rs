@@ -1,4 +1,4 @@
-//! Upper bounds of jobs and calls.
+//! Upper bounds for jobs and calls.
 
 use std::time::Duration;
 
@@ -7,30 +7,29 @@ use super::queue::QueueName;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
-/// Largest payload, headers, delay and batch that are accepted.
+/// Limits for payload, headers, due time and batch size.
 ///
 /// They are checked before a call reaches the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Maximum size of a payload in bytes; 1 MiB by default.
+    /// Maximum payload size in bytes; 1 MiB by default.
     pub payload: usize,
-    /// Maximum size of all header names and values of one job in bytes; 16 KiB by default.
+    /// Maximum total size of a job's header names and values in bytes; 16 KiB by default.
     pub headers: usize,
-    /// Maximum distance of a due time from now; 100 years of 365 days by default.
+    /// Maximum time from now to a due time; 100 years of 365 days by default.
     pub horizon: Duration,
-    /// Maximum number of jobs in one schedule call; 100,000 by default.
+    /// Maximum jobs in one schedule call; 100,000 by default.
     pub bulk: usize,
 }
 
 impl Limits {
-    /// Checks a new job against these limits. Queue name and key were checked when they were
-    /// created.
+    /// Checks a new job; queue name and key were checked at creation.
     ///
     /// # Errors
     /// `InvalidInput` if the payload or the headers are too large, a header name is invalid,
-    /// `max_attempts` is 0, [`Due::validate`](super::Due::validate) refuses the due time, or `remember`
-    /// is longer than the horizon.
+    /// `max_attempts` is 0, [`Due::validate`](super::Due::validate) refuses the due time, or
+    /// `remember` exceeds the horizon.
     pub fn check(&self, job: &NewJob, now: Timestamp) -> Result<()> {
         self.check_payload(&job.queue, &job.payload)?;
         if job.max_attempts == Some(0) {
@@ -53,7 +52,7 @@ impl Limits {
         job.due.validate(now, self.horizon)
     }
 
-    /// Checks the size of a payload.
+    /// Checks the payload size.
     ///
     /// # Errors
     /// `InvalidInput` if it is too large.

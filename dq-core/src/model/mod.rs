@@ -1,4 +1,4 @@
-//! The data of a job: identity, queue, times, payload, headers, and their limits; and of schedules.
+//! Job and schedule data, with its limits.
 
 mod backoff;
 pub(crate) mod codec;

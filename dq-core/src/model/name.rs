@@ -1,10 +1,8 @@
-//! The check that names of queues, schedules and headers, and job keys, share.
+//! The shared check for job keys and for queue, schedule and header names.
 
 use crate::error::{Error, Result};
 
-/// Rejects a name that is empty, longer than `max` bytes, or contains a control character.
-///
-/// `kind` names the kind of name in the error.
+/// `kind` describes the name in the error.
 pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<()> {
     if name.is_empty() {
         return Err(Error::invalid(format!("the {kind} is empty")));

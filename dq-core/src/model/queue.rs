@@ -1,4 +1,4 @@
-//! Queue names, and types that stand for a queue with its payload type.
+//! Queue names, and types that stand for a queue.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -10,23 +10,24 @@ use serde::{Deserialize, Serialize};
 use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// The name of a queue, which is also the code of its handler.
+/// A queue name, which is also the handler's code.
 ///
-/// A name has 1 to 128 bytes of UTF-8 without control characters. Cloning it is cheap.
+/// It has 1 to 128 bytes of UTF-8 without control characters. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// Maximum length of a name in bytes of UTF-8.
+    /// Maximum length in bytes of UTF-8.
     pub const MAX_BYTES: usize = 128;
 
-    /// The prefix of names that the framework reserves for queues of its own. Applications can
-    /// neither schedule jobs in such a queue nor handle them, and must not do so by means of the
+    /// Prefix of the framework's own queues.
+    ///
+    /// Applications can neither schedule nor handle their jobs, and must not do so through the
     /// store.
     pub const RESERVED_PREFIX: &str = "dq.";
 
-    /// Whether the name begins with [`Self::RESERVED_PREFIX`].
+    /// Returns whether the name starts with [`Self::RESERVED_PREFIX`].
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(Self::RESERVED_PREFIX)
@@ -47,7 +48,7 @@ impl QueueName {
         .remedy("choose another name"))
     }
 
-    /// Creates a name after checking it.
+    /// Checks and creates a name.
     ///
     /// # Errors
     /// `InvalidInput` if the name is empty, too long, or contains a control character.
@@ -57,7 +58,7 @@ impl QueueName {
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -104,33 +105,31 @@ impl From<QueueName> for String {
     }
 }
 
-/// A type that stands for a queue: its code and the type of its payload.
+/// A type that stands for a queue, with its code and payload type.
 ///
-/// `#[delay_handler]` implements it for a type with the name of the handler.
-/// [`queue!`](crate::queue) declares one for a producer that does not link the handler.
+/// `#[delay_handler]` implements it for a type with the handler's name. [`queue!`](crate::queue)
+/// declares one for a producer without the handler.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue",
     label = "expected the name of a `#[delay_handler]` function or of a `queue!`",
     note = "for a handler object, or in a service that only schedules, declare the queue: `dq::queue!(NAME: Payload = \"CODE\")`"
 )]
 pub trait Queue {
-    /// The type of the payload of this queue's jobs.
+    /// The payload type.
     type Payload;
 
-    /// The code, which is the name of the queue in the store.
+    /// Returns the code, which is the queue name in the store.
     fn code() -> Cow<'static, str>;
 
-    /// The delays of an escalation: `STEPS[0]` before the first step, and so on. Empty if the queue
-    /// has none.
+    /// The delays of an escalation, before each step; empty if the queue has none.
     ///
-    /// A job that is scheduled without a due time is due after the first of them.
+    /// A job scheduled without a due time is due after the first one.
     const STEPS: &'static [Duration] = &[];
 
-    /// The version of the payload's schema, which travels with each job that is scheduled; `None`
-    /// if the queue has no versions.
+    /// The payload's schema version, which each scheduled job carries; `None` without versions.
     const VERSION: Option<u32> = None;
 
-    /// The code as a checked queue name.
+    /// Returns the code as a checked queue name.
     ///
     /// # Errors
     /// `InvalidInput` if the code is not a valid queue name.
@@ -139,16 +138,15 @@ pub trait Queue {
     }
 }
 
-/// A value that can be used as the code in `#[delay_handler(…)]`.
+/// A value for the code in `#[delay_handler(…)]`.
 ///
-/// Strings and string constants implement it; `#[derive(QueueCode)]` implements it for an enum, so
-/// that each variant is a code.
+/// Strings implement it, and enums with `#[derive(QueueCode)]`, one code per variant.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot name a queue",
     note = "use a string, a `&'static str` constant, or an enum with `#[derive(dq::QueueCode)]`"
 )]
 pub trait QueueCode {
-    /// The name of the queue.
+    /// Returns the queue name.
     fn code(&self) -> Cow<'static, str>;
 }
 
@@ -185,7 +183,7 @@ macro_rules! queue {
         $(#[$meta])*
         #[allow(non_camel_case_types, missing_docs)]
         #[derive(Debug, Clone, Copy)]
-        // With braces, the name is not a pattern: a variable may have the same name.
+        // Braces keep the name from being a pattern, so a variable may have the same name.
         $vis struct $name {}
 
         impl $crate::Queue for $name {

@@ -1,4 +1,4 @@
-//! What a runner says of itself in the store that it serves.
+//! A runner's announcement about itself.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,17 +8,17 @@ use super::lateness::LatenessCounts;
 use super::queue::QueueName;
 use super::timestamp::Timestamp;
 
-/// What a runner says of itself, as [`Dq::runners`](crate::Dq::runners) returns it.
+/// A runner's details, from [`Dq::runners`](crate::Dq::runners).
 ///
-/// It is stored as JSON. Later versions may add fields, which this one ignores.
+/// Stored as JSON. Later versions may add fields; this version ignores them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunnerInfo {
-    /// The version of the format; [`Self::FORMAT`].
+    /// The format version; [`Self::FORMAT`].
     pub format: u32,
-    /// The name of the host; empty if it is not known.
+    /// The host name; empty if unknown.
     pub host: String,
-    /// The id of the process.
+    /// The process id.
     pub pid: u32,
     /// The version of `dq`.
     pub version: String,
@@ -26,42 +26,41 @@ pub struct RunnerInfo {
     pub started: Timestamp,
     /// Whether the runner is shutting down.
     pub stopping: bool,
-    /// Maximum number of concurrent jobs over all queues.
+    /// Maximum concurrent jobs over all queues.
     pub concurrency: u64,
-    /// Number of jobs that run now.
+    /// Number of running jobs.
     pub running: u64,
-    /// How far the store's clock is ahead of the runner's, in milliseconds; negative if it is
-    /// behind, `None` before the first claim.
+    /// How far the store's clock is ahead of the runner's, in milliseconds; negative if behind,
+    /// `None` before the first claim.
     pub skew_ms: Option<i64>,
-    /// How long the longer of the last two claims took with its repetitions, or for how long one has
-    /// not been answered, in milliseconds; `None` before the first claim.
+    /// The longer of the last two claims with its retries, or an unanswered claim's time so far, in
+    /// milliseconds; `None` before the first claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_ms: Option<u64>,
-    /// The queues that the runner serves.
+    /// The runner's queues.
     pub queues: Vec<RunnerQueue>,
-    /// Number of queues that are left out of `queues`, because all of them would be too large for
-    /// the store.
+    /// Queues left out because the full list is too large for the store.
     pub omitted_queues: u64,
 }
 
-/// A queue that a runner serves, and its jobs of the last minutes.
+/// A runner's queue, and its jobs in the last minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunnerQueue {
     /// The queue.
     pub queue: QueueName,
-    /// Maximum number of concurrent jobs of this queue.
+    /// Maximum concurrent jobs.
     pub concurrency: u64,
-    /// Number of jobs of this queue that run now.
+    /// Number of running jobs.
     pub running: u64,
-    /// How long after their due times the handlers started, over the last five minutes.
+    /// Delays between due times and handler starts, over the last five minutes.
     pub lateness: Histogram,
-    /// How long the handlers ran, over the last five minutes.
+    /// Handler run times, over the last five minutes.
     pub run_time: Histogram,
-    /// Number of runs that have failed since the runner was built.
+    /// Failed runs since the runner was built.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: u64,
-    /// The starts of the last hour, by the lateness objective of the queue; `None` if it has none.
+    /// The last hour's starts, by lateness objective; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatenessCounts>,
 }
@@ -71,12 +70,14 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl RunnerInfo {
-    /// The version of the format that this version of `dq` writes and reads. A later format has a
-    /// higher number only if its fields have another meaning.
+    /// The format version that this version writes and reads. It rises only when fields change
+    /// their meaning.
     pub const FORMAT: u32 = 1;
 
-    /// How many more jobs of a queue the runner could start now; `None` if it does not serve it. A
-    /// runner that is shutting down starts none.
+    /// Returns how many more jobs the runner could start in a queue; `None` if it does not serve
+    /// it.
+    ///
+    /// Zero while it is shutting down.
     #[must_use]
     pub fn free_slots(&self, queue: &QueueName) -> Option<u64> {
         let served = self.served(queue)?;
@@ -91,8 +92,8 @@ impl RunnerInfo {
         self.queues.iter().find(|served| served.queue == *queue)
     }
 
-    /// Encodes to JSON. While it is longer than `max_bytes`, leaves out the queues with the fewest
-    /// runs; without queues it may still be longer.
+    /// Drops the queues with the fewest runs while the JSON exceeds `max_bytes`; without queues it
+    /// may still exceed it.
     pub(crate) fn encode(mut self, max_bytes: usize) -> Result<Bytes, serde_json::Error> {
         loop {
             let json = serde_json::to_vec(&self)?;
@@ -106,7 +107,6 @@ impl RunnerInfo {
         }
     }
 
-    /// Decodes JSON.
     pub(crate) fn decode(json: &[u8]) -> Result<Self, String> {
         let info: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if info.format > Self::FORMAT {
@@ -121,7 +121,6 @@ impl RunnerInfo {
 }
 
 impl RunnerQueue {
-    /// A queue of which no job has run.
     pub(crate) fn new(queue: QueueName, concurrency: u64) -> Self {
         let (lateness, run_time) = (Histogram::default(), Histogram::default());
         Self { queue, concurrency, running: 0, lateness, run_time, failed: 0, objective: None }

@@ -15,24 +15,23 @@ use super::queue::QueueName;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
-/// The namespace of the UUIDs (version 5) that are made from the names of schedules.
+/// For version 5 UUIDs.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5d0c_9a3e_6f21_4b7a_9c58_0e1f_2d3b_4a69);
 
-/// What happens to occurrences that were missed, because no process ran at their time.
+/// The policy for occurrences missed because no process was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CatchUp {
-    /// The last one runs, late; those before it do not.
+    /// Only the last one runs, late.
     #[default]
     Last,
     /// None runs. An occurrence is missed if it is not scheduled within a minute.
     None,
-    /// The last ones run, at most this many, each late.
+    /// Up to this many of the last ones run, each late.
     All(NonZeroU32),
 }
 
-/// What happens to an occurrence while the job of an earlier one is live: scheduled, ready or
-/// running.
+/// The policy for an occurrence while an earlier one's job is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -42,7 +41,7 @@ pub enum Overlap {
     Skip,
     /// It runs beside the earlier one.
     Allow,
-    /// It waits until the earlier one has ended. While one waits, the next ones do not run.
+    /// It waits until the earlier one has ended. While one waits, later ones do not run.
     QueueOne,
 }
 
@@ -50,34 +49,34 @@ pub enum Overlap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ScheduleSpec {
-    /// The queue of the jobs.
+    /// The jobs' queue.
     pub queue: QueueName,
     /// When the jobs recur.
     #[serde(with = "stored_recurrence")]
     pub recurrence: Recurrence,
-    /// The payload of each job.
+    /// Each job's payload.
     pub payload: serde_json::Value,
-    /// The version of the payload's schema, which travels with each job; without it, 1.
+    /// The payload's schema version, which each job carries; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_version: Option<u32>,
-    /// What happens to missed occurrences.
+    /// The policy for missed occurrences.
     pub catch_up: CatchUp,
-    /// What happens while the job of an earlier occurrence is live.
+    /// The policy while an earlier occurrence's job is live.
     pub overlap: Overlap,
     /// How late an occurrence may be scheduled; without it, at any time.
     #[serde(default, with = "stored_duration", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// All occurrences are later by the same part of this time, which depends on the name of the
-    /// schedule, so that schedules of the same time do not start at once.
+    /// Maximum delay. The name determines the actual delay, the same for all occurrences, so that
+    /// schedules with the same times do not start at once.
     #[serde(default, with = "stored_duration", skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Duration>,
 }
 
 impl ScheduleSpec {
-    /// Maximum length of the name of a schedule in bytes.
+    /// Maximum schedule name length in bytes.
     pub const MAX_NAME_BYTES: usize = 200;
 
-    /// A schedule of jobs with this payload, and defaults for the rest.
+    /// Creates a schedule with this payload and default policies.
     #[must_use]
     pub fn new(
         queue: QueueName,
@@ -96,7 +95,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// The cron expression; `None` for an interval.
+    /// Returns the cron expression; `None` for an interval.
     #[must_use]
     pub fn cron(&self) -> Option<&str> {
         match &self.recurrence {
@@ -105,7 +104,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// The time zone of the cron expression; `None` for an interval.
+    /// Returns the cron expression's time zone; `None` for an interval.
     #[must_use]
     pub fn zone(&self) -> Option<&str> {
         match &self.recurrence {
@@ -114,14 +113,15 @@ impl ScheduleSpec {
         }
     }
 
-    /// Whether the schedule is an interval of less than a second. Each occurrence costs several calls of
-    /// the store, so this is hardly ever meant.
+    /// Returns whether the interval is below a second, which is hardly ever meant.
+    ///
+    /// Each occurrence costs several store calls.
     #[must_use]
     pub fn is_rapid(&self) -> bool {
         self.every().is_some_and(|every| every < Duration::from_secs(1))
     }
 
-    /// The interval; `None` for a cron expression.
+    /// Returns the interval; `None` for a cron expression.
     #[must_use]
     pub fn every(&self) -> Option<Duration> {
         match &self.recurrence {
@@ -130,11 +130,10 @@ impl ScheduleSpec {
         }
     }
 
-    /// This specification as it is read after it was stored, so that it can be compared with a
-    /// stored one: durations have whole milliseconds, and some floats of a payload change in the last
-    /// digit.
+    /// Returns the specification as it reads back from the store. Durations become whole
+    /// milliseconds, and some payload floats change in the last digit.
     pub(crate) fn stored_form(mut self) -> Self {
-        // A float that is read may change once more.
+        // A float may change once more when it is read again.
         for _ in 0..4 {
             let stored = serde_json::to_value(&self).map(|json| json.to_string());
             let Ok(read) = stored.and_then(|json| serde_json::from_str::<Self>(&json)) else {
@@ -147,22 +146,21 @@ impl ScheduleSpec {
         self
     }
 
-    /// Checks the name of a schedule: 1 to 200 bytes without control characters.
+    /// Checks a schedule name: 1 to 200 bytes without control characters.
     ///
     /// # Errors
-    /// `InvalidInput` saying what is wrong with it.
+    /// `InvalidInput` with the problem.
     pub fn check_name(name: &str) -> Result<()> {
         check_name("name of the schedule", name, Self::MAX_NAME_BYTES)
     }
 
-    /// The first occurrence after this time, without jitter; `None` if there is no later one.
+    /// Returns the first occurrence after this time, without jitter; `None` if there is none.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         self.recurrence.next_after(time.as_millis()).map(Timestamp::from_millis)
     }
 
-    /// How much later than the times of the recurrence the occurrences of the schedule with this
-    /// name are.
+    /// The jitter for this name.
     pub(crate) fn offset(&self, name: &str) -> Duration {
         let Some(jitter) = self.jitter else { return Duration::ZERO };
         let (hash, _) = Uuid::new_v5(&NAMESPACE, name.as_bytes()).as_u64_pair();
@@ -171,25 +169,23 @@ impl ScheduleSpec {
     }
 }
 
-/// The id of the job of an occurrence: the same in each process and after each crash.
+/// The id is the same in each process and after each crash.
 pub(crate) fn occurrence_id(name: &str, occurrence: Timestamp) -> JobId {
     // No name has a line feed, so different pairs have different texts.
     let text = format!("{name}\n{}", occurrence.as_millis());
     JobId::from_bytes(Uuid::new_v5(&NAMESPACE, text.as_bytes()).into_bytes())
 }
 
-/// The id of the job that replaces this one: the same for all processes, so that of several
-/// that replace the same job only one succeeds.
+/// The id is the same in all processes, so only one of several replacements succeeds.
 pub(crate) fn successor_id(id: JobId) -> JobId {
     let text = format!("after\n{id}");
     JobId::from_bytes(Uuid::new_v5(&NAMESPACE, text.as_bytes()).into_bytes())
 }
 
 impl CatchUp {
-    /// The largest number of [`CatchUp::All`].
+    /// Maximum number in [`CatchUp::All`].
     pub const MAX: u32 = 1_000;
 
-    /// How many missed occurrences run at most.
     pub(crate) fn max(self) -> usize {
         match self {
             Self::Last => 1,
@@ -198,8 +194,7 @@ impl CatchUp {
         }
     }
 
-    /// What happens while an earlier occurrence is live, unless it is set: several missed
-    /// occurrences are scheduled at once, so all but one would be lost by another default.
+    /// `All` schedules several missed occurrences at once, and `Skip` would lose all but one.
     pub(crate) fn default_overlap(self) -> Overlap {
         match self {
             Self::Last | Self::None => Overlap::Skip,
@@ -208,7 +203,7 @@ impl CatchUp {
     }
 }
 
-/// As `last`, `none` or `all:10`.
+/// Writes `last`, `none` or `all:10`.
 impl fmt::Display for CatchUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -246,7 +241,7 @@ impl<'de> Deserialize<'de> for CatchUp {
     }
 }
 
-/// As `skip`, `allow` or `queue_one`.
+/// Parses `skip`, `allow` or `queue_one`.
 impl FromStr for Overlap {
     type Err = Error;
 
@@ -261,8 +256,7 @@ impl FromStr for Overlap {
     }
 }
 
-/// A recurrence as `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}` or `{"every": 90000}`, in
-/// milliseconds.
+/// `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
 mod stored_recurrence {
     use super::compiled::compiled;
     use super::{
@@ -306,19 +300,17 @@ mod stored_recurrence {
     }
 }
 
-/// Compiled expressions with their zones, which are read from the store again and again.
+/// Caches compiled expressions, because schedules are read again and again.
 mod compiled {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
 
     use super::Cron;
 
-    /// Maximum number of expressions.
     pub(super) const CAPACITY: usize = 1_024;
 
     static CACHE: Mutex<Option<HashMap<(String, String), Cron>>> = Mutex::new(None);
 
-    /// The expression in this zone.
     pub(super) fn compiled(expression: String, zone: String) -> Result<Cron, dq_cron::Error> {
         let key = (expression, zone);
         let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -327,7 +319,7 @@ mod compiled {
             return Ok(cron.clone());
         }
         let cron = Cron::new(&key.0, &key.1)?;
-        // Few programs have so many, so it does not matter which ones stay.
+        // Few programs have so many expressions, so it does not matter which ones stay.
         if cache.len() >= CAPACITY {
             cache.clear();
         }
@@ -341,7 +333,7 @@ mod compiled {
     }
 }
 
-/// A duration in milliseconds.
+/// In milliseconds.
 mod stored_duration {
     use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
 
@@ -381,7 +373,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<ScheduleSpec>(STORED).unwrap(), spec);
         let later = STORED.replacen('{', r#"{"later":{},"#, 1);
         assert_eq!(serde_json::from_str::<ScheduleSpec>(&later).unwrap(), spec);
-        // A repeated occurrence is found by its id, so that must never change.
+        // This id must never change, because it identifies a repeated occurrence.
         let time = Timestamp::from_millis(1_772_323_200_000);
         assert_eq!(
             occurrence_id("REPORT", time).to_string(),

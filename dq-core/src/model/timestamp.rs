@@ -1,4 +1,4 @@
-//! Points in time, due times and durations. All times are Unix milliseconds.
+//! Times and durations, in Unix milliseconds.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// A point in time, in milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Conversions to and from milliseconds are exact. Conversions from finer units round *up*, so that
-/// a job never becomes due early.
+/// Millisecond conversions are exact. Conversions from finer units round *up*, so that a job never
+/// becomes due early.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -21,35 +21,35 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
-    /// The latest point in time; later than any accepted due time.
+    /// The latest point in time, after any accepted due time.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// The point in time `millis` milliseconds after the epoch.
+    /// Creates a timestamp `millis` milliseconds after the epoch.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns milliseconds since the epoch.
     #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// `self + delay`, rounded up to a millisecond and saturating at [`Self::MAX`].
+    /// Returns `self + delay`, rounded up to a millisecond and saturating at [`Self::MAX`].
     #[must_use]
     pub fn saturating_add(self, delay: Duration) -> Self {
         Self(self.0.saturating_add(ceil_millis(delay)))
     }
 
-    /// The time from `earlier` to `self`; zero if `self` is not later.
+    /// Returns the time since `earlier`; zero if `self` is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 }
 
-/// `delay` in whole milliseconds, rounded up and saturating.
+/// Rounded up and saturating.
 fn ceil_millis(delay: Duration) -> i64 {
     let millis = delay.as_nanos().div_ceil(1_000_000);
     i64::try_from(millis).unwrap_or(i64::MAX)
@@ -84,7 +84,7 @@ impl Sub<Duration> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// Prints RFC 3339 in UTC with milliseconds; outside the years 1970 to 9999, the number of
+    /// Prints RFC 3339 in UTC with milliseconds; outside the years 1970 to 9999, plain
     /// milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // humantime only formats the years 1970 to 9999.
@@ -101,10 +101,10 @@ impl fmt::Display for Timestamp {
 /// 1971-01-01T00:00:00Z.
 const START_OF_1971: Timestamp = Timestamp(365 * 86_400_000);
 
-/// When a job is due: at a point in time, or after a delay.
+/// A due time: a point in time or a delay.
 ///
-/// Delays are resolved by the store's clock if the store has one, so that a caller with a wrong
-/// clock cannot make a job fire early.
+/// The store's clock, if any, resolves delays, so a caller's wrong clock cannot make a job fire
+/// early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// At this point in time; at once if it has passed.
@@ -117,7 +117,7 @@ impl Due {
     /// Due at once.
     pub const NOW: Self = Self::After(Duration::ZERO);
 
-    /// The due time if the store's clock shows `now`.
+    /// Returns the due time when the store's clock shows `now`.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
@@ -128,8 +128,8 @@ impl Due {
 
     /// Checks that the due time is not before the epoch and at most `horizon` after `now`.
     ///
-    /// A due time in the year 1970 is refused too, unless it is [`Timestamp::EPOCH`] or `now` is in
-    /// that year: Unix seconds of our time that are taken for milliseconds are in January 1970.
+    /// Also refuses 1970, because current Unix seconds taken for milliseconds fall into January
+    /// 1970. Exceptions: [`Timestamp::EPOCH`], and any time while `now` is before 1971.
     ///
     /// # Errors
     /// `InvalidInput` if the due time is out of range.
@@ -159,8 +159,7 @@ impl Due {
     }
 }
 
-/// A type that can be a due time: a `Duration` from now, a [`Timestamp`], a `SystemTime` or a
-/// [`Due`].
+/// A possible due time: a `Duration` from now, [`Timestamp`], `SystemTime` or [`Due`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a delay or a point in time",
     label = "expected a `Duration`, a `Timestamp`, a `SystemTime` or a `Due`",
@@ -191,10 +190,10 @@ impl From<Duration> for Due {
 
 /// Durations from integers: `15.minutes()` instead of `Duration::from_secs(15 * 60)`.
 ///
-/// A product that no `Duration` can hold becomes the longest one.
+/// Results too large for a `Duration` saturate.
 ///
 /// # Panics
-/// All methods panic for a negative number: a duration cannot be negative.
+/// All methods panic for a negative number.
 pub trait DurationExt: Sized {
     /// This many milliseconds.
     fn millis(self) -> Duration;
@@ -239,7 +238,7 @@ macro_rules! durations_from {
     )*};
 }
 
-// `i32` is the type of a literal whose type nothing else determines.
+// `i32` is the type of an untyped literal.
 durations_from!(u8, u16, u32, u64, usize, i32, i64);
 
 #[track_caller]

@@ -1,7 +1,7 @@
-//! Stores the jobs of tickers that run at the same time in common calls.
+//! Batches the store calls of schedule jobs that run at the same time.
 //!
-//! At midnight, thousands of tickers run at once, and a call for each would take long on most
-//! stores. There is no timer: what arrives during one call is in the next one.
+//! At midnight thousands of them run at once, and one call each would take long on most stores.
+//! There is no timer: jobs that arrive during one call go into the next.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,14 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::NewJob;
 use crate::sync::lock;
 
-/// Maximum number of calls at once. Two, so that the store need not wait for the next one.
+/// Two concurrent calls, so that the store need not wait for the next one.
 const CALLS: usize = 2;
 
-/// A batch is complete when it has this many jobs, or payloads of this many bytes.
+/// A batch is complete at this many jobs or payload bytes.
 const MAX_JOBS: usize = 100;
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Schedules the jobs of tickers.
 #[derive(Debug)]
 pub(super) struct Batches {
     dq: Dq,
@@ -29,7 +28,6 @@ pub(super) struct Batches {
     calls: Semaphore,
 }
 
-/// The jobs of one ticker.
 #[derive(Debug)]
 struct Request {
     jobs: Vec<NewJob>,
@@ -41,10 +39,8 @@ impl Batches {
         Self { dq: dq.clone(), waiting: Mutex::default(), calls: Semaphore::new(CALLS) }
     }
 
-    /// Schedules the jobs of one ticker.
-    ///
-    /// If this is dropped while it makes a call for several tickers, the others get an error and
-    /// run again, which schedules nothing twice.
+    /// If this is dropped during a shared call, other schedules in the call fail. They run again,
+    /// which schedules nothing twice.
     pub(super) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let (answer, mut answered) = oneshot::channel();
         lock(&self.waiting).push_back(Request { jobs, answer });
@@ -53,11 +49,11 @@ impl Batches {
                 biased;
                 answer = &mut answered => return answer.unwrap_or_else(|_| Err(interrupted())),
                 permit = self.calls.acquire() => {
-                    // The other tickers that were claimed together add their jobs before.
+                    // Other schedules claimed at the same time first add their jobs.
                     tokio::task::yield_now().await;
                     let batch = self.take();
                     if batch.is_empty() {
-                        // The jobs are in a call that another ticker makes.
+                        // Another task's call includes the jobs.
                         drop(permit);
                         return answered.await.unwrap_or_else(|_| Err(interrupted()));
                     }
@@ -67,7 +63,7 @@ impl Batches {
         }
     }
 
-    /// The next batch; its last ticker may exceed the limits. Leaves out tickers that have stopped.
+    /// Takes the next batch, without stopped schedules. The last one may exceed the limits.
     fn take(&self) -> Vec<Request> {
         let mut waiting = lock(&self.waiting);
         let mut batch = Vec::new();
@@ -90,12 +86,11 @@ impl Batches {
             Ok(scheduled) => {
                 let mut scheduled = scheduled.into_iter();
                 for Request { jobs, answer } in batch {
-                    // The ticker may have stopped.
+                    // The schedule job may have stopped.
                     let _ = answer.send(Ok(scheduled.by_ref().take(jobs.len()).collect()));
                 }
             }
-            // The jobs of one ticker that are refused, or too large for the store, must not keep those of the
-            // others from running.
+            // A schedule's refused or oversized jobs must not block other schedules.
             Err(error) if batch.len() > 1 && !fails_for_all(&error) => {
                 let mut failure = None;
                 for Request { jobs, answer } in batch {
@@ -116,7 +111,6 @@ impl Batches {
     }
 }
 
-/// Schedules these jobs in calls of limited size.
 pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
     let max = dq.shared().limits.bulk.max(1);
     let mut scheduled = Vec::with_capacity(jobs.len());
@@ -127,7 +121,6 @@ pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Sched
     Ok(scheduled)
 }
 
-/// Whether the call failed for a reason that is the same for each of its jobs.
 fn fails_for_all(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Creates and changes schedules, and operates on them.
+//! Creates, changes and operates schedules.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -18,24 +18,22 @@ use crate::model::{
     CatchUp, Due, JobKey, JobState, JobView, Overlap, Queue, QueueName, ScheduleSpec, Timestamp,
 };
 
-/// Maximum number of occurrences of one [`Recurring::backfill`].
 const MAX_BACKFILL: usize = 1_000;
 
-/// A schedule that processes declare counts as orphaned if none has done so for this long.
+/// How long a declared schedule may go undeclared before it counts as orphaned.
 const ORPHANED_AFTER: Duration = SEEN_INTERVAL.saturating_mul(3);
 
-/// What a [`Recurring::backfill`] has done.
+/// The result of a [`Recurring::backfill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backfilled {
-    /// Number of jobs that it has stored.
+    /// How many jobs were stored.
     pub scheduled: u64,
-    /// Number of occurrences whose job was there before: it waits, runs, is dead, or has ended and its id
-    /// is pinned still.
+    /// How many occurrences had a job already: live, dead, or ended with its id still pinned.
     pub existing: u64,
 }
 
-/// A schedule by its name: give it a recurrence and [`upsert`](Self::upsert) it, or operate on it.
+/// A schedule by name: define it and [`upsert`](Self::upsert) it, or operate on it.
 ///
 /// ```
 /// # use dq_core::{Dq, DurationExt};
@@ -58,7 +56,6 @@ pub struct Recurring<P> {
     name: String,
     queue: Result<QueueName>,
     settings: ScheduleSettings,
-    /// The error of the payload.
     error: Option<Error>,
     payload: PhantomData<fn(P)>,
 }
@@ -67,34 +64,36 @@ pub struct Recurring<P> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecurringView {
-    /// The name of the schedule.
+    /// The schedule's name.
     pub name: String,
     /// The specification.
     pub spec: ScheduleSpec,
-    /// Whether its occurrences schedule no jobs.
+    /// Whether the schedule is paused: its occurrences schedule no jobs.
     pub paused: bool,
-    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence
-    /// waits for the job of an earlier one; if it has stopped, when it looks for a declaration
-    /// again.
+    /// When the schedule job runs next.
+    ///
+    /// Usually the next occurrence; earlier while one waits for an earlier one's job. For a stopped
+    /// schedule, the next check for a declaration.
     pub next_due: Timestamp,
-    /// The last occurrence whose job was stored, by the time of the recurrence; `None` if none was.
+    /// The last occurrence with a stored job, by the recurrence's time; `None` if there is none.
     pub last_occurrence: Option<Timestamp>,
-    /// For a schedule that a program declares: how many declarations have differed from the one
-    /// before, this one included. `None` if it was made by a call of the program.
+    /// For a declared schedule, how many declarations differed from the one before, including this
+    /// one. `None` for a schedule made by a call.
     pub generation: Option<u64>,
-    /// Whether no process has declared the schedule for three hours, although one did before. It
-    /// stops after a day, until a process declares it again.
+    /// Whether a declared schedule has had no declaring process for three hours.
+    ///
+    /// It stops after a day, until a process declares it again.
     pub orphaned: bool,
-    /// Whether it has stopped, because no process has declared it for a day.
+    /// Whether the schedule has stopped, undeclared for a day.
     pub stopped: bool,
-    /// The last occurrence that was handled, by the time of the recurrence.
+    /// The last handled occurrence, by the recurrence's time.
     pub(crate) cursor: Timestamp,
-    /// The occurrence that waits until the job of an earlier one has ended.
+    /// The occurrence that waits for an earlier one's job to end.
     waiting: Option<Timestamp>,
 }
 
 impl Dq {
-    /// The schedule with this name, of jobs of the queue `Q`. A name has at most 200 bytes.
+    /// Returns the schedule with this name, for queue `Q`. A name has at most 200 bytes.
     pub fn recurring<Q: Queue>(&self, name: impl Into<String>) -> Recurring<Q::Payload> {
         let schedule = Recurring::new(self, Q::queue(), name.into());
         match Q::VERSION {
@@ -103,7 +102,7 @@ impl Dq {
         }
     }
 
-    /// The schedule with this name, of jobs of any queue by its name, with payloads as JSON.
+    /// Returns the schedule with this name, for any queue, with JSON payloads.
     pub fn recurring_in(
         &self,
         queue: impl AsRef<str>,
@@ -112,8 +111,9 @@ impl Dq {
         Recurring::new(self, QueueName::new(queue), name.into())
     }
 
-    /// All schedules of the main store, the next due first, without those that cannot be read: see
-    /// [`unreadable_schedules`](Self::unreadable_schedules).
+    /// Returns all readable schedules in the main store, the next due first.
+    ///
+    /// For the others, see [`unreadable_schedules`](Self::unreadable_schedules).
     ///
     /// # Errors
     /// `Unsupported` if the store cannot keep schedules, `Unavailable` if it cannot be reached.
@@ -125,24 +125,26 @@ impl Dq {
         Ok(views)
     }
 
-    /// The schedules of the main store that cannot be read, by their names: `Incompatible` if a later
-    /// version has written one, `Codec` if it is damaged. They schedule no jobs of this process.
+    /// Returns the unreadable schedules in the main store, by name.
+    ///
+    /// The error is `Incompatible` for a schedule from a later version, `Codec` for a damaged one.
+    /// This process schedules no jobs for them.
     ///
     /// # Errors
-    /// As of [`recurring_schedules`](Self::recurring_schedules).
+    /// As [`recurring_schedules`](Self::recurring_schedules).
     pub async fn unreadable_schedules(&self) -> Result<BTreeMap<String, Error>> {
         require_support(&**self.backend())?;
         let schedules = self.stored_schedules().await?.into_iter();
         Ok(schedules.filter_map(|(name, view)| Some((name, view.err()?))).collect())
     }
 
-    /// All schedules of the main store by their names, with the errors of those that cannot be read.
+    /// Maps unreadable schedules to their errors.
     pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<RecurringView>>> {
         let queue = self.queue(ticker::QUEUE)?;
         let now = store::now(self).await?;
         let mut views = BTreeMap::new();
-        // In the order in which a ticker passes through the states, and the first again, so that
-        // one that moves meanwhile is found.
+        // In the order a schedule job passes through the states, and the first again, to find a job
+        // that moves meanwhile.
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Scheduled]
         {
             let mut after = None;
@@ -180,8 +182,10 @@ impl RecurringView {
         })
     }
 
-    /// The job of the last occurrence: its state, and how it has ended. `None` if there was none, or
-    /// the store does not have it any more; how long it keeps ended jobs is a setting of the queue.
+    /// Returns the last occurrence's job, with its state and end.
+    ///
+    /// Returns `None` if there was none, or the store has dropped it. See the queue's history
+    /// setting.
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached.
@@ -190,8 +194,8 @@ impl RecurringView {
         dq.queue(&self.spec.queue)?.get(occurrence_id(&self.name, occurrence)).await
     }
 
-    /// The occurrences that its ticker schedules if it runs at `now`, and the last one that has been
-    /// handled then, by the times of the recurrence.
+    /// Returns the occurrences to schedule at `now`, and the last handled one after that, by the
+    /// recurrence's times.
     pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
         let nominal_now = now - self.spec.offset(&self.name);
         let plan = plan(&self.spec, self.cursor, nominal_now);
@@ -209,18 +213,17 @@ impl<P> Recurring<P> {
         Self { dq, name, queue, settings, error: None, payload: PhantomData }
     }
 
-    /// At the times of a cron expression in a time zone of the IANA database; see
-    /// [`dq_cron::Cron`].
+    /// Schedules jobs by a cron expression in an IANA time zone; see [`dq_cron::Cron`].
     pub fn cron(self, expression: &str, zone: &str) -> Self {
         self.with(|settings| settings.cron(expression, zone))
     }
 
-    /// At the whole multiples of an interval since 1970-01-01T00:00Z.
+    /// Schedules jobs at the whole multiples of an interval since 1970-01-01T00:00Z.
     pub fn every(self, interval: Duration) -> Self {
         self.with(|settings| settings.every(interval))
     }
 
-    /// The payload of each job; by default that of a handler without a payload.
+    /// Sets each job's payload. Default: the payload of a handler without one.
     pub fn payload(mut self, payload: P) -> Self
     where
         P: Serialize,
@@ -232,31 +235,32 @@ impl<P> Recurring<P> {
         self
     }
 
-    /// The version of the payload's schema; that of the queue's type by default, and none without a
+    /// Sets the payload's schema version. Default: the queue type's version, or none without a
     /// type, which is read as 1.
     pub fn schema_version(self, version: u32) -> Self {
         self.with(|settings| settings.schema_version(version))
     }
 
-    /// What happens to occurrences that were missed; [`CatchUp::Last`] by default.
+    /// Sets how to treat missed occurrences. Default [`CatchUp::Last`].
     pub fn catch_up(self, catch_up: CatchUp) -> Self {
         self.with(|settings| settings.catch_up(catch_up))
     }
 
-    /// What happens while the job of an earlier occurrence is live; [`Overlap::Skip`] by default, or
+    /// Sets what to do while an earlier occurrence's job is live. Default [`Overlap::Skip`], or
     /// [`Overlap::Allow`] with [`CatchUp::All`].
     pub fn overlap(self, overlap: Overlap) -> Self {
         self.with(|settings| settings.overlap(overlap))
     }
 
-    /// How late an occurrence may be scheduled; at any time by default. A job that is scheduled in
-    /// time and then waits for a free runner still runs.
+    /// Sets how late an occurrence may be scheduled. Default: no limit.
+    ///
+    /// A job scheduled in time still runs, however long it waits for a free runner.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.with(|settings| settings.deadline(deadline))
     }
 
-    /// Makes all occurrences later by the same part of this time, which depends on the name; by
-    /// default, they are not later.
+    /// Delays all occurrences by the same part of this time, derived from the name. Default: no
+    /// delay.
     pub fn jitter(self, jitter: Duration) -> Self {
         self.with(|settings| settings.jitter(jitter))
     }
@@ -265,17 +269,18 @@ impl<P> Recurring<P> {
         Self { settings: change(self.settings), ..self }
     }
 
-    /// Stores the schedule, or changes it to this specification. Returns `false` if the store has
-    /// exactly this one already. One that was declared becomes that of this call, which never is an
-    /// orphan.
+    /// Stores the schedule, or changes it to this specification.
     ///
-    /// A new schedule begins with the first occurrence after now, and so does a changed one, unless
-    /// its old specification has missed an occurrence: then the new one catches up.
+    /// Returns `false` if the store has exactly this one. A declared schedule becomes this call's,
+    /// and is never an orphan.
+    ///
+    /// A new or changed schedule begins with the first occurrence after now. If the old
+    /// specification has missed an occurrence, the new one catches up instead.
     ///
     /// # Errors
-    /// `InvalidInput` if the name, the recurrence or another part is invalid, or if the recurrence
-    /// has no time in the future; `Unsupported` if the store lacks a capability that schedules need;
-    /// `Unavailable` if it cannot be reached.
+    /// `InvalidInput` if the name, the recurrence or another part is invalid, or no occurrence lies
+    /// in the future; `Unsupported` if the store lacks a needed capability; `Unavailable` if it
+    /// cannot be reached.
     pub async fn upsert(self) -> Result<bool> {
         let Self { dq, name, queue, settings, error, .. } = self;
         if let Some(error) = error {
@@ -285,8 +290,9 @@ impl<P> Recurring<P> {
         store::upsert(&dq, &name, &settings.spec(&name)?).await
     }
 
-    /// Stops the jobs of the occurrences from now on. Those that come due meanwhile do not run
-    /// later. Returns `false` if there is no such schedule, or it is paused already.
+    /// Pauses the schedule: occurrences schedule no jobs, now or later.
+    ///
+    /// Returns `false` if the schedule does not exist or is already paused.
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached.
@@ -299,8 +305,9 @@ impl<P> Recurring<P> {
         .await
     }
 
-    /// Goes on with the next occurrence after a [`pause`](Self::pause). Returns `false` if there is
-    /// no such schedule, or it is not paused.
+    /// Resumes with the next occurrence after a [`pause`](Self::pause).
+    ///
+    /// Returns `false` if the schedule does not exist or is not paused.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -314,11 +321,10 @@ impl<P> Recurring<P> {
         .await
     }
 
-    /// Leaves the first occurrence out that was not handled yet. Returns `false` if there is no such
-    /// schedule.
+    /// Skips the first unhandled occurrence. Returns `false` if the schedule does not exist.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause), and `InvalidInput` for the last occurrence of a schedule that ends:
+    /// As [`pause`](Self::pause), and `InvalidInput` for a schedule's last occurrence:
     /// [remove](Self::remove) it.
     pub async fn skip_next(self) -> Result<bool> {
         let mut skipped = None;
@@ -332,8 +338,10 @@ impl<P> Recurring<P> {
         .await
     }
 
-    /// Schedules a job now, beside the occurrences, also of a paused schedule; unless the schedule has
-    /// [`Overlap::Allow`], only if no job of it is live. Returns `None` if there is no such schedule.
+    /// Schedules a job now, beside the occurrences, even while paused.
+    ///
+    /// Without [`Overlap::Allow`] it does so only if no job of the schedule is live. Returns `None`
+    /// if the schedule does not exist.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -348,13 +356,14 @@ impl<P> Recurring<P> {
         Ok(scheduled.into_iter().next())
     }
 
-    /// Schedules the occurrences after `after` and until `until`, at most 1,000, all at once and
-    /// whatever [`overlap`](Self::overlap) says. Those that are stored already, by the schedule or by an
-    /// earlier call, are counted apart.
+    /// Schedules the occurrences after `after` and until `until` at once, at most 1,000.
     ///
-    /// Those that are not due yet are left to the schedule, which runs them at their times.
-    /// One that has run is left out while its id is pinned (for at least 15 minutes, and for as long
-    /// as the schedule could catch up on it), or its job is in the history. An older one runs again.
+    /// Ignores [`overlap`](Self::overlap). Occurrences stored before, by the schedule or an earlier
+    /// call, are counted separately. Future occurrences are left to the schedule.
+    ///
+    /// An occurrence that has run is left out while its job is in the history or its id is pinned.
+    /// Ids stay pinned for at least 15 minutes, and as long as the schedule could catch up. An
+    /// older occurrence runs again.
     ///
     /// # Errors
     /// `InvalidInput` if there are more occurrences or no such schedule; `Unavailable` if the store
@@ -371,7 +380,7 @@ impl<P> Recurring<P> {
                 format!("the schedule {} has more than {MAX_BACKFILL} occurrences", self.name);
             return Err(Error::invalid(message).remedy("backfill a shorter time"));
         }
-        // A time, and not a delay of zero: the job of an earlier call is one with another due time.
+        // A time instead of zero delay: an earlier call's job then has another due time.
         let occurrences: Vec<_> = occurrences.into_iter().map(|time| (time, now.into())).collect();
         let mut jobs = ticker.occurrence_jobs(&self.name, &occurrences, self.horizon())?;
         for job in &mut jobs {
@@ -383,8 +392,10 @@ impl<P> Recurring<P> {
         Ok(Backfilled { scheduled: new as u64, existing: (scheduled.len() - new) as u64 })
     }
 
-    /// When the next occurrences are due, at most `count`; fewer if there are no more, or no such
-    /// schedule. Those that were missed and those of a paused schedule are included.
+    /// Returns when the next occurrences are due, at most `count`.
+    ///
+    /// Includes missed occurrences and a paused schedule's. Returns fewer if there are no more, or
+    /// no such schedule.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -397,7 +408,7 @@ impl<P> Recurring<P> {
         Ok(times.into_iter().map(|time| time.saturating_add(offset)).collect())
     }
 
-    /// The schedule in the store.
+    /// Returns the stored schedule.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -407,9 +418,10 @@ impl<P> Recurring<P> {
         RecurringView::read(self.name, &view, now).map(Some)
     }
 
-    /// Removes the schedule. Jobs of earlier occurrences that have not ended still run. One that a
-    /// program declares is back when that program starts again. Returns `false` if there is no such
-    /// schedule.
+    /// Removes the schedule. Returns `false` if it does not exist.
+    ///
+    /// Unfinished jobs from earlier occurrences still run. A declared schedule is back when its
+    /// program starts again.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).

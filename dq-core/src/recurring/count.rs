@@ -1,4 +1,4 @@
-//! Counts the occurrences of schedules in the future.
+//! Counts future occurrences of schedules.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -11,16 +11,17 @@ use crate::client::Dq;
 use crate::error::{Error, Result};
 use crate::model::{QueueName, Timestamp};
 
-/// Number of occurrences after which other tasks run.
+/// Lets other tasks run after this many occurrences.
 const UNTIL_YIELD: u64 = 1_000;
 
-/// Maximum number of occurrences of cron expressions in one count, which computes each of them.
+/// Maximum cron occurrences in one count, which computes each of them.
 const MAX_COMPUTED: u64 = 1_000_000;
 
 impl Dq {
-    /// How many occurrences of schedules are due from each edge until before the next one, by the
-    /// queue of their jobs. Those that were missed are due at the first edge, which is now. Schedules
-    /// that are paused, have stopped or cannot be read have none.
+    /// Counts the occurrences due between successive edges, by job queue.
+    ///
+    /// Missed occurrences are due at the first edge, which is now. Paused, stopped and unreadable
+    /// schedules count as empty.
     ///
     /// # Errors
     /// `InvalidInput` if cron expressions have more than [`MAX_COMPUTED`] occurrences.
@@ -61,7 +62,7 @@ impl Dq {
     }
 }
 
-/// Adds the occurrences of an interval after `cursor`, which are its multiples plus `offset`.
+/// The occurrences are the interval's multiples plus `offset`.
 fn add_multiples(
     counts: &mut [u64],
     every: Duration,
@@ -82,8 +83,7 @@ fn add_multiples(
     }
 }
 
-/// Adds the occurrences of a cron expression after `cursor`. `computed` is the number of those of all
-/// schedules so far.
+/// `computed` counts the occurrences over all schedules.
 async fn add_computed(
     counts: &mut [u64],
     view: &RecurringView,
@@ -143,7 +143,6 @@ mod tests {
         let dq = connect().await;
         declare(&dq, "fast", 1.millis()).await;
         let forecast = dq.forecast_all(7.days()).await.unwrap().remove(0);
-        // The first is a millisecond from now.
         assert_eq!(forecast.minutes[0].due, 59_999);
         assert!(forecast.minutes[1..].iter().all(|minute| minute.due == 60_000));
         assert_eq!(forecast.minutes.len(), 7 * 24 * 60);

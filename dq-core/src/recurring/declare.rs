@@ -1,4 +1,4 @@
-//! Schedules that a program declares, by attributes of its handlers and by its configuration.
+//! Schedules declared by handler attributes and configuration.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,28 +13,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::ScheduleSpec;
 use crate::sync::lock;
 
-/// Delay after a failed call.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The schedules that a program declares.
+/// The schedules a program declares.
 ///
-/// Each is stored once, when a runner starts: so the process that has started last decides, and an
-/// older one that still runs does not change it back. After that, each process says once an hour
-/// that it declares them.
+/// Each is stored once, when a runner starts: the process that started last decides, and an older
+/// one does not change it back. Later, each process refreshes its declarations hourly.
 #[derive(Debug)]
 pub(crate) struct Declarations {
     dq: Dq,
     schedules: BTreeMap<String, Declaration>,
-    /// When all of them were last stored or refreshed, as elapsed time of this process.
+    /// When all were last stored or refreshed, as this process's elapsed time.
     refreshed: Mutex<Option<Duration>>,
 }
 
 #[derive(Debug)]
 struct Declaration {
     spec: ScheduleSpec,
-    /// The names that it had earlier.
+    /// Earlier names.
     aliases: &'static [&'static str],
-    /// The source location or the configuration.
     place: String,
     is_stored: Mutex<bool>,
 }
@@ -44,11 +41,11 @@ impl Declarations {
         Self { dq: dq.clone(), schedules: BTreeMap::new(), refreshed: Mutex::default() }
     }
 
-    /// Adds a schedule that is declared at this place.
+    /// Adds a schedule declared at this place.
     ///
     /// # Errors
-    /// `Duplicate` naming both places if there is one of this name; `Unsupported` if the store lacks
-    /// a capability that schedules need.
+    /// `Duplicate` with both places if the name is taken; `Unsupported` if the store lacks a needed
+    /// capability.
     pub(crate) fn insert(
         &mut self,
         name: &str,
@@ -73,12 +70,11 @@ impl Declarations {
         }
     }
 
-    /// Stores the schedules that this process has not stored yet, and says of the others, once an
-    /// hour, that it declares them, unless another process has said so within the hour.
+    /// Stores new schedules, and refreshes the others once an hour, unless another process has done
+    /// so.
     ///
     /// # Errors
-    /// The first retryable error of a schedule, else the first one. The others are stored all the
-    /// same.
+    /// The first retryable error, or else the first error. Other schedules are stored anyway.
     pub(crate) async fn keep(&self) -> Result<()> {
         let now = self.dq.shared().environment.clock.elapsed();
         let is_fresh = |refreshed: Duration| now.saturating_sub(refreshed) < SEEN_INTERVAL;
@@ -98,7 +94,7 @@ impl Declarations {
                 Err(error) => {
                     tracing::warn!(schedule = %name, place = declaration.place, %error,
                         "the schedule was not stored");
-                    // `run` repeats the call soon because of a retryable one.
+                    // `run` repeats the call soon after a retryable error.
                     result = match result {
                         Err(first) if first.is_retryable() || !error.is_retryable() => Err(first),
                         _ => Err(error),
@@ -114,7 +110,7 @@ impl Declarations {
 
     async fn store(&self, name: &str, declaration: &Declaration) -> Result<()> {
         for alias in declaration.aliases {
-            // The program may have another schedule of that name.
+            // The program may have another schedule with that name.
             if !self.schedules.contains_key(*alias) {
                 store::rename(&self.dq, alias, name).await?;
             }
@@ -122,14 +118,13 @@ impl Declarations {
         store::declare(&self.dq, name, &declaration.spec).await
     }
 
-    /// [`keep`](Self::keep), for ever.
     pub(crate) async fn run(&self) -> Infallible {
         if self.schedules.is_empty() {
             return std::future::pending().await;
         }
         loop {
             let wait = match self.keep().await {
-                // Another error is not mended by a repetition; the next hour shows it again.
+                // Repeating does not help with other errors; the next hour shows them again.
                 Err(error) if error.is_retryable() => RETRY_DELAY,
                 _ => SEEN_INTERVAL,
             };

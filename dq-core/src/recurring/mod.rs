@@ -1,17 +1,17 @@
 //! Recurring jobs.
 //!
-//! A *schedule* says when jobs recur, in which queue, and with which payload. It is kept by a job of
-//! its own, the *ticker*, which waits in the reserved queue `dq.tickers` with the schedule's name as
-//! its key and is due at the next *occurrence*. The ticker's payload is the specification and the
-//! *cursor*, the last occurrence that was handled.
+//! A *schedule* defines when jobs recur, their queue and their payload. An internal job keeps it:
+//! the *schedule job* (`Ticker` in the code). It waits in the reserved queue `dq.tickers` with the
+//! schedule's name as key, and is due at the next *occurrence*. Its payload is the specification
+//! and the *cursor*, the last handled occurrence.
 //!
-//! A ticker that is due first schedules the job of the occurrence. The id of that job is made from
-//! the schedule's name and the time, and stays pinned after the job has ended. Then the ticker is
-//! settled with `Again` at the next occurrence. After a crash in between, the job gets the same id,
-//! so it still runs once. So any runner may run any ticker, without a leader and without a lock.
+//! When due, it first schedules the occurrence's job. That job's id is derived from the schedule's
+//! name and the time, and stays pinned after the job has ended. Then the schedule job is settled
+//! with `Again` at the next occurrence. After a crash in between, the occurrence's job gets the
+//! same id and still runs once. So any runner may run any schedule job, without a leader or a lock.
 //!
-//! A ticker is changed by replacing its job. The id of the new job is made from that of the old one,
-//! so of several concurrent changes one succeeds, and the others read the ticker again.
+//! To change a schedule, a process replaces the schedule job. The new job's id is derived from the
+//! old one, so one of several concurrent changes succeeds, and the others read the schedule again.
 
 mod batch;
 mod client;

@@ -1,28 +1,24 @@
-//! Which occurrences a ticker has to schedule.
+//! Decides which occurrences a schedule job schedules.
 
 use std::time::Duration;
 
 use crate::model::{CatchUp, ScheduleSpec, Timestamp};
 
-/// How late an occurrence may be scheduled without being missed.
+/// How late an occurrence may be scheduled without counting as missed.
 pub(super) const ON_TIME: Duration = Duration::from_secs(60);
 
-/// What a ticker does when it is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The occurrences to schedule, by the times of the recurrence.
     pub(super) occurrences: Vec<Timestamp>,
-    /// Whether occurrences were left out, as too late.
+    /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
-    /// The last occurrence that has been handled then.
     pub(super) cursor: Timestamp,
-    /// The next occurrence; `None` if there is none.
+    /// `None` at the end of the recurrence.
     pub(super) next: Option<Timestamp>,
 }
 
-/// The plan for the occurrences after `cursor` and up to `now`.
-///
-/// `now` is earlier than the real time by the offset of the schedule.
+/// Plans the occurrences after `cursor` and up to `now`, which is the real time minus the
+/// schedule's offset.
 pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Plan {
     let first = spec.next_after(cursor);
     let Some(due) = first.filter(|first| *first <= now) else {
@@ -32,7 +28,7 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
         let last = spec.recurrence.last_between(cursor.as_millis(), until.as_millis());
         last.map(Timestamp::from_millis)
     };
-    // A ticker that is on time has one, and a search for the last one takes forty times as long.
+    // On time there is only one, and searching for the last one takes forty times as long.
     let second = spec.next_after(due);
     let (last, next) = if second.is_none_or(|second| second > now) {
         (due, second)
@@ -41,7 +37,6 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
         (last, spec.next_after(last))
     };
     let (max, deadline) = match spec.catch_up {
-        // Those that are not missed yet.
         CatchUp::None => (CatchUp::MAX as usize, Some(ON_TIME)),
         CatchUp::Last | CatchUp::All(_) => (spec.catch_up.max(), None),
     };
@@ -59,7 +54,6 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
     Plan { has_missed, occurrences, cursor: last, next }
 }
 
-/// The first occurrences after `after` and until `until`, at most `max`.
 pub(super) fn occurrences_between(
     spec: &ScheduleSpec,
     after: Timestamp,
@@ -93,7 +87,7 @@ mod tests {
         spec(Interval::new(1.minutes()).unwrap(), catch_up)
     }
 
-    /// The occurrences after `START` that are planned `millis` later, as minutes after `START`.
+    /// Returns minutes after `START`, planned `millis` after it.
     fn planned(spec: &ScheduleSpec, millis: i64) -> (Vec<i64>, bool) {
         let now = Timestamp::from_millis(START + millis);
         let plan = plan(spec, Timestamp::from_millis(START), now);

@@ -1,4 +1,4 @@
-//! Reads and changes tickers in the store.
+//! Reads and changes schedule jobs in the store.
 
 use std::time::Duration;
 
@@ -11,21 +11,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::schedule::successor_id;
 use crate::model::{JobView, OnConflict, ScheduleSpec, Timestamp};
 
-/// How often a change is tried again while the ticker runs, and the time in between. A ticker runs
-/// for some milliseconds, or until its lease ends if its runner has crashed.
+/// Retries for a change while the schedule job runs. It runs for milliseconds, or until its lease
+/// expires after a crash.
 const ATTEMPTS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The job in place of a ticker that is removed is not due before, so that no runner claims it
-/// meanwhile.
+/// Delays a removal job, so that no runner claims it meanwhile.
 const REMOVAL: Duration = Duration::from_secs(10);
 
-/// The time by the clock of the main store.
+/// By the main store's clock.
 pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
     dq.backend().now().await
 }
 
-/// The ticker of a schedule.
 pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Ticker)>> {
     let view = dq.queue(ticker::QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
@@ -33,12 +31,11 @@ pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Ticker)
     Ok(Some((view, ticker)))
 }
 
-/// Changes the ticker of a schedule, or creates one by `change(None)`. Returns whether it was changed:
-/// `false` if `change` returns `None`.
+/// Changes a schedule job, or creates one with `change(None)`. Returns `false` if `change` returns
+/// `None`.
 ///
-/// `change` may be called several times, each time with what the store has then. A time that it has
-/// read before may be older than the ticker's cursor. To go back to that is harmless: the ids of
-/// the occurrences in between are pinned.
+/// `change` may be called several times, each time with fresh data. A time it read before may lie
+/// before the cursor. Going back is harmless, because the ids in between are pinned.
 pub(super) async fn change(
     dq: &Dq,
     name: &str,
@@ -54,8 +51,8 @@ pub(super) async fn change(
         let ticker = old.as_ref().map(|old| Ticker::decode(name, &old.job.payload)).transpose()?;
         let Some(ticker) = change(ticker) else { return Ok(false) };
         if let Some(removal) = removal {
-            // The call that has begun it may have ended. The name is free afterwards, even if another
-            // call has completed it meanwhile.
+            // The call that began the removal may have ended. The name is free afterwards, even if
+            // another call completes the removal.
             let _ = queue.cancel(removal.job.id).await?;
         }
         if write(dq, name, old.as_ref(), ticker).await? {
@@ -66,8 +63,7 @@ pub(super) async fn change(
     Err(busy(name))
 }
 
-/// Stores a ticker in place of the old one, or a new one if there is none. `false` if it runs, or
-/// was changed meanwhile.
+/// Returns `false` if the old schedule job runs or has changed.
 async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -> Result<bool> {
     let (id, policy) = match old {
         Some(old) => (successor_id(old.job.id), OnConflict::Replace),
@@ -77,8 +73,7 @@ async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -
     let job = ticker.to_job(id, name, now(dq).await?, dq.shared().limits.horizon)?;
     match dq.shared().stores.schedule_internal(job.on_conflict(policy)).await? {
         Scheduled::Replaced(_) => Ok(true),
-        // The id may have been there, stored by another process or by an earlier attempt of this
-        // call.
+        // Another process or an earlier attempt may have stored the id.
         Scheduled::Created(_) => {
             let found = find(dq, name).await?;
             Ok(found.is_some_and(|(_, found)| found.writer == ticker.writer))
@@ -87,14 +82,13 @@ async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -
     }
 }
 
-/// Stores a schedule by a call of the application. `false` if the store has exactly this one, made by
-/// a call.
+/// Returns `false` if the store has exactly this schedule, made by a call.
 pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<bool> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
     change(dq, name, |ticker| match ticker {
         Some(mut ticker) => {
-            // From now on, it is the schedule of a call.
+            // From now on it belongs to a call.
             let was_declared = ticker.declared.take().is_some();
             let was_ahead = ticker.rewind(name, now);
             let is_same = ticker.spec == *spec;
@@ -116,7 +110,6 @@ fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     }
 }
 
-/// Stores a schedule that the program declares.
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
@@ -125,7 +118,7 @@ pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<
             let mut ticker = Ticker::new(spec.clone(), now - spec.offset(name));
             ticker.declared = Some(Declared { generation: 1, seen: now });
             if !ticker.has_time_left() {
-                // It has ended, and does so again with each start of the program.
+                // It has ended, and ends again at each program start.
                 tracing::warn!(schedule = name, recurrence = %spec.recurrence,
                     "this declaration has no time in the future; it is not stored");
                 return None;
@@ -150,22 +143,21 @@ pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<
     changed.await.map(|_| ())
 }
 
-/// Gives the schedule that a handler has declared under an earlier code the present one, with its
-/// pause and what it has missed; does nothing if a call or another declaration has made it.
+/// Renames a schedule that a handler declared under an earlier code. Keeps its pause and missed
+/// occurrences. Leaves schedules made by a call or another declaration alone.
 pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
     let Some((_, ticker)) = find(dq, alias).await? else { return Ok(()) };
     if ticker.declared.is_none() || ticker.spec.queue.as_str() != alias {
         return Ok(());
     }
-    // In this order, so that the schedule is not lost if this process ends in between. Until another
-    // one starts, both are there then.
+    // In this order, so that a crash in between does not lose the schedule. Both exist until
+    // another process starts.
     change(dq, name, |present| present.is_none().then(|| ticker.clone())).await?;
     remove(dq, alias).await?;
     tracing::info!(schedule = name, alias, "the schedule has a new name");
     Ok(())
 }
 
-/// Says that a process declares the schedule, whatever the store has for it.
 pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
     let now = now(dq).await?;
     let changed = change(dq, name, |ticker| {
@@ -181,18 +173,18 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
     changed.await.map(|_| ())
 }
 
-/// Removes a schedule. `false` if there is none.
+/// Removes a schedule. Returns `false` if it does not exist.
 ///
-/// A call that has read the ticker before may still write its successor. So a job with the id of
-/// that successor takes its place first, which no call takes for a ticker: when it is cancelled,
-/// its id stays pinned.
+/// A call that read the schedule job before may still write its successor. So a removal job, which
+/// no call takes for a schedule job, first takes the successor's id. After its cancellation the id
+/// stays pinned.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
     let queue = dq.queue(ticker::QUEUE)?;
     for _ in 0..ATTEMPTS {
-        // The payload is not read, so that a damaged one can be removed.
+        // Does not read the payload, so that a damaged schedule can be removed.
         let Some(JobView { job: old, .. }) = queue.get(name).await? else { return Ok(false) };
         let cancelled = if old.payload == REMOVED {
-            // Another process is about to remove it, or has ended before it could.
+            // Another process is removing it, or ended before it could.
             queue.cancel(old.id).await?
         } else {
             let id = successor_id(old.id);
@@ -201,20 +193,19 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {
                 Scheduled::Replaced(_) => match queue.cancel(id).await? {
-                    // Another call has completed the removal.
                     Cancelled::NotFound => return Ok(true),
                     cancelled => cancelled,
                 },
-                // Perhaps it is a ticker: a change was quicker, and a second one may be, too.
+                // It may be a schedule job: one change was quicker, and a second may be too.
                 Scheduled::Created(_) => queue.cancel(id).await?,
-                // A ticker with that id has been there, and was replaced or removed meanwhile.
+                // A schedule job with that id existed, and was replaced or removed meanwhile.
                 Scheduled::Ended(_) => queue.cancel(name).await?,
                 Scheduled::Kept(_) | Scheduled::AlreadyRunning(_) => Cancelled::AlreadyRunning,
             }
         };
         match cancelled {
             Cancelled::Cancelled => return Ok(true),
-            // It runs, or another call has replaced it.
+            // It runs, or another call replaced it.
             Cancelled::AlreadyRunning | Cancelled::NotFound => dq.sleep(PAUSE).await,
         }
     }

@@ -1,4 +1,4 @@
-//! The ticker: the job that keeps a schedule, and its handler.
+//! The schedule job, and its handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,96 +19,85 @@ use crate::model::{
     Overlap, QueueName, ScheduleSpec, Timestamp,
 };
 
-/// The queue of the tickers.
 pub(super) const QUEUE: &str = "dq.tickers";
 
-/// The version of the stored form that this version of `dq` writes and reads. To be raised for each
-/// addition that an earlier version must not drop, and for each new form of a value, which it would
-/// take for damage.
+/// The stored form's version. Raise it for each addition that earlier versions must not drop, and
+/// for each new value form, which they would take for damage.
 const FORMAT: u32 = 1;
 
-/// How long a ticker that this process cannot read waits for a runner that can.
+/// How long an unreadable schedule job waits for another runner.
 const UNREADABLE: Duration = Duration::from_secs(60);
 
-/// How long the processes that declare a schedule may be away before it stops.
+/// How long a declared schedule runs on without a declaring process.
 pub(super) const ORPHAN_GRACE: Duration = Duration::from_secs(24 * 3_600);
 
-/// How often the processes that declare a schedule say so.
+/// How often processes refresh their declarations.
 pub(super) const SEEN_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// How long a ticker that has stopped waits before it looks for a declaration again.
+/// How long a stopped schedule waits before it looks for a declaration again.
 const ORPHAN_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How much longer the id of an occurrence is pinned than its ticker can schedule it again: for a
-/// process that is suspended and then goes on with its call. One that is suspended for longer may run
-/// the occurrence twice; a longer time would keep more ids.
+/// Extra time to pin an occurrence's id, for a process suspended during its call. After a longer
+/// suspension the occurrence may run twice; a longer margin keeps more ids.
 const PIN_MARGIN: Duration = Duration::from_secs(15 * 60);
 
-/// Maximum time for which an id is pinned.
 const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
 
-/// How long the id of a replaced ticker is pinned: longer than a call that replaces it can take.
+/// How long a replaced schedule job's id is pinned: longer than any call that replaces it.
 const TICKER_PINNED: Duration = Duration::from_secs(3_600);
 
-/// The payload of a ticker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Ticker {
     format: u32,
     pub(super) spec: ScheduleSpec,
-    /// The last occurrence that was handled, by the time of the recurrence.
+    /// The last handled occurrence, by the recurrence's time.
     pub(super) cursor: Timestamp,
-    /// Whether occurrences are handled without scheduling a job.
+    /// While paused, occurrences schedule no job.
     #[serde(default)]
     pub(super) paused: bool,
-    /// The occurrence that waits until the job of an earlier one has ended; see
-    /// [`Overlap::QueueOne`].
+    /// The occurrence that waits for an earlier job to end; see [`Overlap::QueueOne`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Timestamp>,
-    /// The last occurrence whose job was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<Timestamp>,
-    /// The last occurrence that [`skip_next`](Self::skip) has left out.
+    /// The last occurrence left out by [`skip_next`](Self::skip).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     skipped: Option<Timestamp>,
-    /// For a schedule that the program declares, rather than a call of it.
+    /// `None` for a schedule made by a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) declared: Option<Declared>,
-    /// A random number of the call that has written the ticker.
+    /// A random number from the call that wrote this payload.
     pub(super) writer: u64,
 }
 
-/// The payload of the job in place of a ticker whose schedule is being removed: for readers, there is
-/// no schedule.
+/// The payload of a removal job. Readers see no schedule.
 pub(super) const REMOVED: &[u8] = br#"{"format":1,"removed":true}"#;
 
-/// What has been done for an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handled {
     Stored,
-    /// It has to wait until the job of an earlier one has ended.
+    /// An earlier occurrence's job must end first.
     Waits,
     Skipped,
 }
 
-/// When a schedule was declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Declared {
-    /// Counts the declarations that differ from the one before.
+    /// Counts declarations that differ from the one before.
     pub(super) generation: u64,
-    /// When a process that declares it was last seen.
+    /// When a declaring process was last seen.
     pub(super) seen: Timestamp,
 }
 
 impl Declared {
-    /// Whether a process has said lately that it declares the schedule. A time in the future is that
-    /// of a store whose clock was ahead.
+    /// Returns whether a process declared the schedule lately. A future time comes from a store
+    /// clock that was ahead.
     pub(super) fn is_recent(self, now: Timestamp) -> bool {
         now.since(self.seen).max(self.seen.since(now)) < SEEN_INTERVAL
     }
 }
 
 impl Ticker {
-    /// A ticker of the occurrences after this time.
     pub(super) fn new(spec: ScheduleSpec, cursor: Timestamp) -> Self {
         Self {
             format: FORMAT,
@@ -130,10 +119,10 @@ impl Ticker {
         Ok(json.into())
     }
 
-    /// Reads a stored ticker.
+    /// Reads a stored schedule job.
     ///
     /// # Errors
-    /// `Incompatible` if a later version of `dq` has written it, `Codec` if it is damaged.
+    /// `Incompatible` if a later version of `dq` wrote it, `Codec` if it is damaged.
     pub(super) fn decode(name: &str, json: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Format {
@@ -156,9 +145,8 @@ impl Ticker {
 
     /// Changes the specification at `now`, by the store's clock.
     ///
-    /// If the old one has missed nothing, the new one begins at `now`, also if its times are others and
-    /// a call has left out some of the old ones; otherwise its missed occurrences are those after the
-    /// last one that was handled.
+    /// Without missed occurrences the new specification begins at `now`, even if its times differ
+    /// and a call skipped old ones. Otherwise it catches up from the last handled occurrence.
     pub(super) fn change_spec(&mut self, name: &str, spec: ScheduleSpec, now: Timestamp) {
         let nominal_now = now - self.spec.offset(name);
         let has_missed = self.spec.next_after(self.cursor).is_some_and(|next| next <= nominal_now);
@@ -177,10 +165,10 @@ impl Ticker {
         }
     }
 
-    /// Goes back to `now`, by the store's clock, if occurrences of the future count as handled and were
-    /// not left out by a call: the store's clock was ahead. Returns whether it was.
+    /// Goes back to `now`, by the store's clock, if future occurrences count as handled and no call
+    /// skipped them. The store's clock was then ahead. Returns whether it was.
     ///
-    /// The ids of those that have run are still pinned.
+    /// Ids of occurrences that have run are still pinned.
     pub(super) fn rewind(&mut self, name: &str, now: Timestamp) -> bool {
         let not_before_skipped =
             |time: Timestamp| self.skipped.map_or(time, |skipped| skipped.max(time));
@@ -191,21 +179,20 @@ impl Ticker {
         is_ahead
     }
 
-    /// The occurrence to leave out. `tried` is the one that an attempt to write has left out, whose answer
-    /// may have been lost: it counts if that attempt took effect, and not if the occurrence has run.
+    /// Returns the occurrence to skip. `tried` is from an earlier write with a possibly lost
+    /// answer. It counts if that write took effect, but not if the occurrence has run.
     pub(super) fn next_to_skip(&self, tried: Option<Timestamp>) -> Option<Timestamp> {
         tried
             .filter(|tried| self.skipped >= Some(*tried))
             .or_else(|| self.spec.next_after(self.cursor))
     }
 
-    /// Leaves this occurrence and those before it out.
     pub(super) fn skip(&mut self, occurrence: Timestamp) {
         self.skipped = self.skipped.max(Some(occurrence));
         self.cursor = self.cursor.max(occurrence);
     }
 
-    /// Ends a pause at `now`, by the store's clock: what came due before does not run later.
+    /// Ends a pause at `now`, by the store's clock. Earlier occurrences do not run later.
     pub(super) fn resume(&mut self, name: &str, now: Timestamp) {
         self.rewind(name, now);
         self.cursor = self.cursor.max(now - self.spec.offset(name));
@@ -213,15 +200,10 @@ impl Ticker {
         self.paused = false;
     }
 
-    /// Whether the schedule has an occurrence that was not handled.
     pub(super) fn has_time_left(&self) -> bool {
         self.waiting.is_some() || self.spec.next_after(self.cursor).is_some()
     }
 
-    /// The job that keeps this ticker.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the schedule has no time in the future.
     pub(super) fn to_job(
         &self,
         id: JobId,
@@ -231,7 +213,7 @@ impl Ticker {
     ) -> Result<NewJob> {
         let next = self.spec.next_after(self.cursor);
         let next = next.map(|next| next.saturating_add(self.spec.offset(name)));
-        // It asks at once whether the occurrence that waits may start.
+        // A waiting occurrence asks at once if it may start.
         let due = self.waiting.map(|_| now).into_iter().chain(next).min().ok_or_else(|| {
             let recurrence = &self.spec.recurrence;
             Error::invalid(format!("the schedule {name} ({recurrence}) has no time in the future"))
@@ -240,8 +222,7 @@ impl Ticker {
         ticker_job(id, name, due, self.encode()?)
     }
 
-    /// The jobs of these occurrences, which are in order, at their own times, or in their order until
-    /// `until`.
+    /// Creates jobs for ordered occurrences, due at their own times, or in order until `until`.
     fn due_jobs(
         &self,
         name: &str,
@@ -250,7 +231,7 @@ impl Ticker {
         horizon: Duration,
     ) -> Result<Vec<NewJob>> {
         let offset = self.spec.offset(name);
-        // Each is due a millisecond before the next one.
+        // Each is due a millisecond before the next.
         let places_from_last = (0..occurrences.len() as u64).rev();
         let with_due = occurrences.iter().zip(places_from_last).map(|(time, place)| {
             let due = until
@@ -260,14 +241,13 @@ impl Ticker {
         self.occurrence_jobs(name, &with_due.collect::<Vec<_>>(), horizon)
     }
 
-    /// What the store's answer means for this occurrence.
     fn outcome(&self, name: &str, occurrence: Timestamp, scheduled: Scheduled) -> Handled {
         let earlier = match scheduled {
             Scheduled::Kept(receipt) | Scheduled::AlreadyRunning(receipt) => Some(receipt.id),
-            // Stored, now or by an earlier run of this ticker.
+            // Stored, now or by an earlier run.
             Scheduled::Created(_) | Scheduled::Replaced(_) | Scheduled::Ended(_) => None,
         };
-        // An id that is in another queue is kept, too: the queue of the schedule has changed.
+        // The store also keeps an id in another queue: the schedule's queue has changed.
         if earlier.is_none_or(|earlier| earlier == occurrence_id(name, occurrence)) {
             Handled::Stored
         } else if self.spec.overlap == Overlap::QueueOne {
@@ -277,7 +257,6 @@ impl Ticker {
         }
     }
 
-    /// The jobs of these occurrences, which are in order, each with its due time.
     pub(super) fn occurrence_jobs(
         &self,
         name: &str,
@@ -313,8 +292,8 @@ impl Ticker {
         Ok(job)
     }
 
-    /// When the schedule does not catch up on this occurrence or an earlier one any more, as it is
-    /// not among the last `max` ones. `None` if there is no later one.
+    /// Returns when catch-up no longer reaches this occurrence or an earlier one, because `max`
+    /// newer ones exist. `None` if no later one exists.
     fn replaced_at(&self, occurrence: Timestamp) -> Option<Timestamp> {
         let following = std::iter::successors(self.spec.next_after(occurrence), |time| {
             self.spec.next_after(*time)
@@ -322,15 +301,15 @@ impl Ticker {
         following.take(self.spec.catch_up.max()).last()
     }
 
-    /// How long the id of an occurrence stays pinned: longer than a ticker that is interrupted can
-    /// schedule it again. After that, later occurrences take its place, or its deadline is over.
+    /// Returns how long to pin an occurrence's id: longer than an interrupted schedule job can
+    /// schedule it again. Later occurrences then take its place, or its deadline is over.
     ///
-    /// An exception is an occurrence that has waited for the end of an earlier one, which nothing
-    /// replaces: it may run twice if its ticker is interrupted just after its job was stored, and no
-    /// runner is there until the id is free again.
+    /// An occurrence that waited for an earlier one is the exception, because nothing replaces it.
+    /// It may run twice if the schedule job is interrupted just after storing it, and no runner
+    /// comes until the id is free.
     ///
-    /// `replaced_at` is that of the last occurrence that is stored with it: to compute one for each
-    /// of a thousand would take seconds.
+    /// `replaced_at` belongs to the last occurrence stored in the same call. Computing it for each
+    /// of a thousand takes seconds.
     fn pinned_for(&self, occurrence: Timestamp, replaced_at: Option<Timestamp>) -> Duration {
         let replaced_after = match self.spec.catch_up {
             CatchUp::None => ON_TIME,
@@ -343,13 +322,11 @@ impl Ticker {
     }
 }
 
-/// The key of the jobs of a schedule that may not overlap.
 pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
     JobKey::new(format!("dq.schedule/{name}"))
 }
 
-/// A job of the schedule whose ticker this is, as it will be stored; `None` if the schedule is being
-/// removed.
+/// Returns a schedule job's next occurrence job, as it will be stored; `None` during removal.
 ///
 /// # Errors
 /// As [`Ticker::decode`].
@@ -362,19 +339,14 @@ pub(crate) fn job_of_schedule(ticker: &Job) -> Result<Option<NewJob>> {
     decoded.occurrence_job(name, ticker.due, Due::At(ticker.due)).map(Some)
 }
 
-/// The job of a ticker with this payload.
 pub(super) fn ticker_job(id: JobId, name: &str, due: Timestamp, payload: Bytes) -> Result<NewJob> {
     let mut job = NewJob::new(id, queue(), Due::At(due), payload);
     job.key = Some(JobKey::new(name)?);
-    // So that a process that replaces it late does not do so again.
+    // Stops a late process from replacing it again.
     job.remember = TICKER_PINNED;
     Ok(job)
 }
 
-/// Requires that a store has what schedules need.
-///
-/// # Errors
-/// `Unsupported` naming what it lacks.
 pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
     match missing(store.capabilities()) {
         None => Ok(()),
@@ -385,12 +357,10 @@ pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
     }
 }
 
-/// Whether a store has what schedules need.
 pub(crate) fn is_supported(store: Capabilities) -> bool {
     missing(store).is_none()
 }
 
-/// The first capability that schedules need and that a store lacks.
 fn missing(store: Capabilities) -> Option<&'static str> {
     let needed = [
         (store.keys, "keys"),
@@ -402,12 +372,10 @@ fn missing(store: Capabilities) -> Option<&'static str> {
     needed.into_iter().find_map(|(has, name)| (!has).then_some(name))
 }
 
-/// The queue of the tickers.
 pub(crate) fn queue() -> QueueName {
     QueueName::new(QUEUE).expect("a valid queue name")
 }
 
-/// The handler of all tickers.
 pub(crate) fn handler(dq: &Dq) -> Handler {
     let (dq, batches) = (dq.clone(), Arc::new(Batches::new(dq)));
     let run = move |ctx: JobContext| {
@@ -417,14 +385,16 @@ pub(crate) fn handler(dq: &Dq) -> Handler {
     Handler::internal(queue(), "dq::recurring", Arc::new(move |ctx| Box::pin(run(ctx))))
 }
 
-/// The policy of the tickers' queue: a schedule never ends because something failed.
+/// The policy for schedule jobs: no failure ends a schedule.
 pub(crate) fn policy() -> QueuePolicy {
     QueuePolicy {
-        // Outside the runner's total. Several batches, so that one is claimed while another is stored.
+        // Outside the runner's total. Several batches, so that one is claimed while another is
+        // stored.
         concurrency: 256,
         max_attempts: u32::MAX,
         timeout: 1.minutes(),
-        // A ticker runs for milliseconds. After a crash, the schedule stands still for that long.
+        // A schedule job runs for milliseconds. After a crash, the schedule stands still for the
+        // lease.
         lease: 5.seconds(),
         backoff: Backoff { initial: 1.seconds(), max: 1.minutes(), ..Backoff::default() },
         max_losses: u32::MAX,
@@ -433,11 +403,11 @@ pub(crate) fn policy() -> QueuePolicy {
     }
 }
 
-/// Schedules the jobs of the occurrences until now, and moves the ticker to the next one.
+/// Schedules the jobs for all occurrences until now, and moves to the next one.
 async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     let name = ctx.key().map(JobKey::as_str).ok_or("a ticker without a key")?;
     if ctx.raw_payload() == REMOVED {
-        // The process that was about to remove it has ended.
+        // The process that began the removal has ended.
         return Ok(Outcome::Done);
     }
     let mut ticker = match Ticker::decode(name, ctx.raw_payload()) {
@@ -474,8 +444,7 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     if ticker.paused {
         occurrences.clear();
     }
-    // A policy for late jobs concerns the time that they wait for a runner, not what the schedule
-    // makes them wait for.
+    // A late policy covers the wait for a runner, not the wait caused by the schedule.
     let is_on_time = |first: &Timestamp| nominal_now.since(*first) <= ON_TIME;
     let has_waited = waiting.is_some() || !occurrences.first().is_none_or(is_on_time);
     let due_from = has_waited.then_some(now);
@@ -496,7 +465,7 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     ticker.cursor = cursor;
     let next = next.map(|next| next.saturating_add(offset));
     let retry = ticker.waiting.map(|waiting| {
-        // A tenth of the time that it has waited, so that it starts soon without many calls.
+        // A tenth of the wait so far: a soon start with few calls.
         let wait = nominal_now.since(waiting) / 10;
         now.saturating_add(wait.clamp(1.seconds(), 1.minutes()))
     });
@@ -508,7 +477,6 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     Ok(Outcome::Again(Due::At(due), ticker.encode()?))
 }
 
-/// Whether the ticker runs in a store that is being drained.
 async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
     let stores = &dq.shared().stores;
     if stores.drain.is_empty() {
@@ -518,7 +486,7 @@ async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
     Ok(found.is_none_or(|view| view.state != JobState::Running))
 }
 
-/// Moves the ticker to the main store, where it is due at once, unless the schedule is there already.
+/// Moves the schedule job to the main store, due at once, unless the schedule is already there.
 async fn move_to_main_store(dq: &Dq, ctx: &JobContext, name: &str) -> HandlerResult {
     let id = successor_id(ctx.id());
     let job = ticker_job(id, name, ctx.due(), ctx.raw_payload().clone())?;

@@ -1,4 +1,4 @@
-//! The call: copies what is pending in a store, and plays it.
+//! Copies the pending jobs and schedules of a store, and plays them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::IntoFuture;
@@ -14,16 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
 use crate::recurring::{RecurringView, is_supported, occurrence_key};
 
-/// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(31 * 24 * 3_600);
 
-/// How often a job is played at most.
 const MAX_LOAD: u32 = 1_000;
 
-/// How many jobs are played, unless [`Simulation::max_jobs`] says otherwise.
 const MAX_JOBS: u64 = 1_000_000;
 
-/// A simulation, made by [`Dq::simulate`]; `.await` plays it.
+/// A simulation from [`Dq::simulate`]; `.await` plays it.
 #[must_use = "nothing is played until this is awaited"]
 #[derive(Debug)]
 pub struct Simulation {
@@ -36,28 +33,29 @@ pub struct Simulation {
     default_concurrency: Option<u64>,
     run_times: BTreeMap<QueueName, Duration>,
     default_run_time: Option<Duration>,
-    /// The first invalid name of a queue.
     error: Option<Error>,
 }
 
 impl Dq {
-    /// Plays the pending jobs and the schedules of all queues on a virtual clock, from now to the end
-    /// of the window: how late jobs will start, how large the backlog of each queue will be, and when
-    /// it will be drained. No handler is called, and nothing changes in the store.
+    /// Simulates the pending jobs and schedules of all queues on a virtual clock, from now to the
+    /// end of the window.
     ///
-    /// Run times and concurrency are those of the runners that are announced now, unless the
-    /// simulation gives them. After the window, the jobs that are left are played to their end.
+    /// It shows how late jobs start, how large each queue's backlog grows, and when it drains. It
+    /// calls no handler and changes nothing in the store. After the window, the remaining jobs are
+    /// played to their end.
     ///
-    /// A simulation knows due times, run times, slots, and catch-up, overlap and jitter of schedules.
-    /// It leaves out:
+    /// Run times and concurrency come from the runners announced now, unless you set them.
+    ///
+    /// A simulation knows due times, run times, slots, and the catch-up, overlap and jitter of
+    /// schedules. It leaves out:
     /// - failures: each job runs once, without retries, further steps, timeouts and lost leases;
-    /// - decisions: guards, late policies, and what handlers schedule or cancel;
-    /// - limits of a runner over all its queues: each queue has all its slots;
-    /// - jobs that run now, whose slots count as free, and jobs in stores being drained;
-    /// - what the store and the network take, locks among them.
+    /// - decisions: guards, late policies, and jobs that handlers schedule or cancel;
+    /// - a runner's limit over all queues: each queue has all its slots;
+    /// - running jobs, whose slots count as free, and stores being drained;
+    /// - time in the store and the network, including locks.
     ///
-    /// An occurrence that waits for the end of an earlier one starts at once after it; in reality,
-    /// its ticker looks every second to every minute.
+    /// An occurrence that waits for an earlier one starts right after it. In reality, the schedule
+    /// job checks every second to every minute.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
@@ -71,10 +69,10 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// When awaited: `InvalidInput` if an option is out of range, if the concurrency or the run time
-    /// of a queue with jobs is not known, or if there are too many jobs; `Unsupported` if the store
-    /// cannot list jobs, `Incompatible` if a later version has written a schedule, `Unavailable` if
-    /// the store cannot be reached, `Closed` after [`close`](Self::close).
+    /// When awaited: `InvalidInput` if an option is out of range, a queue with jobs lacks a known
+    /// concurrency or run time, or there are too many jobs; `Unsupported` if the store cannot list
+    /// jobs; `Incompatible` if a later version wrote a schedule; `Unavailable` if the store cannot
+    /// be reached; `Closed` after [`close`](Self::close).
     pub fn simulate(&self, window: Duration) -> Simulation {
         Simulation {
             dq: self.clone(),
@@ -92,22 +90,22 @@ impl Dq {
 }
 
 impl Simulation {
-    /// Begins the window at a time in the future, such as a night in which the clock changes.
+    /// Begins the window in the future, for example in a night with a clock change.
     ///
-    /// What is due earlier is taken as done by then. Without a start, the window begins now, and what
-    /// is overdue is its first backlog.
+    /// Earlier jobs count as done by then. By default, the window begins now, with overdue jobs as
+    /// its first backlog.
     pub fn start(mut self, start: Timestamp) -> Self {
         self.start = Some(start);
         self
     }
 
-    /// Plays each job this many times: 1, the default, to 1,000.
+    /// Plays each job this many times, 1 to 1,000. Default 1.
     pub fn load(mut self, load: u32) -> Self {
         self.load = load;
         self
     }
 
-    /// Sets the number of jobs of a queue that run at once, in all runners together.
+    /// Sets a queue's concurrency, over all runners together.
     pub fn concurrency(mut self, queue: impl AsRef<str>, concurrency: u64) -> Self {
         if let Some(queue) = self.name(queue.as_ref()) {
             self.concurrency.insert(queue, concurrency);
@@ -115,13 +113,13 @@ impl Simulation {
         self
     }
 
-    /// Sets the concurrency of the queues that no announced runner serves.
+    /// Sets the concurrency for queues without an announced runner.
     pub fn default_concurrency(mut self, concurrency: u64) -> Self {
         self.default_concurrency = Some(concurrency);
         self
     }
 
-    /// Sets how long each job of a queue runs.
+    /// Sets how long each job in a queue runs.
     pub fn run_time(mut self, queue: impl AsRef<str>, run_time: Duration) -> Self {
         if let Some(queue) = self.name(queue.as_ref()) {
             self.run_times.insert(queue, run_time);
@@ -129,16 +127,17 @@ impl Simulation {
         self
     }
 
-    /// Sets how long each job runs in the queues whose run times the announced runners do not know,
-    /// because none of their jobs ran in the last five minutes.
+    /// Sets the run time for queues without announced run times, where no job ran in the last five
+    /// minutes.
     pub fn default_run_time(mut self, run_time: Duration) -> Self {
         self.default_run_time = Some(run_time);
         self
     }
 
-    /// Sets how many jobs are played at most, 1,000,000 by default; with more, the simulation ends
-    /// with an error. It takes up to about 100 bytes of memory for each. Each job counts as often as
-    /// it is played, and so do occurrences that are skipped.
+    /// Sets the maximum number of jobs to play. Default 1,000,000.
+    ///
+    /// With more, the simulation returns an error. Each job takes up to about 100 bytes. A job
+    /// counts each time it is played, and so does a skipped occurrence.
     pub fn max_jobs(mut self, max_jobs: u64) -> Self {
         self.max_jobs = max_jobs;
         self
@@ -162,7 +161,7 @@ impl Simulation {
         let window = Window { start, end, load: u64::from(self.load) };
         let mut copy = Copied { now, window, max_jobs: self.max_jobs, pending: 0, due_earlier: 0 };
         let models = self.models(&mut copy).await?;
-        // It may take a second of computing for a million jobs.
+        // A million jobs may take a second to compute.
         let max_jobs = self.max_jobs;
         let played = tokio::task::spawn_blocking(move || {
             let mut budget = max_jobs;
@@ -176,7 +175,7 @@ impl Simulation {
         Ok(SimulationReport { start, end, due_earlier: copy.due_earlier, queues })
     }
 
-    /// Checks the options without asking the store. It is also done when the simulation is awaited.
+    /// Checks the options without asking the store. Awaiting the simulation does so too.
     ///
     /// # Errors
     /// `InvalidInput` if an option is out of range or a name is invalid.
@@ -203,11 +202,10 @@ impl Simulation {
         Ok(())
     }
 
-    /// The queues that have jobs or occurrences in the window.
     async fn models(&self, copy: &mut Copied) -> Result<Vec<QueueModel>> {
         let mut schedules: BTreeMap<QueueName, Vec<(JobKey, ScheduleModel)>> = BTreeMap::new();
         if is_supported(self.dq.backend().capabilities()) {
-            // Without one that cannot be read, the result would be wrong.
+            // Leaving out an unreadable schedule would falsify the result.
             for view in self.dq.stored_schedules().await?.into_values() {
                 let view = view?;
                 if let Some(model) = copy.schedule(&view) {
@@ -269,23 +267,20 @@ impl IntoFuture for Simulation {
     }
 }
 
-/// What has been copied so far.
 struct Copied {
     now: Timestamp,
     window: Window,
     max_jobs: u64,
-    /// Number of jobs in the window.
     pending: u64,
     due_earlier: u64,
 }
 
 impl Copied {
-    /// Whether the window begins after now, so that what is due earlier is taken as done.
+    /// Returns whether the window begins after now, so that earlier jobs count as done.
     fn begins_later(&self) -> bool {
         self.window.start > self.now
     }
 
-    /// A schedule that has occurrences to play.
     fn schedule(&self, view: &RecurringView) -> Option<ScheduleModel> {
         if view.paused || view.stopped {
             return None;
@@ -304,8 +299,8 @@ impl Copied {
         (has_next || !model.missed.is_empty()).then_some(model)
     }
 
-    /// Copies the pending jobs of a queue that are due in the window. `schedules` has the positions
-    /// of the queue's schedules by the key of their jobs.
+    /// Copies a queue's pending jobs due in the window. `schedules` maps job keys to schedule
+    /// positions.
     async fn pending(
         &mut self,
         dq: &Dq,
@@ -314,7 +309,7 @@ impl Copied {
     ) -> Result<Vec<PendingJob>> {
         let mut pending = Vec::new();
         let mut scheduled = HashSet::new();
-        // In the order in which a job passes through them, so that none is missed.
+        // In the order a job passes through the states, so that none is missed.
         for state in [JobState::Scheduled, JobState::Ready] {
             let mut after = None;
             loop {
@@ -323,8 +318,8 @@ impl Copied {
                 let is_past = page.jobs.last().is_some_and(|job| job.job.due >= self.window.end);
                 for JobView { job, .. } in page.jobs {
                     let schedule = job.key.and_then(|key| schedules.get(&key).copied());
-                    // One that has become due since it was listed is in both listings. The job of an
-                    // occurrence after `now` was stored meanwhile: the schedule plays it.
+                    // A job that becomes due meanwhile is in both listings. An occurrence job due
+                    // after `now` was stored meanwhile: the schedule plays it.
                     let is_again = match state {
                         JobState::Scheduled => !scheduled.insert(job.id),
                         _ => {

@@ -1,7 +1,7 @@
 //! Plays the next hours of a store on a virtual clock.
 //!
-//! [`Dq::simulate`](crate::Dq::simulate) copies what is pending, runs a discrete event simulation of
-//! each queue, and returns a [`SimulationReport`].
+//! [`Dq::simulate`](crate::Dq::simulate) copies the pending jobs and schedules, runs a discrete
+//! event simulation for each queue, and returns a [`SimulationReport`].
 
 mod call;
 mod play;

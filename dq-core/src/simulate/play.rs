@@ -1,5 +1,5 @@
-//! A discrete event simulation of one queue: jobs become due, take the free slots in the order of
-//! their due times, and end after their run times. Queues share no slots, so each is played alone.
+//! A discrete event simulation for one queue. Jobs become due, take free slots by due time, and end
+//! after their run times. Queues share no slots, so each is played alone.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,16 +8,13 @@ use std::time::Duration;
 use super::report::QueueSimulation;
 use crate::model::{Histogram, Overlap, QueueName, ScheduleSpec, Timestamp};
 
-/// What is common to all queues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
-    /// How many times each job is played.
     pub(super) load: u64,
 }
 
-/// A queue before the window.
 #[derive(Debug)]
 pub(super) struct QueueModel {
     pub(super) queue: QueueName,
@@ -28,45 +25,40 @@ pub(super) struct QueueModel {
     pub(super) schedules: Vec<ScheduleModel>,
 }
 
-/// A job that waits in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PendingJob {
     pub(super) due: Timestamp,
-    /// The position of its schedule in [`QueueModel::schedules`].
+    /// Position in [`QueueModel::schedules`].
     pub(super) schedule: Option<usize>,
 }
 
-/// A schedule before the window.
 #[derive(Debug)]
 pub(super) struct ScheduleModel {
     pub(super) spec: ScheduleSpec,
-    /// How much later than the times of the recurrence its jobs are due.
+    /// Delay of its jobs after the recurrence's times.
     pub(super) offset: Duration,
-    /// The last occurrence that is not played, or is among `missed`.
+    /// The last occurrence not played, or in `missed`.
     pub(super) cursor: Timestamp,
-    /// Due times of the occurrences that are handled at the start: earlier than it, or later if one
-    /// has waited while the jitter was raised.
+    /// Due times of occurrences handled at the start. One may be later than the start if it waited
+    /// while the jitter was raised.
     pub(super) missed: Vec<Timestamp>,
 }
 
 impl ScheduleModel {
-    /// When the occurrence after the cursor is due; `None` if there is none.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         Some(self.spec.next_after(self.cursor)?.saturating_add(self.offset))
     }
 }
 
-/// How long jobs run.
 #[derive(Debug, Clone)]
 pub(super) enum RunTimes {
-    /// All jobs run for this long.
     Fixed(Duration),
-    /// Run times, each with the number of jobs that ran for this long or shorter, ascending.
+    /// Ascending run times, each with a cumulative job count.
     Measured(Vec<(u64, Duration)>),
 }
 
 impl RunTimes {
-    /// Each job runs for the middle of a bucket. `None` if the histogram is empty.
+    /// Uses the middle of each bucket. `None` if the histogram is empty.
     pub(super) fn measured(histogram: &Histogram) -> Option<Self> {
         let mut total = 0_u64;
         let buckets = histogram.buckets().map(|bucket| {
@@ -78,10 +70,10 @@ impl RunTimes {
         (!buckets.is_empty()).then_some(Self::Measured(buckets))
     }
 
-    /// The run time of the job that starts as this number.
+    /// Returns the run time for the job with this start number.
     ///
-    /// Multiples of the golden ratio, modulo 1, are spread evenly: so any number of neighbouring jobs
-    /// has nearly the measured distribution, and each simulation has the same run times.
+    /// Multiples of the golden ratio, modulo 1, spread evenly. So any run of neighbouring jobs has
+    /// nearly the measured distribution, and each simulation has the same run times.
     fn of(&self, number: u64) -> Duration {
         const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
         match self {
@@ -97,11 +89,10 @@ impl RunTimes {
     }
 }
 
-/// More jobs are due in the window than may be played.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyJobs;
 
-/// Plays a queue. Takes the jobs that it plays, and the occurrences that it skips, from `budget`.
+/// Plays a queue. Played jobs and skipped occurrences use up `budget`.
 pub(super) fn play(
     mut model: QueueModel,
     window: Window,
@@ -137,20 +128,17 @@ pub(super) fn play(
     }
 }
 
-/// The state of a queue at a time. Times without a date count from the start of the window.
+/// A queue's state at one time. Durations count from the start of the window.
 struct Play<'a> {
     model: QueueModel,
     window: Window,
     budget: &'a mut u64,
-    /// The next occurrence of each schedule, by due time.
     occurrences: BinaryHeap<Reverse<(Timestamp, usize)>>,
-    /// Number of live jobs of each schedule.
     live: Vec<u64>,
-    /// The occurrence of each schedule that waits for the end of an earlier one.
+    /// Per schedule, the occurrence that waits for an earlier one to end.
     waiting: Vec<Option<Timestamp>>,
-    /// Jobs that wait for a slot: due time, number in the order of arrival, and schedule.
+    /// Jobs waiting for a slot: due time, arrival number, schedule.
     ready: BinaryHeap<Reverse<(Timestamp, u64, Option<usize>)>>,
-    /// Jobs that run: their ends and schedules.
     running: BinaryHeap<Reverse<(Duration, Option<usize>)>>,
     arrived: u64,
     skipped: u64,
@@ -183,12 +171,12 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// When a job arrives that is due at this time: at the start if it is due earlier.
+    /// Returns when a job arrives; overdue jobs arrive at the start.
     fn offset_of(&self, due: Timestamp) -> Duration {
         due.since(self.window.start)
     }
 
-    /// Adds the first occurrences of the schedules: those that were missed, and the next one.
+    /// Adds missed occurrences, and the next one per schedule.
     fn begin(&mut self) -> Result<(), TooManyJobs> {
         for schedule in 0..self.model.schedules.len() {
             for due in std::mem::take(&mut self.model.schedules[schedule].missed) {
@@ -206,7 +194,6 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Handles the occurrences that are due.
     fn occur(&mut self, now: Duration) -> Result<(), TooManyJobs> {
         while let Some(&Reverse((due, schedule))) = self.occurrences.peek()
             && self.offset_of(due) <= now
@@ -220,7 +207,6 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Handles an occurrence as its ticker does.
     fn schedule_occurrence(&mut self, due: Timestamp, schedule: usize) -> Result<(), TooManyJobs> {
         self.take_from_budget()?;
         let is_free = self.live[schedule] == 0;
@@ -242,7 +228,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Adds a job that is due, as often as the load says.
+    /// Adds a due job, as often as the load says.
     fn add(&mut self, due: Timestamp, schedule: Option<usize>) {
         for _ in 0..self.window.load {
             self.ready.push(Reverse((due, self.arrived, schedule)));
@@ -271,8 +257,7 @@ impl<'a> Play<'a> {
             && let Some(Reverse((due, _, schedule))) = self.ready.pop()
         {
             let run_time = self.model.run_times.of(self.lateness.len() as u64);
-            // Zero if it starts before it is due, as an occurrence does that has waited while the
-            // jitter of its schedule was raised.
+            // Zero before the due time: an occurrence may have waited while the jitter was raised.
             let late = now + self.window.start.since(due);
             let late = late.saturating_sub(self.offset_of(due));
             self.lateness.push(late);
@@ -280,7 +265,6 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Measures the backlog after all changes of this time.
     fn measure(&mut self, now: Duration) {
         let backlog = self.ready.len();
         if backlog > self.backlog {
@@ -312,7 +296,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// The smallest of the sorted durations that is at least as long as this percentage of them.
+/// Returns the nearest-rank percentile.
 fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.checked_sub(1)?).copied()

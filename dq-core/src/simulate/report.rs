@@ -1,4 +1,4 @@
-//! What a simulation has found.
+//! Simulation results.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,23 +7,24 @@ use serde::Serialize;
 
 use crate::model::{QueueName, Timestamp};
 
-/// The result of [`Dq::simulate`](crate::Dq::simulate). `Display` writes the window, and a
-/// line for each queue.
+/// The result of [`Dq::simulate`](crate::Dq::simulate).
+///
+/// `Display` writes the window and one line per queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SimulationReport {
-    /// The beginning of the window.
+    /// Start of the window.
     pub start: Timestamp,
-    /// The end of the window. Jobs that are due from then on are not played.
+    /// End of the window. Jobs due from then on are not played.
     pub end: Timestamp,
-    /// Number of pending jobs that are due before a [start](crate::Simulation::start) in the future.
-    /// They are taken as done by then, and not played.
+    /// Pending jobs due before a future [start](crate::Simulation::start). They count as done and
+    /// are not played.
     pub due_earlier: u64,
-    /// The queues with jobs in the window, ordered by name.
+    /// Queues with jobs in the window, by name.
     pub queues: Vec<QueueSimulation>,
 }
 
-/// A queue in a [`SimulationReport`]. `Display` writes it as one line.
+/// One queue in a [`SimulationReport`]. `Display` writes one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueSimulation {
@@ -31,25 +32,24 @@ pub struct QueueSimulation {
     pub queue: QueueName,
     /// How many jobs run at once; 0 if the queue is paused.
     pub concurrency: u64,
-    /// Number of jobs that were played: pending ones and occurrences, times the load.
+    /// Jobs played: pending jobs and occurrences, times the load.
     pub jobs: u64,
-    /// Number of occurrences of schedules that were skipped, because the job of an earlier one was
-    /// live.
+    /// Occurrences skipped because an earlier one's job was live.
     pub skipped: u64,
-    /// How long after their due times half of the jobs started at most; `None` if none started.
+    /// Half of the jobs started at most this late; `None` if none started.
     pub lateness_p50: Option<Duration>,
-    /// How long after their due times 99 of 100 jobs started at most; `None` if none started.
+    /// 99 of 100 jobs started at most this late; `None` if none started.
     pub lateness_p99: Option<Duration>,
-    /// The longest time after its due time at which a job started; `None` if none started.
+    /// The latest start after its due time; `None` if none started.
     pub lateness_max: Option<Duration>,
-    /// The largest number of jobs that were due and waited for a slot at the same time.
+    /// The highest number of due jobs waiting for a slot at once.
     pub backlog: u64,
-    /// When the backlog was this large for the first time; `None` if no job waited.
+    /// When the backlog first reached this size; `None` if no job waited.
     pub backlog_at: Option<Timestamp>,
-    /// When no job waited for the first time after that, which may be after the window; `None` if no
-    /// job waited, or the queue is paused.
+    /// When the backlog was first empty after that, perhaps after the window; `None` if no job
+    /// waited or the queue is paused.
     pub drained: Option<Timestamp>,
-    /// Number of jobs that were due and waited at the end of the window.
+    /// Due jobs still waiting at the end of the window.
     pub backlog_at_end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of many jobs.
+//! Bulk changes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use crate::{QUEUE, memory, open, schedule};
 
-/// Claims all due jobs of a store and makes them dead.
 async fn kill_due(store: &dyn Backend, message: &str) -> Result<()> {
     let wants = [Want::new(QUEUE.try_into()?, 10_000, 30.seconds())];
     let claimed = store.claim(ClaimParams::new(&wants, 10_000, "worker")).await?;
@@ -65,8 +64,8 @@ async fn jobs_that_match_are_cancelled_in_steps_with_progress() {
 async fn jobs_that_match_are_rescheduled_once_each() {
     let (queue, clock) = memory().await;
     schedule_many(&queue, 2_500).await;
-    // In the middle of the listing: the jobs that its first pages move turn up again on a later one,
-    // and must not be moved twice.
+    // In the middle of the listing: moved jobs turn up again on a later page, and must not move
+    // twice.
     let due = clock.now() + 1_200.minutes();
     let moved = queue.reschedule_where(Filter::new(), 1_200.minutes()).await.unwrap();
     assert_eq!(moved, 2_499, "one has this due time already");
@@ -86,7 +85,7 @@ async fn a_change_by_id_reads_one_job() {
     assert_eq!(examined, 1);
 }
 
-/// A store whose replayed jobs die again at once.
+/// Replayed jobs die again at once.
 #[derive(Debug)]
 struct DeadAgain {
     inner: MemoryBackend,
@@ -149,7 +148,6 @@ async fn a_purge_reports_its_steps() {
     assert_eq!((purged, changed), (2_500, 2_500));
 }
 
-/// A store whose cancel calls take a turn of the executor.
 #[derive(Debug)]
 struct SlowCancel(MemoryBackend);
 

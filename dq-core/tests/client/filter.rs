@@ -1,4 +1,4 @@
-//! Listings with options and filters, and forecasts.
+//! Filtered listings, and forecasts.
 
 use std::collections::HashSet;
 
@@ -49,7 +49,7 @@ async fn a_listing_by_id_has_no_payload_either_if_none_is_wanted() {
 #[tokio::test]
 async fn a_page_without_a_match_has_a_cursor_if_there_is_more_to_compare() {
     let (queue, _) = memory().await;
-    // One call compares 5,000 jobs at most: the match is in the second.
+    // One call compares at most 5,000 jobs: the match is in the second.
     for number in 0..6_000 {
         schedule(&queue, &number.to_string(), number).await;
     }

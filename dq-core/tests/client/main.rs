@@ -12,22 +12,19 @@ use dq_core::{
     Backend, Dq, DurationExt, Entropy, MemoryBackend, QueueHandle, Receipt, Scheduled, VirtualClock,
 };
 
-/// The queue of all tests.
 const QUEUE: &str = "Q";
 
-/// A client of a store, and its queue.
 async fn open(backend: Arc<dyn Backend>, clock: &Arc<VirtualClock>) -> QueueHandle {
     let builder = Dq::builder().backend(backend).clock(clock.clone()).entropy(Entropy::seeded(1));
     builder.connect().await.unwrap().queue(QUEUE).unwrap()
 }
 
-/// The queue of a memory store.
 async fn memory() -> (QueueHandle, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::default());
     (open(Arc::new(MemoryBackend::new(clock.clone())), &clock).await, clock)
 }
 
-/// Schedules a job with this key, due in as many minutes.
+/// The job is due in this many minutes.
 async fn schedule(queue: &QueueHandle, key: &str, minutes: u64) -> Receipt {
     let job = queue.schedule("payload", "text/plain").after(minutes.minutes()).key(key);
     match job.await.unwrap() {

@@ -1,4 +1,4 @@
-//! Calls that are repeated since their answers were lost.
+//! Calls repeated after a lost answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use dq_core::{
 
 use crate::{QUEUE, open};
 
-/// A store of which the answer to the first schedule call is lost; before the call is repeated, a
-/// runner has done all jobs that are due.
+/// Loses the answer to the first schedule call. Before the call is repeated, a runner completes all
+/// due jobs.
 #[derive(Debug)]
 struct LosesAnswer {
     inner: MemoryBackend,

@@ -22,7 +22,6 @@ struct Fixture {
     clock: Arc<VirtualClock>,
 }
 
-/// A store whose clock shows this time.
 async fn fixture(now: i64) -> Fixture {
     let clock = Arc::new(VirtualClock::new(Timestamp::from_millis(now)));
     let store = Arc::new(MemoryBackend::new(clock.clone()));
@@ -36,7 +35,6 @@ impl Fixture {
         Timestamp::EPOCH + seconds.seconds()
     }
 
-    /// Schedules jobs that are due after as many seconds.
     async fn schedule(&self, due: impl IntoIterator<Item = u64>) {
         for seconds in due {
             let job = self.dq.schedule::<REPORT>(1).after(seconds.seconds());
@@ -45,7 +43,6 @@ impl Fixture {
     }
 }
 
-/// The only queue of a simulation.
 async fn only(simulation: Simulation) -> QueueSimulation {
     let mut report = simulation.await.unwrap();
     assert_eq!(report.queues.len(), 1, "{report}");
@@ -99,7 +96,7 @@ async fn what_is_overdue_waits_at_the_start_unless_that_is_in_the_future() {
     let simulate =
         || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(30.seconds());
     let now = only(simulate()).await;
-    // The one that is due first starts first, 240 s late; the other one after it.
+    // The older job starts first, 240 s late, and the other after it.
     assert_eq!(
         (now.jobs, now.lateness_p50, now.lateness_max),
         (3, Some(210.seconds()), Some(240.seconds()))
@@ -151,7 +148,6 @@ async fn an_occurrence_in_the_gap_meets_what_is_due_after_it() {
 
 #[tokio::test]
 async fn occurrences_overlap_as_their_schedule_says() {
-    // Each minute for nine minutes; each job runs for one and a half.
     for (overlap, jobs, skipped, latest) in
         [(Overlap::Skip, 5, 4, 0), (Overlap::Allow, 9, 0, 0), (Overlap::QueueOne, 7, 2, 90)]
     {
@@ -165,7 +161,6 @@ async fn occurrences_overlap_as_their_schedule_says() {
     }
 }
 
-/// A store that takes ten seconds for each page.
 #[derive(Debug)]
 struct Slow {
     store: Arc<MemoryBackend>,
@@ -189,7 +184,7 @@ impl Layer for Slow {
 #[tokio::test]
 async fn jobs_that_become_due_while_they_are_read_are_played_once() {
     let fixture = fixture(0).await;
-    // Before the first page of those that are scheduled, and between it and that of the ready ones.
+    // One is due before the first page of scheduled jobs, one between it and the ready jobs.
     fixture.schedule([5, 15, 3_000]).await;
     let slow = Slow { store: fixture.store.clone(), clock: fixture.clock.clone() };
     let builder = Dq::builder().backend(Arc::new(slow)).clock(fixture.clock.clone());
@@ -198,7 +193,7 @@ async fn jobs_that_become_due_while_they_are_read_are_played_once() {
     assert_eq!(only(simulation.default_run_time(1.seconds())).await.jobs, 3);
 }
 
-/// The handler of another queue: its runner only starts the jobs of schedules.
+/// Another queue's handler: its runner only starts schedule jobs.
 struct Idle;
 
 impl DelayHandler for Idle {
@@ -245,7 +240,7 @@ async fn missed_occurrences_are_caught_up_and_paused_schedules_do_not_fire() {
     fixture.clock.advance(210.minutes());
     let simulate =
         || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(1.seconds());
-    // Those of 2 and 3 o'clock late, and that of 4 o'clock.
+    // 2 and 3 o'clock run late, 4 o'clock in time.
     let queue = only(simulate()).await;
     assert_eq!((queue.jobs, queue.lateness_max), (3, Some(90.minutes())));
     recurring().pause().await.unwrap();

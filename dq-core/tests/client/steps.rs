@@ -1,4 +1,4 @@
-//! Calls about many jobs, in steps: others get in between two of them.
+//! Calls for many jobs run in steps, and let other callers in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,10 @@ use crate::QUEUE;
 
 const JOBS: u64 = 10_000;
 
-/// Maximum number of jobs of one step.
 const STEP: u64 = 1_000;
 
-/// Makes a call, beside a task that counts the waiting jobs whenever it gets its turn; returns the
-/// counts. On one thread, so that the turns do not depend on speed.
+/// Counts waiting jobs in a second task during a call. Uses one thread, so that turns do not depend
+/// on speed.
 async fn counts_during(queue: &QueueHandle, call: impl Future<Output = ()>) -> Vec<u64> {
     let done = Arc::new(AtomicBool::new(false));
     let (observed, is_done) = (queue.clone(), done.clone());
@@ -25,7 +24,7 @@ async fn counts_during(queue: &QueueHandle, call: impl Future<Output = ()>) -> V
         }
         counts
     });
-    // The first count is from before the call.
+    // Takes the first count before the call.
     tokio::task::yield_now().await;
     call.await;
     done.store(true, Ordering::SeqCst);
@@ -39,7 +38,6 @@ fn assert_small_steps(counts: &[u64], what: &str) {
     assert!(all >= Some(JOBS - STEP), "{what}: only {all:?} jobs were seen to change");
 }
 
-/// Schedules all jobs in one call.
 async fn fill(dq: &Dq, queue: &QueueHandle) {
     let jobs = (0..JOBS).map(|_| queue.schedule("payload", "text/plain").after(1.hours()));
     assert_eq!(dq.schedule_many(jobs).await.unwrap().len() as u64, JOBS);

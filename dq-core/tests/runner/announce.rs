@@ -1,4 +1,4 @@
-//! The announcements of runners, and the calls of an idle runner.
+//! Runner announcements, and an idle runner's calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,14 +11,13 @@ use dq_core::{
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
-/// A memory store that counts calls, and refuses announcements on demand.
 #[derive(Debug)]
 struct CountingStore {
     inner: MemoryBackend,
     calls: AtomicU32,
     announcements: AtomicU32,
     refuses: bool,
-    /// Announcements but the first are not answered.
+    /// Answers only the first announcement.
     hangs: bool,
     registry: bool,
 }
@@ -112,7 +111,6 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     let job = fixture.dq.queue(QUEUE).unwrap().schedule("\"x\"", "application/json");
     assert!(job.after(5.minutes()).await.unwrap().is_stored());
     let forecast = fixture.dq.forecast_all(10.minutes()).await.unwrap().remove(0);
-    // Nine slots, each for a job of about two seconds.
     let capacity = forecast.capacity.unwrap();
     assert!((200.0..300.0).contains(&capacity), "{capacity} jobs in a minute");
     let peak = forecast.peak().unwrap();

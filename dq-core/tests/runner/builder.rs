@@ -1,11 +1,10 @@
-//! Validation by a runner before its first job, and by the client before a job is stored.
+//! Validation by a runner before its first job, and by the client before storing a job.
 
 use dq_core::config::{Config, LatePolicy, QueueSettings};
 use dq_core::{Dq, DurationExt, ErrorKind, HandlerResult, JobContext, QueueCode};
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-/// A second handler of the queue of [`TestHandler`].
 struct SameQueue;
 
 impl dq_core::DelayHandler for SameQueue {
@@ -20,7 +19,6 @@ impl dq_core::DelayHandler for SameQueue {
     }
 }
 
-/// A handler of another queue.
 pub(crate) struct OtherQueue;
 
 impl dq_core::DelayHandler for OtherQueue {
@@ -129,7 +127,7 @@ async fn an_invalid_job_is_refused_with_the_reason_and_not_stored() {
         (job().key("a\u{7}"), "control character"),
         (job().after(std::time::Duration::MAX), "days ahead"),
         (job().at(dq_core::Timestamp::from_millis(-5)), "1970"),
-        // Seconds in place of milliseconds.
+        // Seconds instead of milliseconds.
         (job().at(dq_core::Timestamp::from_millis(1_700_000_000)), "seconds"),
         (job().max_attempts(0), "max_attempts"),
         (job().on_conflict(dq_core::OnConflict::Replace), "no key"),
@@ -147,7 +145,6 @@ async fn an_invalid_job_is_refused_with_the_reason_and_not_stored() {
     assert_eq!(fixture.stats().await.stored(), 0);
 }
 
-/// A payload that does not encode as JSON.
 struct Opaque;
 
 impl serde::Serialize for Opaque {
@@ -172,7 +169,6 @@ async fn a_payload_that_does_not_encode_fails_its_whole_bulk() {
     assert_eq!(fixture.stats().await.stored(), 0);
 }
 
-/// A handler of a queue whose name is reserved.
 struct ReservedQueue;
 
 impl dq_core::DelayHandler for ReservedQueue {

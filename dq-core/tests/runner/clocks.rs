@@ -1,4 +1,4 @@
-//! Clocks that jump, as after a suspend of the computer: leases end, and no job runs twice at once.
+//! Clock jumps, as after a suspend: leases expire, and no job runs twice at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,18 @@ use crate::faulty::{Faults, FaultyStore};
 use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// The interval of renewals: a sixth of the lease.
+/// Renewal interval: a sixth of the lease.
 const TICK: Duration = Duration::from_secs(5);
 
 const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
 const SECOND: Observed = Observed::Started { attempt: 1, deliveries: 2 };
 
-/// Sets the time of day an hour ahead while no time passes.
+/// Moves the time of day an hour ahead while no time passes.
 fn jump(clock: &VirtualClock) {
     clock.jump(clock.now() + 1.hours());
 }
 
-/// A handler that never ends and counts its runs. `signalled` is set when its run is cancelled.
+/// Never ends and counts its runs. Sets `signalled` on cancellation.
 fn hangs(runs: &Arc<Runs>, signalled: &Arc<AtomicBool>) -> TestHandler {
     let (runs, signalled) = (Arc::clone(runs), Arc::clone(signalled));
     let handler = TestHandler::new(move |job, _| {
@@ -36,12 +36,11 @@ fn hangs(runs: &Arc<Runs>, signalled: &Arc<AtomicBool>) -> TestHandler {
     handler.with(|settings| {
         settings.lease = Some(LEASE);
         settings.timeout = Some(Duration::MAX);
-        // The runner itself cannot claim the job again.
+        // So that the runner itself cannot claim the job again.
         settings.concurrency = Some(1);
     })
 }
 
-/// A fixture that runs one job of the handler on the store.
 async fn running(
     store: Arc<dyn Backend>,
     clock: Arc<VirtualClock>,
@@ -68,7 +67,7 @@ async fn a_job_that_this_runner_claims_again_ends_its_earlier_run_first() {
     let handler = hangs(&runs, &signalled).with(|settings| settings.concurrency = Some(2));
     let mut fixture = running(store, clock.clone(), handler).await;
     jump(&clock);
-    // The next sweep finds that the lease has ended.
+    // The next sweep finds the expired lease.
     let before = fixture.advance_until(100.millis(), &SECOND).await;
     assert_eq!(runs.highest(), 1, "two runs at once");
     assert!(before.contains(&Observed::LeaseLost), "{before:?}");

@@ -1,4 +1,4 @@
-//! Drained stores: they receive no new jobs, and their jobs still run and can be changed.
+//! Drained stores get no new jobs, and their jobs still run and can be changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,6 @@ use dq_core::{
 use crate::faulty::{Faults, FaultyStore, OpenStore};
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-/// A client of an old store, and a client of a new store that drains the old one.
 async fn old_and_new() -> (Fixture, Fixture) {
     let clock = Arc::new(VirtualClock::default());
     let store = Arc::new(MemoryBackend::new(clock.clone()));
@@ -20,14 +19,12 @@ async fn old_and_new() -> (Fixture, Fixture) {
     (old, draining(store, clock).await)
 }
 
-/// A client of a new store that drains `old`.
 async fn draining(old: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Fixture {
     let new = Arc::new(MemoryBackend::new(clock.clone()));
     let dq = Dq::builder().backend(new).drain(OpenStore::new(old)).clock(clock.clone());
     Fixture::with_client(dq.connect().await.unwrap(), clock)
 }
 
-/// Schedules a job with this key that is due in an hour.
 async fn put(queue: &QueueHandle, key: &str) {
     let job = queue.schedule(r#""old""#, "application/json").after(1.hours()).key(key);
     assert!(job.await.unwrap().is_stored());
@@ -47,7 +44,6 @@ async fn jobs_of_the_old_store_run_and_can_be_changed() {
     new.schedule("new").await;
     assert_eq!(new.stats().await.stored(), 3, "counts include both stores");
     new.start(|runner| runner.handler(TestHandler::done()));
-    // First the new job, which is due at once, then those of the old store.
     new.wait_settled().await;
     new.clock.advance(1.hours());
     new.wait_settled().await;
@@ -95,7 +91,6 @@ async fn a_conflict_with_a_key_in_the_old_store_is_resolved_by_the_policy() {
     assert_eq!(new.stats().await.stored(), 1);
 }
 
-/// A store of which the first call of `cancel` fails.
 #[derive(Debug)]
 struct FailsToCancel {
     inner: MemoryBackend,
@@ -123,8 +118,8 @@ impl Layer for FailsToCancel {
     }
 }
 
-/// The new job is in the main store when the old one cannot be cancelled. Until the call is
-/// repeated, the old one starts, or the policy would prefer it.
+/// The main store has the new job when cancelling the old one fails. Before the repeated call, the
+/// old job starts, or the policy would prefer it.
 #[tokio::test]
 async fn a_call_that_was_interrupted_and_is_repeated_cancels_the_old_job_unless_it_runs() {
     for starts in [true, false] {
@@ -148,7 +143,7 @@ async fn a_call_that_was_interrupted_and_is_repeated_cancels_the_old_job_unless_
         assert_eq!(claimed.jobs.len(), usize::from(starts));
         let repeated = schedule().await.unwrap();
         let in_new = queue.get(id).await.unwrap().filter(|view| view.state != JobState::Ended);
-        // It may have replaced others, too: so it stays, whatever becomes of the old one.
+        // It stays in any case, because it may have replaced other jobs.
         assert!(in_new.is_some());
         if starts {
             assert!(matches!(repeated, Scheduled::Created(_)), "{repeated:?}");
@@ -159,7 +154,7 @@ async fn a_call_that_was_interrupted_and_is_repeated_cancels_the_old_job_unless_
     }
 }
 
-/// A job that was detached and is retried has its key again, beside the one that was stored with it.
+/// A detached job gets its key back on retry, beside the job stored with the key.
 #[tokio::test]
 async fn a_repeated_call_leaves_a_detached_job_that_is_retried() {
     let (old, new) = old_and_new().await;
@@ -221,7 +216,6 @@ async fn an_old_store_that_hangs_does_not_delay_the_new_one() {
     fixture.join().await.unwrap();
 }
 
-/// Lets all tasks run until nothing changes.
 async fn run_all_tasks() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;

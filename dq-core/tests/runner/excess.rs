@@ -1,4 +1,4 @@
-//! A store that returns more jobs than were asked for.
+//! A store that returns more jobs than requested.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use dq_core::{
 
 use crate::fixture::{Fixture, Runs, TestHandler};
 
-/// Returns up to three times as many jobs.
 #[derive(Debug)]
 struct ReturnsMore(MemoryBackend);
 

@@ -1,4 +1,4 @@
-//! Failures of handlers: errors, panics, timeouts, undecodable payloads; dead jobs.
+//! Handler failures: errors, panics, timeouts, undecodable payloads; dead jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,6 @@ use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 use crate::log_lines::log_lines;
 
-/// The kind, the message and the payload of the only dead job.
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let page = queue.browse(JobState::Dead).limit(10).await.unwrap();
@@ -201,7 +200,7 @@ async fn a_handler_can_delay_its_retry_which_is_a_failed_attempt() {
             settings.backoff = backoff.into();
         }))
     });
-    // The backoff is added; a delay beyond the horizon is only told.
+    // The backoff is added; the error mentions a delay beyond the horizon.
     for (delay, error) in [
         (70.seconds(), "too many requests"),
         (20.seconds(), "too many requests; the handler asked for a retry: invalid input: the due"),

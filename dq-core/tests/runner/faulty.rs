@@ -12,52 +12,44 @@ use dq_core::{
     Settlement, Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 
-/// The faults of a store.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
     pub(crate) claims_hang: bool,
-    /// A newer version has taken over the store.
     pub(crate) is_incompatible: bool,
     pub(crate) renewals_hang: bool,
-    /// This many calls of `renew` hang, before `renewals_hang` counts.
+    /// How many `renew` calls hang before `renewals_hang` counts.
     pub(crate) renewals_lost: u32,
-    /// How long the store takes to answer a claim with jobs, a renewal or a settlement.
+    /// Delay for each claim with jobs, renewal or settlement.
     pub(crate) calls_take: Duration,
-    /// Advances the clock by this before a claim with jobs is answered.
+    /// Advances the clock before answering a claim with jobs.
     pub(crate) claims_take: Duration,
     pub(crate) listen_hangs: bool,
-    /// How long the store takes to answer a listener.
     pub(crate) listen_takes: Duration,
-    /// Every claim reports a due job, which no claim returns.
+    /// Each claim reports a due job that no claim returns.
     pub(crate) reports_ghost: bool,
-    /// Sets the time of day ahead by this before the first claim with jobs is answered.
+    /// Moves the time of day ahead before answering the first claim with jobs.
     pub(crate) claim_jumps: Duration,
-    /// This many calls of `settle` take effect and are never answered.
+    /// How many `settle` calls take effect without an answer.
     pub(crate) settlements_unanswered: u32,
-    /// This many calls of `settle` fail with this kind of error.
+    /// How many `settle` calls fail, and how.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
-    /// A call of `settle` with a skipped job is refused.
+    /// Rejects a `settle` call with a skipped job.
     pub(crate) refuses_skips: bool,
-    /// The store has no next steps of jobs.
     pub(crate) lacks_again: bool,
     pub(crate) has_finding: bool,
-    /// The next claim reports these jobs.
     pub(crate) quarantined: Vec<(Job, DeadReason)>,
-    /// The `claim_ahead` of the store. A correct store would hold the claim until the jobs are due;
-    /// this one answers at once, without jobs.
+    /// A correct store holds an early claim until the jobs are due; this one answers at once,
+    /// without jobs.
     pub(crate) claim_ahead: Duration,
-    /// This many schedule calls take effect but fail with `OutcomeUnknown`.
+    /// How many schedule calls take effect but fail with `OutcomeUnknown`.
     pub(crate) schedule_results_lost: u32,
 }
 
-/// A memory store with faults.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: MemoryBackend,
     clock: Arc<VirtualClock>,
-    /// Number of calls of `claim`.
     pub(crate) claims: AtomicU32,
-    /// The times of all claims for at least one job.
     pub(crate) claim_times: Mutex<Vec<Timestamp>>,
     faults: Mutex<Faults>,
 }
@@ -67,7 +59,7 @@ impl FaultyStore {
         Self::with_own_clock(clock, clock, faults)
     }
 
-    /// A store whose time is by `own`. The time that calls take is by `clock`.
+    /// The store's time comes from `own`, call durations from `clock`.
     pub(crate) fn with_own_clock(
         clock: &Arc<VirtualClock>,
         own: &Arc<VirtualClock>,
@@ -92,7 +84,6 @@ impl FaultyStore {
     }
 }
 
-/// Decrements a number of faults; returns whether one was left.
 fn take_one(faults: &mut u32) -> bool {
     let is_left = *faults > 0;
     *faults -= u32::from(is_left);
@@ -201,7 +192,7 @@ impl Layer for FaultyStore {
     }
 }
 
-/// Settings of a store that is already open, for `DqBuilder::drain`, which takes only settings.
+/// Wraps an open store for `DqBuilder::drain`, which takes only settings.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct OpenStore {
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! A runner in the background, its virtual clock, and its events.
+//! A background runner, its virtual clock, and its events.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,13 +15,11 @@ use tokio::task::JoinHandle;
 
 use crate::log_lines;
 
-/// The queue of all tests that need only one.
 pub(crate) const QUEUE: &str = "Q";
 
-/// An event of the runner, without data that tests do not need.
+/// A runner event, reduced to data the tests need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observed {
-    /// Number of jobs.
     Claimed(usize),
     Started {
         attempt: u32,
@@ -33,14 +31,13 @@ pub(crate) enum Observed {
     Finished(String),
     Dead(DeadKind),
     Settled(Settled),
-    /// As `Settled`, for a settlement that was repeated because its outcome was unknown.
+    /// A repeated settlement, after an unknown outcome.
     SettledBefore(Settled),
     Renewed,
     LeaseLost,
     StoreFailed,
     LatenessMissed(Option<LatenessCause>),
     LatenessRecovered,
-    /// The code.
     Finding(&'static str),
     Stopping,
     Stopped,
@@ -51,7 +48,6 @@ pub(crate) struct Fixture {
     pub(crate) clock: Arc<VirtualClock>,
     observed: mpsc::UnboundedReceiver<Observed>,
     sender: mpsc::UnboundedSender<Observed>,
-    /// Notified after each claim.
     claimed: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<Result<()>>>,
@@ -76,7 +72,7 @@ impl Fixture {
         Self { dq, clock, observed, sender, claimed, stop: None, running: None }
     }
 
-    /// Starts a runner in the background; `change` adds handlers and settings.
+    /// Starts a runner; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
         let (sender, claimed) = (self.sender.clone(), Arc::clone(&self.claimed));
         let builder =
@@ -120,29 +116,26 @@ impl Fixture {
         self.stop = Some(stop);
     }
 
-    /// Waits until the runner has claimed, also if there was no job.
+    /// Waits for a claim, even without jobs.
     pub(crate) async fn wait_claimed(&self) {
         let wait = tokio::time::timeout(Duration::from_secs(120), self.claimed.notified());
         wait.await.expect("the runner claims");
     }
 
-    /// The next event of the runner.
     pub(crate) async fn next(&mut self) -> Observed {
         let wait = tokio::time::timeout(Duration::from_secs(120), self.observed.recv());
         wait.await.expect("the runner sends an event").expect("the fixture holds a sender")
     }
 
-    /// The events that the runner has sent since the last call.
     pub(crate) fn observed(&mut self) -> Vec<Observed> {
         std::iter::from_fn(|| self.observed.try_recv().ok()).collect()
     }
 
-    /// Waits for this event and skips others.
     pub(crate) async fn wait_for(&mut self, wanted: &Observed) {
         while self.next().await != *wanted {}
     }
 
-    /// Waits until a handler has ended; returns the name of the verdict's variant.
+    /// Waits for a handler to end; returns the name of the verdict's variant.
     pub(crate) async fn wait_finished(&mut self) -> String {
         loop {
             if let Observed::Finished(verdict) = self.next().await {
@@ -151,7 +144,6 @@ impl Fixture {
         }
     }
 
-    /// Waits until the store has answered a settlement.
     pub(crate) async fn wait_settled(&mut self) -> Settled {
         loop {
             if let Observed::Settled(settled) = self.next().await {
@@ -160,7 +152,7 @@ impl Fixture {
         }
     }
 
-    /// Advances the clock in small steps until the runner sends this event; returns those before it.
+    /// Advances the clock in steps until this event; returns the events before it.
     pub(crate) async fn advance_until(
         &mut self,
         step: Duration,
@@ -180,7 +172,7 @@ impl Fixture {
         panic!("the runner never sent {wanted:?}");
     }
 
-    /// Lets this much time pass, in steps so small that all tasks keep up.
+    /// Advances the clock in steps small enough for all tasks to keep up.
     pub(crate) async fn pass(&self, time: Duration) {
         for _ in 0..time.as_millis() / 100 {
             self.clock.advance(Duration::from_millis(100));
@@ -198,7 +190,6 @@ impl Fixture {
         self.running.take().expect("it was started").await.expect("it does not panic")
     }
 
-    /// Drops the runner, as a crash does.
     pub(crate) async fn abort(&mut self) {
         let running = self.running.take().expect("it was started");
         running.abort();
@@ -214,14 +205,13 @@ impl Fixture {
         self.join().await.unwrap();
     }
 
-    /// Schedules a job that is due now.
     pub(crate) async fn schedule(&self, payload: &str) {
         let payload = serde_json::to_vec(payload).unwrap();
         let queue = self.dq.queue(QUEUE).unwrap();
         assert!(queue.schedule(payload, "application/json").await.unwrap().is_stored());
     }
 
-    /// The counts of the queue; fails if a job was lost or doubled.
+    /// Returns the queue's counts; fails if a job was lost or doubled.
     pub(crate) async fn stats(&self) -> QueueStats {
         let stats = self.dq.queue(QUEUE).unwrap().stats().await.unwrap();
         assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
@@ -231,7 +221,6 @@ impl Fixture {
 
 type Run = dyn Fn(JobContext, String) -> BoxFuture<'static, HandlerResult> + Send + Sync;
 
-/// A handler that calls a closure; of [`QUEUE`], unless it is changed.
 pub(crate) struct TestHandler {
     queue: &'static str,
     run: Box<Run>,
@@ -279,15 +268,12 @@ impl DelayHandler for TestHandler {
     }
 }
 
-/// A handler of [`QUEUE`] that blocks a thread until the test releases it.
 pub(crate) struct BlockingHandler {
     settings: QueueSettings,
-    /// The run in progress receives its result from it.
     results: Mutex<std::sync::mpsc::Receiver<HandlerResult>>,
     runs: Arc<Runs>,
 }
 
-/// How many runs of a handler there are at once.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     running: AtomicUsize,
@@ -295,7 +281,6 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Counts a run until the result is dropped.
     pub(crate) fn count(self: &Arc<Self>) -> Running {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.highest.fetch_max(running, Ordering::SeqCst);
@@ -307,7 +292,6 @@ impl Runs {
     }
 }
 
-/// A run that [`Runs`] counts.
 pub(crate) struct Running(Arc<Runs>);
 
 impl Drop for Running {
@@ -317,7 +301,6 @@ impl Drop for Running {
 }
 
 impl BlockingHandler {
-    /// A handler, and the sender by which the test ends its runs.
     pub(crate) fn new(runs: &Arc<Runs>) -> (Self, std::sync::mpsc::Sender<HandlerResult>) {
         let (sender, results) = std::sync::mpsc::channel();
         let (settings, runs) = (QueueSettings::default(), Arc::clone(runs));
@@ -344,7 +327,7 @@ impl DelayHandler for BlockingHandler {
 
     async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
         let _running = self.runs.count();
-        // Ends with an error if the test has dropped the sender.
+        // Fails if the test has dropped the sender.
         self.results.lock().unwrap().recv()?
     }
 }

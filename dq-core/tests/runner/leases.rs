@@ -1,4 +1,4 @@
-//! Leases: renewed while the handler runs; losses cancel the run, and too many make the job dead.
+//! Leases: renewed during a run; a loss cancels the run, and too many make the job dead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,12 +60,11 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
     fixture.start(|runner| {
         runner.handler(handle.with(|settings| {
             settings.lease = Some(LEASE);
-            // The runner cannot claim the job again, which would end the run at once.
+            // So that the runner cannot claim the job again, which ends the run at once.
             settings.concurrency = Some(1);
         }))
     });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    // All at once, as after a suspended process: the lease expires before it is renewed.
     fixture.clock.advance(LEASE * 2);
     let (mut lost, mut stale, mut again) = (false, false, false);
     while !(lost && stale && again) {
@@ -114,8 +113,6 @@ async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_an
     assert_eq!((job.job.attempts, job.job.losses), (0, 3));
 }
 
-/// Runs one job for three seconds with a lease of one on a store with these faults; returns how
-/// often its handler ran.
 async fn runs_with_a_lease_of_one_second(faults: Faults) -> u32 {
     let clock = Arc::new(VirtualClock::default());
     let store = FaultyStore::new(&clock, faults);

@@ -1,14 +1,14 @@
-//! The log lines of the current test.
+//! The current test's log lines.
 //!
-//! One subscriber serves all tests of the process. A subscriber for each would race with the others:
-//! `tracing` decides once for each line of code whether any subscriber wants it.
+//! One subscriber serves all tests in the process. Separate subscribers would race: `tracing`
+//! decides once per line of code if any subscriber wants it.
 
 use std::cell::RefCell;
 use std::io;
 use std::sync::Once;
 
 thread_local! {
-    /// Each test has a thread of its own, which runs all its tasks.
+    /// Each test has its own thread, which runs all its tasks.
     static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -27,7 +27,7 @@ impl io::Write for ThisThread {
     }
 }
 
-/// Begins to collect lines. Every fixture calls it, so that no line of code runs before.
+/// Starts collecting. Each fixture calls it, so that no code runs before.
 pub(crate) fn collect() {
     SUBSCRIBER.call_once(|| {
         let subscriber = tracing_subscriber::fmt().with_writer(|| ThisThread).with_ansi(false);
@@ -35,7 +35,6 @@ pub(crate) fn collect() {
     });
 }
 
-/// The lines that the current test has logged.
 pub(crate) fn log_lines() -> String {
     LINES.with_borrow(|lines| String::from_utf8(lines.clone()).unwrap())
 }

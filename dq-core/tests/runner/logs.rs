@@ -1,4 +1,4 @@
-//! Log output: spans, the table of handlers, warnings; no payloads.
+//! Log output: spans, handler table, warnings; no payloads.
 
 use dq_core::config::QueueSettings;
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
@@ -52,7 +52,7 @@ async fn a_runner_for_some_queues_does_not_warn_of_others() {
     fixture.start(|runner| runner.handler(TestHandler::done()).only([QUEUE]));
     fixture.schedule("x").await;
     fixture.wait_settled().await;
-    // A check of an hour makes more than enough of them.
+    // An hour has more than enough checks.
     fixture.pass(1.hours()).await;
     fixture.stop().await;
     assert!(!log_lines().contains("UNSERVED"), "{}", log_lines());
@@ -67,12 +67,11 @@ async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
         Ok(Outcome::Done)
     });
     fixture.start(|runner| {
-        // The runner cannot claim the job again, which would be another cause.
+        // So that the runner cannot claim the job again, another cause.
         let settings = |settings: &mut QueueSettings| settings.concurrency = Some(1);
         runner.handler(handler.with(settings))
     });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    // A jump in time: the lease expires before it is renewed.
     fixture.clock.advance(2.minutes());
     fixture.wait_for(&Observed::LeaseLost).await;
     let text = log_lines();

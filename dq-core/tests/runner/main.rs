@@ -1,5 +1,5 @@
-//! The runner on the memory backend and a virtual clock. No test sleeps: each waits for events of
-//! the runner.
+//! The runner on the memory backend and a virtual clock. Tests wait for runner events and never
+//! sleep.
 
 mod announce;
 mod builder;

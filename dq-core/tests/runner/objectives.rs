@@ -1,4 +1,4 @@
-//! Lateness objectives: when one is missed and met again, and the cause that is named.
+//! Lateness objectives: missed, met again, and the named cause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,6 @@ use dq_core::{
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
-/// A handler that takes this long, of a queue with an objective and one slot.
 fn handler(takes: Duration) -> TestHandler {
     let run = move |job: dq_core::JobContext, _: String| async move {
         job.sleep(takes).await;
@@ -24,7 +23,7 @@ fn handler(takes: Duration) -> TestHandler {
     })
 }
 
-/// The notifications of the next time, and nothing else.
+/// Returns the objective's events during `time`.
 async fn notified(fixture: &mut Fixture, time: Duration) -> Vec<Observed> {
     fixture.pass(time).await;
     let of_objective = |observed: &Observed| {
@@ -50,7 +49,6 @@ async fn slow_handlers_are_named_once_and_the_recovery_once() {
     assert!(status.is_missed() && status.waiting == 0, "{status}");
     assert_eq!(status.cause, Some(LatenessCause::HandlersSlow));
 
-    // It is met again when most of the last starts were in time.
     for _ in 0..9 {
         fixture.schedule("in time").await;
         fixture.pass(4.seconds()).await;
@@ -98,7 +96,7 @@ async fn jobs_of_a_paused_queue_are_late_while_they_wait() {
     assert_eq!(notified(&mut fixture, 60.seconds()).await, [missed]);
     let status = fixture.dq.lateness().await.unwrap().remove(0);
     assert_eq!((status.waiting, status.cause), (1, Some(LatenessCause::Paused)));
-    // A job that waits no longer was not late.
+    // A job no longer waiting was not late.
     queue.purge().await.unwrap();
     assert_eq!(notified(&mut fixture, 20.seconds()).await, [Observed::LatenessRecovered]);
     fixture.stop().await;
@@ -133,7 +131,6 @@ async fn a_second_runner_does_not_blame_the_absence_of_the_first() {
     fixture.stop().await;
 }
 
-/// A memory store whose claims take time, or fail.
 #[derive(Debug)]
 struct SlowStore {
     inner: MemoryBackend,
@@ -196,12 +193,12 @@ async fn a_store_that_was_away_is_named_when_it_is_back() {
     for _ in 0..10 {
         fixture.schedule("x").await;
     }
-    // Nothing is said while nothing is known.
+    // No notice while nothing is known.
     assert_eq!(notified(&mut fixture, 40.seconds()).await, []);
     store.fails.store(false, Ordering::SeqCst);
     let missed = Observed::LatenessMissed(Some(LatenessCause::StoreSlow));
     assert_eq!(notified(&mut fixture, 30.seconds()).await, [missed]);
-    // Each job has waited for the store for longer than for the only slot.
+    // Each job waited longer for the store than for the only slot.
     let status = fixture.dq.lateness().await.unwrap().remove(0);
     assert_eq!((status.counts.late, status.cause), (10, Some(LatenessCause::StoreSlow)));
     fixture.stop().await;

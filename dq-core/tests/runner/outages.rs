@@ -1,4 +1,4 @@
-//! Stores that fail, hang or are slow, clocks that are set back, and observers that panic.
+//! Failing, hanging and slow stores, clocks set back, and panicking observers.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -15,18 +15,15 @@ use crate::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// A fixture whose store has these faults.
 async fn faulty(faults: Faults) -> Fixture {
     let clock = Arc::new(VirtualClock::default());
     Fixture::with_backend(FaultyStore::new(&clock, faults), clock).await
 }
 
-/// The first calls of `settle` fail.
 fn failing_settlements(times: u32, kind: ErrorKind) -> Faults {
     Faults { settlements_fail: Some((times, kind)), ..Faults::default() }
 }
 
-/// A handler that never ends.
 fn hangs() -> TestHandler {
     TestHandler::new(async |_, _| std::future::pending().await)
 }
@@ -39,7 +36,7 @@ async fn a_store_that_needs_a_newer_version_ends_the_runner_with_its_error() {
     assert_eq!(error.kind(), ErrorKind::Incompatible);
 }
 
-/// The claim loop and the shutdown may end at the same time.
+/// Both may end at the same time.
 #[tokio::test]
 async fn a_shutdown_does_not_hide_that_the_store_needs_a_newer_version() {
     let clock = Arc::new(VirtualClock::default());
@@ -104,7 +101,7 @@ async fn a_settlement_without_an_answer_is_reported_and_repeated() {
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::Finished("Done".to_owned())).await;
     fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
-    // The call took effect, so that the repeated one finds no lease.
+    // The call took effect, so the repeated one finds no lease.
     fixture.advance_until(100.millis(), &Observed::SettledBefore(Settled::Stale)).await;
     fixture.stop().await;
     assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
@@ -162,7 +159,7 @@ async fn a_settlement_that_the_store_refuses_does_not_prevent_the_others_of_its_
     for payload in ["x", "skip", "y"] {
         fixture.schedule(payload).await;
     }
-    // They end together, so that they are settled by one call.
+    // They end together, so that one call settles them.
     let handler = TestHandler::new(async |job, payload| {
         job.sleep(1.seconds()).await;
         Ok(if payload == "skip" { Outcome::skip("refused") } else { Outcome::Done })
@@ -260,11 +257,10 @@ async fn a_due_job_that_no_claim_returns_is_claimed_less_and_less_often() {
         tokio::task::yield_now().await;
     }
     let claims = store.claims.load(Ordering::SeqCst);
-    // Ten while the delay doubles up to the sweep interval of 1 s; then two in each of 9 s.
+    // Ten while the delay doubles up to the sweep interval of 1 s; then two a second for 9 s.
     assert!(claims < 40, "{claims} claims in ten seconds");
     let warnings = log_lines().matches("no claim returns it").count();
     assert_eq!(warnings, 1, "{}", log_lines());
-    // A job that is returned ends the delays.
     fixture.schedule("x").await;
     fixture.wait_settled().await;
     let before = store.claims.load(Ordering::SeqCst);
@@ -296,7 +292,6 @@ async fn a_job_that_the_store_has_quarantined_is_reported_as_dead() {
     let text = log_lines();
     assert!(text.contains(&id.to_string()) && text.contains("its headers are no JSON"), "{text}");
 
-    // Also without a loop.
     let fixture = faulty(faults()).await;
     let dead = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&dead);

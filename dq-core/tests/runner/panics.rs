@@ -1,5 +1,5 @@
-//! Panics in code of the application other than the handler's: each is a failed attempt, and the job
-//! is settled, or at shutdown released.
+//! Panics in application code outside the handler: each is a failed attempt, and the job is
+//! settled, or released at shutdown.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,6 @@ use dq_core::{DurationExt, HandlerResult, JobState, Outcome};
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
-/// A value that panics when it is dropped.
 #[derive(Debug)]
 struct PanicsOnDrop;
 
@@ -18,7 +17,6 @@ impl Drop for PanicsOnDrop {
     }
 }
 
-/// An error that panics when it is displayed.
 #[derive(Debug)]
 struct PanicsOnDisplay;
 
@@ -30,7 +28,7 @@ impl fmt::Display for PanicsOnDisplay {
 
 impl std::error::Error for PanicsOnDisplay {}
 
-/// An error that panics when it is displayed again.
+/// Panics at the second `Display`.
 #[derive(Debug, Default)]
 struct DisplayedOnce(AtomicBool);
 
@@ -43,7 +41,6 @@ impl fmt::Display for DisplayedOnce {
 
 impl std::error::Error for DisplayedOnce {}
 
-/// An error that panics when it is dropped.
 #[derive(Debug)]
 struct PanickingError(PanicsOnDrop);
 
@@ -55,7 +52,6 @@ impl fmt::Display for PanickingError {
 
 impl std::error::Error for PanickingError {}
 
-/// Runs one job, whose only attempt fails; returns the message of the dead job.
 async fn dead_message<F>(run: impl Fn() -> F + Send + Sync + 'static) -> String
 where
     F: Future<Output = HandlerResult> + Send + 'static,

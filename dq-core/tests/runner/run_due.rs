@@ -1,4 +1,4 @@
-//! `Runner::run_due`: runs the due jobs one after the other, then returns.
+//! `Runner::run_due` runs the due jobs in turn, then returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ async fn each_due_job_runs_once_even_if_all_runs_together_take_longer_than_a_lea
     let (clock, count): (Arc<VirtualClock>, _) = (fixture.clock.clone(), Arc::clone(&runs));
     let handle = TestHandler::new(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
-        // A lease lasts 30 s: it would expire if all jobs were claimed before the first one runs.
+        // The lease of 30 s expires if all jobs are claimed before the first one runs.
         clock.advance(20.seconds());
         async { Ok(Outcome::Done) }
     });

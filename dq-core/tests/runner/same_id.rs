@@ -1,4 +1,4 @@
-//! Stores that keep each queue for itself, so that one id may be in two queues.
+//! A store that separates queues, so that one id may exist in two.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 const OTHER: &str = "OTHER";
 
-/// Keeps the jobs of the queue [`OTHER`] in a store of their own.
 #[derive(Debug)]
 struct StorePerQueue {
     main: MemoryBackend,

@@ -55,7 +55,6 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
     fixture.stop().await;
 }
 
-/// A running blocking handler whose runner's grace period has passed, and the sender of its result.
 async fn blocking_past_grace() -> (Fixture, std::sync::mpsc::Sender<HandlerResult>) {
     let runs = Arc::new(Runs::default());
     let (handler, results) = BlockingHandler::new(&runs);

@@ -1,7 +1,7 @@
-//! Concurrency limits, wake-ups and batching of claims.
+//! Concurrency limits, wake-ups and claim batches.
 //!
-//! Tests of wake-ups have a sweep interval of 60 s, and the clock does not advance: after the first
-//! claim, which finds nothing, only a hint can cause another.
+//! Wake-up tests use a sweep interval of 60 s and a still clock. After the first, empty claim, only
+//! a hint can cause another.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, Observed, TestHandler};
 
-/// A handler that waits for a permit of `gate`; `max_running` records how many runs there were at
-/// once.
+/// Waits for a permit from `gate`; `max_running` records the most concurrent runs.
 fn gated(max_running: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     let running = Arc::new(AtomicUsize::new(0));
     TestHandler::new(move |_, _| {
@@ -27,7 +26,6 @@ fn gated(max_running: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     })
 }
 
-/// Runs 50 jobs of 10 ms with these limits; returns how many ran at once at most.
 async fn max_running(queue_limit: usize, total_limit: usize) -> usize {
     let mut fixture = Fixture::new().await;
     for _ in 0..50 {
@@ -40,7 +38,6 @@ async fn max_running(queue_limit: usize, total_limit: usize) -> usize {
         runner.concurrency(total_limit).handler(handle)
     });
     for _ in 0..50 {
-        // Until the first jobs are claimed.
         while max_running.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
@@ -101,13 +98,13 @@ async fn short_jobs_are_claimed_in_full_batches() {
         }
     }
     fixture.stop().await;
-    // The first claim is for the 16 slots, and the others for a hundred jobs each; the margin is for
-    // threads that the operating system delays.
+    // The first claim is for the 16 slots, the others for a hundred jobs each. The margin is for
+    // threads delayed by the operating system.
     assert!((17..=34).contains(&claims), "{claims} claims");
 }
 
-/// Starts a runner with one slot, whose first job is short, so that the other three are claimed at
-/// once: one runs until the gate opens, and two wait for its slot.
+/// Starts a runner with one slot. The first job is short, so the other three are claimed at once:
+/// one runs until the gate opens, and two wait for the slot.
 async fn one_running_and_two_held() -> (Fixture, Arc<Semaphore>) {
     let mut fixture = Fixture::new().await;
     for _ in 0..4 {
@@ -170,7 +167,6 @@ async fn scheduling_or_rescheduling_a_job_to_now_wakes_the_claim_loop() {
         "woken by a hint: the clock has not advanced"
     );
     fixture.wait_settled().await;
-    // Rescheduling a job to now sends another hint.
     assert!(matches!(
         queue.reschedule(&far, std::time::Duration::ZERO).await.unwrap(),
         dq_core::Rescheduled::Moved(_)

@@ -1,4 +1,4 @@
-//! Schedules beside the jobs of the application, and many that are due at once.
+//! Schedules beside application jobs, and many due at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use dq_core::{
 
 use crate::fixture::{Fixture, TestHandler};
 
-/// The queue of the occurrences, which no runner serves.
+/// No runner serves this queue.
 const OCCURRENCES: &str = "OCCURRENCES";
 
 async fn upsert(dq: &Dq, name: &str, payload: &str) {
@@ -18,7 +18,6 @@ async fn upsert(dq: &Dq, name: &str, payload: &str) {
     assert!(schedule.payload(payload.into()).overlap(Overlap::Allow).upsert().await.unwrap());
 }
 
-/// Number of occurrences that have been stored.
 async fn stored(fixture: &Fixture) -> u64 {
     let stats = fixture.dq.queue(OCCURRENCES).unwrap().stats().await.unwrap();
     stats.totals.unwrap().created
@@ -51,7 +50,7 @@ async fn schedules_do_not_wait_for_the_slots_of_the_application() {
 
 #[tokio::test]
 async fn a_short_interval_keeps_its_times_while_slots_are_scarce() {
-    // Fewer slots than the two queues could use: all are free, some are free, none is free.
+    // Fewer slots than the two queues could use: all free, some free, none free.
     for busy in [0, 2, 3] {
         let mut fixture = Fixture::new().await;
         let schedule = fixture.dq.recurring_in(OCCURRENCES, "short").every(500.millis());
@@ -96,7 +95,6 @@ async fn jobs_of_the_application_do_not_exceed_the_total_beside_schedules() {
     fixture.abort().await;
 }
 
-/// Counts calls of `schedule`.
 #[derive(Debug)]
 struct Counting {
     store: MemoryBackend,
@@ -134,7 +132,7 @@ async fn schedules_that_are_due_together_share_calls_of_the_store() {
     fixture.stop().await;
 }
 
-/// The payload of one schedule exceeds the limit of the process that runs it.
+/// One schedule's payload exceeds the limit in the process that runs it.
 #[tokio::test]
 async fn a_schedule_whose_job_is_refused_does_not_hold_up_others() {
     let clock = Arc::new(VirtualClock::default());
@@ -153,7 +151,7 @@ async fn a_schedule_whose_job_is_refused_does_not_hold_up_others() {
     let mut fixture = Fixture::with_client(connect(limits).await, clock.clone());
     fixture.start(|runner| runner.handler(TestHandler::done()));
     let into_minute = clock.now().as_millis().rem_euclid(60_000) as u64;
-    // Before the first retry of one that failed.
+    // Before the first retry after a failure.
     fixture.pass(1.minutes() - into_minute.millis() + 300.millis()).await;
     assert_eq!(stored(&fixture).await, 20);
     fixture.pass(2.minutes()).await;

@@ -1,4 +1,4 @@
-//! Timeouts: they cover middleware and handler, and are reported where nothing can be stopped.
+//! Timeouts cover middleware and handler, and are reported when nothing can be stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::log_lines::log_lines;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Middleware that hangs before or after the handler.
 struct Hangs {
     before: bool,
 }
@@ -29,7 +28,6 @@ impl Middleware for Hangs {
     }
 }
 
-/// Middleware that turns a timeout into a skip.
 struct SkipsTimeouts;
 
 #[async_trait]
@@ -42,7 +40,6 @@ impl Middleware for SkipsTimeouts {
     }
 }
 
-/// Middleware with a timeout of its own.
 struct Impatient;
 
 #[async_trait]

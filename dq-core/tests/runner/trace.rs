@@ -1,4 +1,4 @@
-//! Middleware, and the trace context of jobs.
+//! Middleware, and the jobs' trace context.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,6 @@ use dq_core::{
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-/// Middleware that records its calls under its name.
 struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -52,7 +51,6 @@ async fn middleware_runs_around_the_handler_and_determines_the_result() {
     );
 }
 
-/// Records the trace of the job; the first one schedules another.
 async fn schedule_a_second(
     job: &JobContext,
     payload: &str,
@@ -67,7 +65,6 @@ async fn schedule_a_second(
     Ok(Outcome::Done)
 }
 
-/// A handler on a thread for blocking calls.
 struct OnAThread(Arc<Mutex<Vec<TraceContext>>>);
 
 impl DelayHandler for OnAThread {

@@ -216,7 +216,7 @@ async fn steps_survive_a_crash(store: TrialStore) -> TrialResult {
         "the next step survives a crash"
     );
     let store = store.crash().await?;
-    // The crash was one of a process; its lease is live still.
+    // The lease survives a process crash.
     store.settle_accepted(&leased, again(Due::NOW, "third")).await?;
     ensure_eq!(store.lease_one(&queue).await?.job.payload, "third", "the step after a crash");
     Ok(())
@@ -276,7 +276,7 @@ async fn repeated_schedule_between_steps_changes_nothing(store: TrialStore) -> T
     store.create(new.clone()).await?;
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, again(Due::NOW, "next")).await?;
-    // As if the answer of the first `schedule` was lost.
+    // As if the first answer was lost.
     store.create(new).await?;
     store.expect_counts(&queue, Counts::ready(1), "after a repeated call").await?;
     ensure_eq!(store.lease_one(&queue).await?.job.payload, "next", "the job goes on");

@@ -1,4 +1,4 @@
-//! Reading jobs: single ones and listings, in stable pages.
+//! Reading jobs, one at a time or in listings with stable pages.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn job_is_returned_with_its_state(store: TrialStore) -> TrialResult {
     let receipt = store.create(store.job(&queue, SOON)).await?;
     let id = receipt.id;
     if store.now().await? < receipt.due {
-        // On a real clock the job may become due between the two calls.
+        // On a real clock the job may become due in between.
         let view = store.get_existing(&queue, id).await?;
         ensure!(
             view.state == JobState::Scheduled || store.now().await? >= receipt.due,
@@ -129,7 +129,7 @@ async fn waiting_jobs_are_listed_in_due_order(store: TrialStore) -> TrialResult 
     let mut scheduled = Vec::new();
     let mut ready = Vec::new();
     for n in 0..20_u64 {
-        // Steps of 7 modulo 20 store the jobs out of due order.
+        // Out of due order.
         let step = Duration::from_millis(n * 7 % 20);
         let later = now + LATER + step;
         scheduled.push((later, store.create(store.job(&queue, later)).await?.id));
@@ -248,7 +248,7 @@ async fn pages_do_not_shift_when_jobs_are_removed(store: TrialStore) -> TrialRes
     let all = listed(&store, &queue, JobState::Ready, 1_000).await?;
     let page = BrowseParams::new(&queue, JobState::Ready).limit(4).payloads(true);
     let first = store.backend().browse(page).await?;
-    // Every job of the first page is leased, including the one at the cursor.
+    // Also leases the job at the cursor.
     store.lease(&queue, 4).await?;
     let second = store.backend().browse(page.after(first.next)).await?;
     let found: Vec<_> = second.jobs.iter().map(|view| view.job.id).collect();
@@ -282,7 +282,7 @@ async fn descending_listings_are_the_reverse(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store_jobs_in_every_state(&store, &queue).await?;
     let due = store.now().await? + LATER * 2;
-    // Equal times, too.
+    // Equal times.
     store.schedule_all((0..8).map(|_| store.job(&queue, due)).collect()).await?;
     for state in STATES {
         let mut wanted = store.list(&queue, state, 1_000).await?;
@@ -371,7 +371,6 @@ async fn listing_has_no_side_effects(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// Stores several jobs in each state, and pauses the queue if the backend can.
 async fn store_jobs_in_every_state(store: &TrialStore, queue: &QueueName) -> TrialResult {
     store.schedule_all((0..14).map(|_| store.job(queue, Due::NOW)).collect()).await?;
     for leased in store.lease(queue, 4).await? {
@@ -389,7 +388,6 @@ async fn store_jobs_in_every_state(store: &TrialStore, queue: &QueueName) -> Tri
     Ok(())
 }
 
-/// The ids of a listing, read page by page.
 async fn listed(
     store: &TrialStore,
     queue: &QueueName,

@@ -1,4 +1,4 @@
-//! Claims: how many jobs of which queues, and the next due time.
+//! Claims: how many jobs from which queues, and the next due time.
 
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ async fn limit_bounds_the_whole_claim(store: TrialStore) -> TrialResult {
     for limit in [1, 7, 12, 12] {
         sizes.push(store.claim_at_most(limit, &wants).await?.jobs.len());
     }
-    // The first 8 jobs: 5 of the first queue, 3 of the second; then 2 and 4; then the last one.
+    // Jobs 1–8 (5 from the first queue, 3 from the second), then 2 and 4, then the last.
     ensure_eq!(sizes, [1, 7, 6, 1], "`limit` bounds a claim over all queues");
     Ok(())
 }
 
 async fn wants_are_served_in_order(store: TrialStore) -> TrialResult {
     let (first, second) = (store.queue(), store.queue());
-    // The second queue's jobs are due earlier: the order is that of the wants, not of due times.
+    // The second queue's jobs are due earlier, but the wants decide the order.
     let old = store.now().await? - LATER;
     store.schedule_all((0..3).map(|_| store.job(&second, old)).collect()).await?;
     store_due_jobs(&store, &first, 3).await?;
@@ -203,7 +203,7 @@ async fn next_due_is_past_while_more_is_due(store: TrialStore) -> TrialResult {
         let more_due = remaining > 0;
         ensure_eq!(is_past, more_due, "`next_due` is past exactly while more is due: {claimed:?}");
     }
-    // The same, where the limit of the claim leaves a job.
+    // The same when `limit` leaves a job.
     let (first, second) = (store.queue(), store.queue());
     store_due_jobs(&store, &first, 1).await?;
     store_due_jobs(&store, &second, 1).await?;
@@ -268,7 +268,6 @@ async fn each_want_has_its_own_lease_length(store: TrialStore) -> TrialResult {
     store.expect_counts(&slow, Counts::running(1), "while its long lease lasts").await
 }
 
-/// Stores jobs that are due at once.
 async fn store_due_jobs(
     store: &TrialStore,
     queue: &dq_core::QueueName,

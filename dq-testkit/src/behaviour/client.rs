@@ -1,4 +1,4 @@
-//! A client of a store, with calls about single jobs. It checks what holds for every answer.
+//! A store client that checks rules for every answer.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use dq_core::{
 
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 
-/// A lease that does not end within a trial.
+/// Does not expire within a trial.
 pub(super) const LEASE: Duration = Duration::from_secs(600);
-/// A lease whose end trials wait for; long enough for a few calls on a busy machine.
+/// Trials wait until it expires. Long enough for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
-/// A lease that trials only let lapse: no call has to succeed while it is live.
+/// No call must succeed while it is held.
 pub(super) const LAPSING_LEASE: Duration = Duration::from_millis(125);
 
-/// A client of a store.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     backend: Arc<dyn Backend>,
@@ -35,7 +34,6 @@ impl Client {
         &self.backend
     }
 
-    /// Schedules jobs.
     pub(super) async fn schedule_all(&self, jobs: Vec<NewJob>) -> TrialResult<Vec<Scheduled>> {
         let count = jobs.len();
         let answers = self.backend.schedule(jobs).await?;
@@ -43,12 +41,11 @@ impl Client {
         Ok(answers)
     }
 
-    /// Schedules one job.
     pub(super) async fn schedule(&self, job: NewJob) -> TrialResult<Scheduled> {
         Ok(self.schedule_all(vec![job]).await?[0])
     }
 
-    /// Schedules one job and requires `Created`.
+    /// Requires `Created`.
     pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
         let id = job.id;
         match self.schedule(job).await? {
@@ -59,13 +56,12 @@ impl Client {
         }
     }
 
-    /// Claims without a limit over all queues.
     pub(super) async fn claim(&self, wants: &[Want]) -> TrialResult<Claimed> {
         let limit = wants.iter().map(|want| want.max).sum();
         self.claim_at_most(limit, wants).await
     }
 
-    /// Claims at most `limit` jobs over all queues, and checks what holds for every claim.
+    /// Checks rules that hold for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
         let claimed = self.backend.claim(ClaimParams::new(wants, limit, "suite")).await?;
         ensure!(
@@ -116,17 +112,17 @@ impl Client {
         Ok(claimed)
     }
 
-    /// Leases at most `max` jobs of one queue for longer than the trial.
+    /// The lease outlasts the trial.
     pub(super) async fn lease(&self, queue: &QueueName, max: usize) -> TrialResult<Vec<LeasedJob>> {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Leases the only job that is due, for longer than the trial. Fails unless exactly one is due.
+    /// Fails unless exactly one job is due. The lease outlasts the trial.
     pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
         self.lease_one_for(queue, LEASE).await
     }
 
-    /// Leases the only job that is due, for this time. Fails unless exactly one is due.
+    /// Fails unless exactly one job is due.
     pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
@@ -138,7 +134,7 @@ impl Client {
         Ok(jobs.remove(0))
     }
 
-    /// Leases the only job that is due under the name of a worker. Fails unless exactly one is due.
+    /// Fails unless exactly one job is due.
     pub(super) async fn lease_one_as(
         &self,
         worker: &str,
@@ -151,21 +147,19 @@ impl Client {
         Ok(jobs.remove(0))
     }
 
-    /// Requires that a claim returns no job of the queue.
     pub(super) async fn expect_empty_claim(&self, queue: &QueueName, why: &str) -> TrialResult {
         let jobs = self.lease(queue, 10).await?;
         ensure!(jobs.is_empty(), "no job may be leased because {why}; leased were {jobs:?}");
         Ok(())
     }
 
-    /// Settles one lease.
     pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
         let answers = self.backend.settle(&[Settlement::new(lease, verdict)]).await?;
         ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
         Ok(answers[0])
     }
 
-    /// Settles a live lease and requires `Accepted`.
+    /// Requires `Accepted`.
     pub(super) async fn settle_accepted(
         &self,
         leased: &LeasedJob,
@@ -176,7 +170,7 @@ impl Client {
         Ok(())
     }
 
-    /// Settles live leases as done and requires `Accepted`.
+    /// Requires `Accepted`.
     pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
         let settlements: Vec<_> =
             jobs.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
@@ -189,14 +183,12 @@ impl Client {
         Ok(())
     }
 
-    /// Renews one lease.
     pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
         let answers = self.backend.renew(&[Renewal::new(lease, lease_for)]).await?;
         ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
         Ok(answers[0])
     }
 
-    /// Cancels one job.
     pub(super) async fn cancel(
         &self,
         queue: &QueueName,
@@ -207,7 +199,6 @@ impl Client {
         Ok(answers[0])
     }
 
-    /// Reschedules one job.
     pub(super) async fn reschedule(
         &self,
         queue: &QueueName,
@@ -220,7 +211,7 @@ impl Client {
         Ok(answers[0])
     }
 
-    /// The counts of one queue, which must be consistent.
+    /// Requires consistent counts.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
         let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
         ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
@@ -235,7 +226,6 @@ impl Client {
         Ok(stats)
     }
 
-    /// Requires these counts of a queue.
     pub(super) async fn expect_counts(
         &self,
         queue: &QueueName,
@@ -253,7 +243,6 @@ impl Client {
         Ok(())
     }
 
-    /// Reads one job.
     pub(super) async fn get(
         &self,
         queue: &QueueName,
@@ -262,13 +251,11 @@ impl Client {
         Ok(self.backend.get(&JobRef::new(queue.clone(), target)).await?)
     }
 
-    /// Reads one job, which must exist.
     pub(super) async fn get_existing(&self, queue: &QueueName, id: JobId) -> TrialResult<JobView> {
         let found = self.get(queue, id).await?;
         found.ok_or_else(|| Failure::new(format_args!("job {id} is missing")))
     }
 
-    /// Reads one job, which must have ended.
     pub(super) async fn get_ended(
         &self,
         queue: &QueueName,
@@ -282,7 +269,6 @@ impl Client {
         Ok((view, ended))
     }
 
-    /// Lists the jobs in a state with their payloads, page by page.
     pub(super) async fn list(
         &self,
         queue: &QueueName,
@@ -292,7 +278,7 @@ impl Client {
         self.list_all(BrowseParams::new(queue, state).limit(limit).payloads(true)).await
     }
 
-    /// Lists the pages from this one on.
+    /// All pages from this one on.
     pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
         loop {
@@ -318,8 +304,7 @@ impl Client {
         }
     }
 
-    /// Makes an operator's call, and returns the number of affected jobs or queues. A purge is
-    /// repeated until it is complete.
+    /// Repeats a purge until it is complete. Returns how many jobs or queues were affected.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> TrialResult<u64> {
         let mut affected = 0;
         loop {
@@ -333,17 +318,14 @@ impl Client {
     }
 }
 
-/// A want for at most `max` jobs of one queue, leased for longer than the trial.
 pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }
 
-/// A verdict by which a job is dead.
 pub(super) fn dead(message: &str) -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
 
-/// The number of jobs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) scheduled: u64,
@@ -372,9 +354,8 @@ impl Counts {
     }
 }
 
-/// Requires that `next_due` of a claim is the end of a lease.
-///
-/// A store that measures leases by elapsed time computes it anew for each claim, to the millisecond.
+/// Requires that `next_due` is when the lease expires. A store that measures leases by elapsed time
+/// recomputes it for each claim, to the millisecond.
 pub(super) fn ensure_next_end(claimed: &Claimed, end: Timestamp, lease: &str) -> TrialResult {
     let rounding = Duration::from_millis(2);
     let next_due = claimed.next_due;
@@ -385,7 +366,6 @@ pub(super) fn ensure_next_end(claimed: &Claimed, end: Timestamp, lease: &str) ->
     Ok(())
 }
 
-/// The ids of leased jobs, in order.
 pub(super) fn ids(jobs: &[LeasedJob]) -> Vec<JobId> {
     jobs.iter().map(|leased| leased.job.id).collect()
 }

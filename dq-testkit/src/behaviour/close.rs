@@ -1,4 +1,4 @@
-//! Close: later calls are refused, and calls in flight return.
+//! Close: later calls are rejected, and calls in flight return.
 
 use dq_core::{ClaimParams, Due, ErrorKind, Operation, Result, Settlement, Verdict};
 
@@ -28,7 +28,6 @@ async fn calls_after_close_are_refused(store: TrialStore) -> TrialResult {
     closed("purge", backend.operate(Operation::Purge { queue: &queue }).await)
 }
 
-/// Requires that a call after close was refused with `Closed`.
 fn closed<T: std::fmt::Debug>(call: &str, answer: Result<T>) -> TrialResult {
     match answer {
         Ok(answer) => Err(Failure::new(format_args!("{call} after close returned {answer:?}"))),
@@ -55,7 +54,7 @@ async fn calls_in_flight_return(store: TrialStore) -> TrialResult {
     tokio::task::yield_now().await;
     store.backend().close().await?;
     for call in calls {
-        // The job was stored or refused; the timeout of the trial detects a call that hangs.
+        // The store may accept or reject the job. The trial's timeout detects a hanging call.
         if let Err(error) = call.await.map_err(Failure::new)? {
             ensure_eq!(error.kind(), ErrorKind::Closed, "a call after close: {error}");
         }

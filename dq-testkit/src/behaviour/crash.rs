@@ -1,4 +1,4 @@
-//! Crashes: after a crash of the process, the effect of every call that returned `Ok` is there.
+//! Process crashes: every effect of a call that returned `Ok` survives.
 
 use dq_core::{
     DeadKind, DeadReason, Due, Headers, JobState, OnConflict, Operation, Scheduled, Settled,
@@ -63,14 +63,13 @@ async fn leases_survive(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
     let store = store.crash().await?;
-    // The crash may have taken longer than the lease, so the lease is looked for only if it has not
-    // lapsed yet.
+    // The crash may take longer than the lease.
     if store.now().await? < lost.leased_until {
         let claimed = store.lease(&queue, 1).await?;
         let lapsed = store.now().await? >= lost.leased_until;
         ensure!(claimed.is_empty() || lapsed, "a lease survives the crash of its holder");
         if !claimed.is_empty() {
-            // It lapsed just before this claim, which has leased the job again, for much longer.
+            // It expired just before this claim, which leased the job for much longer.
             return Ok(());
         }
     }
@@ -199,7 +198,7 @@ async fn order_survives(store: TrialStore) -> TrialResult {
     let mut store = store;
     for _ in 0..3 {
         let mut jobs: Vec<_> = (0..4).map(|_| store.job(&queue, now)).collect();
-        // Later ids first: the order of insertion counts, not that of the ids.
+        // Later ids come first: the insertion order counts.
         jobs.reverse();
         wanted.extend(jobs.iter().map(|job| job.id));
         store.schedule_all(jobs).await?;
@@ -215,7 +214,6 @@ async fn job_that_became_due_while_closed_is_claimed_at_once(store: TrialStore) 
     let receipt = store.create(store.job(&queue, SOON)).await?;
     store.backend().close().await?;
     store.wait_until_while_closed(receipt.due).await;
-    // Opens the store again.
     let store = store.crash().await?;
     // A server's clock may be behind this process's clock.
     store.wait_until(receipt.due).await?;
@@ -232,7 +230,7 @@ async fn repeated_call_after_a_crash_stores_once(store: TrialStore) -> TrialResu
     let jobs: Vec<_> = (0..10).map(|_| store.job(&queue, LATER)).collect();
     store.schedule_all(jobs.clone()).await?;
     let store = store.crash().await?;
-    // As if the answer of the first call was lost.
+    // As if the first answer was lost.
     let answers = store.schedule_all(jobs).await?;
     ensure!(
         answers.iter().all(|answer| matches!(answer, Scheduled::Created(_))),
@@ -246,7 +244,7 @@ async fn jobs_survive_a_close(store: TrialStore) -> TrialResult {
     store.schedule_all((0..10).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     let running = store.lease(&queue, 3).await?;
     store.backend().close().await?;
-    // Only to open the store again: after the close nothing is left to crash.
+    // Only opens the store again: nothing is left to crash.
     let store = store.crash().await?;
     store.expect_counts(&queue, Counts { ready: 7, ..Counts::running(3) }, "after a close").await?;
     store.settle_all_done(&running).await

@@ -1,4 +1,4 @@
-//! Dead jobs: kept until an operator replays or removes them.
+//! Dead jobs stay until an operator replays or removes them.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn replayed_job_has_new_counts(store: TrialStore) -> TrialResult {
 async fn replay_sets_the_due_time(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    // After a retry, the first due time is another one than the due time.
+    // After a retry, the due time differs from the first due time.
     let leased = store.lease_one(&queue).await?;
     store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
     store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
@@ -245,7 +245,6 @@ async fn id_of_a_dead_job_is_not_stored_again(store: TrialStore) -> TrialResult 
     let queue = store.queue();
     let new = store.job(&queue, Due::NOW);
     let id = store_dead_job(&store, new.clone()).await?;
-    // A repeated call must not run the job a second time.
     let again = store.schedule(new).await?;
     ensure_eq!(again.id(), id, "the receipt of the dead job");
     store.expect_counts(&queue, Counts::dead(1), "after a repeated schedule call").await
@@ -255,7 +254,7 @@ async fn replayed_job_may_die_again(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store_dead_job(&store, store.job(&queue, Due::NOW)).await?;
     for _ in 0..3 {
-        // Each death has another time, so an entry that an earlier one left would count, too.
+        // Each death has another time, so an entry from an earlier death would count, too.
         store.wait_for(Duration::from_millis(1)).await?;
         ensure_eq!(replay(&store, &queue, &[id]).await?, 1, "the dead job is replayed");
         let leased = store.lease_one(&queue).await?;
@@ -269,7 +268,6 @@ fn reason() -> DeadReason {
     DeadReason::new(DeadKind::Exhausted, "the card service does not answer")
 }
 
-/// Schedules a job and settles it as dead.
 async fn store_dead_job(store: &TrialStore, job: NewJob) -> TrialResult<JobId> {
     let queue = job.queue.clone();
     let id = store.create(job).await?.id;
@@ -278,7 +276,6 @@ async fn store_dead_job(store: &TrialStore, job: NewJob) -> TrialResult<JobId> {
     Ok(id)
 }
 
-/// Replays dead jobs, due at once.
 async fn replay(store: &TrialStore, queue: &QueueName, jobs: &[JobId]) -> TrialResult<u64> {
     store.operate(Operation::Replay { queue, jobs, due: Due::NOW }).await
 }

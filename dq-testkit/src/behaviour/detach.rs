@@ -27,12 +27,12 @@ topic! { "detach":
     detached_jobs_survive_a_crash [Detach, Durable],
 }
 
-/// A job with the key `k` that detaches a running job from it.
+/// Takes the key `k` from a running job.
 fn detaching(store: &TrialStore, queue: &QueueName, due: impl Into<Due>) -> NewJob {
     store.keyed(queue, due, "k", OnConflict::Keep).on_running(OnRunning::Detach)
 }
 
-/// Leases a job with the key `k`, and schedules another that takes its key and is due in an hour.
+/// A leased job had the key `k`; a job due in an hour has taken it.
 async fn detached(store: &TrialStore, queue: &QueueName) -> TrialResult<(LeasedJob, NewJob)> {
     store.create(store.keyed(queue, Due::NOW, "k", OnConflict::Keep)).await?;
     let leased = store.lease_one(queue).await?;
@@ -147,7 +147,8 @@ async fn detached_job_has_no_key_after_a_retry(store: TrialStore) -> TrialResult
 }
 
 async fn lapsed_detached_job_has_no_key(store: TrialStore) -> TrialResult {
-    // On a slow machine the lease may end before the new job is scheduled, which keeps the old one.
+    // On a slow machine the lease may expire before the new job is scheduled. The old job then
+    // stays.
     for lease_for in [LAPSING_LEASE, LAPSING_LEASE * 8, LAPSING_LEASE * 64] {
         let queue = store.queue();
         store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
@@ -191,7 +192,7 @@ async fn each_running_job_can_be_detached(store: TrialStore) -> TrialResult {
         running.push(store.lease_one(&queue).await?);
     }
     store.expect_counts(&queue, Counts::running(4), "with four jobs of one key").await?;
-    // One call: the first detaches, the second finds the first, which waits.
+    // The first job detaches, and the second finds the first one waiting.
     let jobs = vec![detaching(&store, &queue, LATER), detaching(&store, &queue, LATER)];
     let first = jobs[0].id;
     ensure_matches!(
@@ -207,7 +208,7 @@ async fn each_running_job_can_be_detached(store: TrialStore) -> TrialResult {
 async fn repeated_call_detaches_once(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let (_, new) = detached(&store, &queue).await?;
-    // As if the answer of the first call was lost.
+    // As if the first answer was lost.
     store.create(new.clone()).await?;
     let counts = Counts { running: 1, ..Counts::scheduled(1) };
     store.expect_counts(&queue, counts, "after a repeated call").await?;

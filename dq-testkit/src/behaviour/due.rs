@@ -1,4 +1,4 @@
-//! Due times: no job is early, and the earliest due time is claimed first.
+//! Due times: no job is early, and the earliest comes first.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn never_early_on_a_real_clock(store: TrialStore) -> TrialResult {
     let answers = store.schedule_all(jobs).await?;
     let mut leased_count = 0;
     while leased_count < count {
-        // `claim` checks that no job is early by the store's clock.
+        // `claim` checks that no job is early.
         let claimed = store.claim(&[want(&queue, 10)]).await?;
         for leased in &claimed.jobs {
             let receipt = answers.iter().find(|answer| answer.id() == leased.job.id);
@@ -81,7 +81,7 @@ async fn earliest_due_time_is_claimed_first(store: TrialStore) -> TrialResult {
     let now = store.now().await?;
     let mut wanted = Vec::new();
     for n in 0..50_u64 {
-        // Steps of 17 modulo 50 insert the due times out of order.
+        // Out of order.
         let due = now - Duration::from_millis(1 + n * 17 % 50);
         let id = store.create(store.job(&queue, due)).await?.id;
         wanted.push((due, id));
@@ -99,7 +99,7 @@ async fn equal_due_times_are_claimed_in_insertion_order(store: TrialStore) -> Tr
     let queue = store.queue();
     let now = store.now().await?;
     let mut jobs: Vec<_> = (0..30).map(|_| store.job(&queue, now)).collect();
-    // Ids grow with time; the order of insertion must not depend on them.
+    // Ids grow with time, but the insertion order must not depend on them.
     jobs.reverse();
     jobs.swap(3, 20);
     let wanted: Vec<_> = jobs.iter().map(|job| job.id).collect();
@@ -122,7 +122,7 @@ async fn job_that_became_due_without_consumers_is_claimed_at_once(
     let queue = store.queue();
     let receipt = store.create(store.job(&queue, SOON)).await?;
     store.wait_until(receipt.due + SOON).await?;
-    // The first call of any consumer, long after the schedule call.
+    // The first call by any consumer, long after the schedule call.
     let claimed = store.claim(&[want(&queue, 1)]).await?;
     ensure_eq!(
         ids(&claimed.jobs),

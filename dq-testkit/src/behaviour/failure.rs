@@ -1,4 +1,4 @@
-//! The failure of a trial: what the contract requires, and the line that checked it.
+//! A trial's failure.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,11 +9,11 @@ pub struct Failure {
     message: String,
 }
 
-/// The result of a trial or of a part of one.
+/// The result of a whole trial or a part.
 pub type TrialResult<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure at the caller's line.
+    /// Creates a failure at the caller's line.
     #[track_caller]
     #[must_use]
     pub fn new(message: impl fmt::Display) -> Self {
@@ -37,7 +37,7 @@ impl From<dq_core::Error> for Failure {
     }
 }
 
-/// Fails the trial unless the condition holds; the message says what the contract requires.
+/// The message states the contract's requirement.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -46,7 +46,7 @@ macro_rules! ensure {
     };
 }
 
-/// Fails the trial unless both are equal; the message says what the contract requires.
+/// The message states the contract's requirement.
 macro_rules! ensure_eq {
     ($actual:expr, $expected:expr, $($message:tt)+) => {
         match (&$actual, &$expected) {
@@ -62,7 +62,7 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Fails the trial unless the value matches; the message says what the contract requires.
+/// The message states the contract's requirement.
 macro_rules! ensure_matches {
     ($actual:expr, $pattern:pat $(if $guard:expr)?, $($message:tt)+) => {
         match &$actual {

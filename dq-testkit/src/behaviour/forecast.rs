@@ -1,4 +1,4 @@
-//! Forecasts: how many jobs are due in each span of time.
+//! Forecasts: how many jobs are due per time span.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn forecast(
     Ok(store.checked().backend().forecast(queue, edges).await?)
 }
 
-/// The number of jobs that are due until 24 hours from now, as the only count.
+/// Jobs that are due within 24 hours.
 async fn waiting(store: &TrialStore, queue: &QueueName) -> TrialResult<Vec<u64>> {
     let horizon = store.now().await? + LATER * 24;
     forecast(store, queue, &[Timestamp::EPOCH, horizon]).await

@@ -1,4 +1,4 @@
-//! The history: jobs that have ended, which a store remembers for a while without their payload.
+//! The history: a store remembers ended jobs for a while, without their payload.
 
 use std::time::Duration;
 
@@ -42,7 +42,6 @@ topic! { "history":
     thousands_of_ends_are_remembered_within_the_limit [History],
 }
 
-/// Schedules a job, runs it once with this verdict, and returns its id.
 async fn run_job(store: &TrialStore, queue: &QueueName, verdict: Verdict) -> TrialResult<JobId> {
     let id = store.create(store.job(queue, Due::NOW)).await?.id;
     let leased = store.lease_one(queue).await?;
@@ -50,7 +49,7 @@ async fn run_job(store: &TrialStore, queue: &QueueName, verdict: Verdict) -> Tri
     Ok(id)
 }
 
-/// The ended jobs of a queue in the order of their ends.
+/// In the order of their ends.
 async fn ended_ids(store: &TrialStore, queue: &QueueName) -> TrialResult<Vec<JobId>> {
     let jobs = store.list(queue, JobState::Ended, 1_000).await?;
     Ok(jobs.into_iter().map(|view| view.job.id).collect())
@@ -213,9 +212,9 @@ async fn job_that_never_ran_has_no_last_run(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// Runs jobs that end one after the other, at different times, and returns their ids.
+/// The jobs end one by one at different times.
 async fn end_jobs(store: &TrialStore, queue: &QueueName, count: usize) -> TrialResult<Vec<JobId>> {
-    // Scheduled at once and ended in another order.
+    // The end order differs from the schedule order.
     store.schedule_all((0..count).map(|_| store.job(queue, Due::NOW)).collect()).await?;
     let mut leased = store.lease(queue, count).await?;
     leased.rotate_left(count / 2);
@@ -386,7 +385,7 @@ async fn id_that_ends_twice_is_listed_once(store: TrialStore) -> TrialResult {
     let queue = store.queue_with(Limit::Brief);
     let new = store.job(&queue, Due::NOW);
     for verdict in [Verdict::Done, Verdict::skip("the second time")] {
-        // The history does not show the first end any more.
+        // The history no longer shows the first end.
         store.wait_for(BRIEF + Duration::from_millis(1)).await?;
         store.create(new.clone()).await?;
         let leased = store.lease_one(&queue).await?;

@@ -1,4 +1,4 @@
-//! Ids in the history: a job that has ended is not stored again while the history of its queue has it.
+//! Ids in the history: an ended job is not stored again while the history has it.
 
 use std::time::Duration;
 
@@ -37,10 +37,9 @@ topic! { "ids":
     hundreds_of_ids_have_ended [History],
 }
 
-/// Requires that a job that has ended is not stored again.
 async fn expect_ended(store: &TrialStore, job: &NewJob, receipt: Receipt) -> TrialResult {
     let before = store.stats(&job.queue).await?;
-    // A later call may differ in all but id and key.
+    // A later call may differ in everything except id and key.
     let mut other = store.job(&job.queue, LATER);
     (other.id, other.key) = (job.id, job.key.clone());
     for again in [job.clone(), other] {
@@ -54,7 +53,6 @@ async fn expect_ended(store: &TrialStore, job: &NewJob, receipt: Receipt) -> Tri
     Ok(())
 }
 
-/// Schedules a job, and runs it once with this verdict.
 async fn run_job(store: &TrialStore, job: &NewJob, verdict: Verdict) -> TrialResult<Receipt> {
     let receipt = store.create(job.clone()).await?;
     let leased = store.lease_one(&job.queue).await?;
@@ -62,7 +60,6 @@ async fn run_job(store: &TrialStore, job: &NewJob, verdict: Verdict) -> TrialRes
     Ok(receipt)
 }
 
-/// A job that is due now.
 fn job(store: &TrialStore, queue: &QueueName) -> NewJob {
     store.job(queue, Due::NOW)
 }
@@ -93,7 +90,7 @@ async fn replaced_job_does_not_replace_its_successor(store: TrialStore) -> Trial
     let receipt = store.create(job.clone()).await?;
     let new = store.keyed(&queue, LATER, "k", OnConflict::Replace);
     ensure_matches!(store.schedule(new.clone()).await?, Scheduled::Replaced(_), "a waiting job");
-    // The repeated call of the replaced job.
+    // Repeats the replaced job's call.
     expect_ended(&store, &job, receipt).await?;
     store.get_existing(&queue, new.id).await?;
     store.expect_counts(&queue, Counts::scheduled(1), "after the new job was stored").await
@@ -248,7 +245,7 @@ async fn forgotten_ids_are_free(store: TrialStore) -> TrialResult {
     for (job, receipt) in &kept {
         expect_ended(&store, job, *receipt).await?;
     }
-    // A store may know the ids of some more jobs than it lists.
+    // A store may know a few more ids than it lists.
     store.schedule_all((0..100).map(|_| job(&store, &queue)).collect()).await?;
     store.settle_all_done(&store.lease(&queue, 100).await?).await?;
     store.create(forgotten).await?;

@@ -1,4 +1,4 @@
-//! Invalid input: a typed error that names the mistake, and nothing is stored.
+//! Invalid input: an error names the mistake, and nothing is stored.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ topic! { "input":
     replay_beyond_the_horizon [DeadLetters],
 }
 
-/// Requires `InvalidInput` with a message that contains `needle`.
+/// Requires `InvalidInput` with `needle` in the message.
 fn refused<T: std::fmt::Debug>(answer: Result<T>, needle: &str) -> TrialResult {
     match answer {
         Ok(answer) => Err(Failure::new(format_args!(
@@ -44,7 +44,6 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>, needle: &str) -> TrialResult {
     }
 }
 
-/// Requires that a job is refused and not stored.
 async fn job_is_refused(store: &TrialStore, job: NewJob, needle: &str) -> TrialResult {
     let queue = job.queue.clone();
     refused(store.checked().backend().schedule(vec![job]).await, needle)?;
@@ -63,7 +62,7 @@ async fn headers_over_the_limit(store: TrialStore) -> TrialResult {
     let size = Limits::default().headers;
     let headers = Headers::from_iter([("h", "x".repeat(size))]);
     let job = store.job(&queue, LATER).headers(headers);
-    // The name of one byte counts, too.
+    // The one-byte name counts, too.
     job_is_refused(&store, job, &(size + 1).to_string()).await
 }
 
@@ -92,7 +91,7 @@ async fn due_beyond_the_horizon(store: TrialStore) -> TrialResult {
         Due::After(horizon + LATER),
         Due::After(Duration::MAX),
         Due::At(now + horizon + LATER),
-        // A common mistake: a time in microseconds.
+        // A common mistake: microseconds.
         Due::At(Timestamp::from_millis(now.as_millis() * 1_000)),
         Due::At(Timestamp::MAX),
     ] {
@@ -145,7 +144,7 @@ async fn largest_input_is_accepted(store: TrialStore) -> TrialResult {
 }
 
 async fn invalid_names(_: TrialStore) -> TrialResult {
-    // Too long for a queue name and for a key.
+    // Too long for a queue name and a key.
     let long = "x".repeat(QueueName::MAX_BYTES.max(JobKey::MAX_BYTES) + 1);
     for name in ["", "a\0", "\n", "\u{7f}", "\u{85}", long.as_str()] {
         refused(QueueName::new(name), "queue name")?;

@@ -1,5 +1,4 @@
-//! Isolation: a call for one queue does not affect others; a purge removes all jobs but running
-//! ones.
+//! Isolation: a call for one queue does not affect others.
 
 use dq_core::{
     DeadKind, DeadReason, Due, NewJob, OnConflict, Operation, QueueName, Scheduled, Verdict,
@@ -81,8 +80,8 @@ async fn purge_of_thousands_of_jobs(store: TrialStore) -> TrialResult {
 
 async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    // Not a multiple of the number of jobs after which the call of a store ends: after exactly that
-    // many, a store may set `more` although no job is left.
+    // Not a multiple of a store's step size: after exactly that many jobs, a store may set `more`
+    // although no job is left.
     store.schedule_all((0..2_500).map(|_| store.job(&queue, LATER)).collect()).await?;
     let (mut left, mut steps) = (2_500, 0);
     loop {
@@ -100,7 +99,7 @@ async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {
 }
 
 async fn purge_frees_ids_and_keys(store: TrialStore) -> TrialResult {
-    // With a history, the id of a purged job stays taken: see `ids`.
+    // With a history, the id stays taken: see `ids`.
     let queue = store.queue_with(Limit::Off);
     let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
     store.create(job.clone()).await?;
@@ -110,7 +109,7 @@ async fn purge_frees_ids_and_keys(store: TrialStore) -> TrialResult {
         Scheduled::Created(_),
         "the key of a purged job is free"
     );
-    // A job whose id is not free would be `Created`, too, but not stored.
+    // A job with a taken id is also `Created`, but not stored.
     store.expect_counts(&queue, Counts::scheduled(1), "after a purged job is stored again").await
 }
 
@@ -163,7 +162,6 @@ async fn similar_queue_names_are_distinct(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// Stores one job in each state.
 async fn store_one_job_in_every_state(store: &TrialStore, queue: &QueueName) -> TrialResult {
     store.create(store.job(queue, Due::NOW)).await?;
     let leased = store.lease_one(queue).await?;

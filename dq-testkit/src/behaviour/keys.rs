@@ -1,4 +1,4 @@
-//! Keys: at most one live job per key of a queue, and an answer that states which job that is.
+//! Keys: each has at most one live job per queue, and the answer names it.
 
 use std::time::Duration;
 
@@ -108,8 +108,7 @@ async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
     winner_is_kept(&store, OnConflict::Latest, [2, 1]).await
 }
 
-/// Requires that the policy prefers a job due in `winner` hours to one due in `loser` hours, in
-/// either order of scheduling.
+/// The policy must prefer the job due in `winner` hours, in either scheduling order.
 async fn winner_is_kept(
     store: &TrialStore,
     policy: OnConflict,
@@ -287,7 +286,7 @@ async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
 }
 
 async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
-    // With a history, the jobs that were replaced have ended: see `ids`.
+    // With a history, the replaced jobs have ended: see `ids`.
     let queue = store.queue_with(Limit::Off);
     let jobs = [0, 1].map(|_| store.keyed(&queue, LATER, "k", OnConflict::Replace));
     let ids = [jobs[0].id, jobs[1].id];
@@ -393,7 +392,7 @@ async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
             }
         }
     }
-    // Then many replacements of one job, as debouncing makes.
+    // As debouncing does.
     let queue = store.queue();
     for n in 0..50 {
         let due = LATER + Duration::from_millis(n);

@@ -1,4 +1,4 @@
-//! Leases: one live lease per job, a redelivery after a lapse, and no effect of stale tokens.
+//! Leases: one per job, redelivery after expiry, and no effect of a lost lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ topic! { "lease":
     concurrent_claims_lease_a_lapsed_job_once,
 }
 
-/// Every verdict but `Again`, which has trials of its own.
+/// `Again` has its own trials.
 fn verdicts() -> Vec<Verdict> {
     let reason = DeadReason::new(DeadKind::Rejected, "by an earlier lease");
     vec![
@@ -129,7 +129,7 @@ async fn lapse_is_visible_without_a_claim(store: TrialStore) -> TrialResult {
 }
 
 async fn lapsed_lease_cannot_be_settled(store: TrialStore) -> TrialResult {
-    // No other claim leases the job: the lapse alone makes the lease stale.
+    // No other claim leases the job: the lease just expires.
     for verdict in verdicts() {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;

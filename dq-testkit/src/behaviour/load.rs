@@ -16,14 +16,13 @@ topic! { "load":
     two_hundred_queues_are_drained,
 }
 
-/// Number of jobs in the largest queue.
 const JOBS: usize = 20_000;
 
 async fn twenty_thousand_due_jobs_are_drained(store: TrialStore) -> TrialResult {
     const BATCH: usize = 500;
     let queue = store.queue();
     let due = store.now().await? - LATER;
-    // Half of the jobs share one due time; the others are due before and after it, in no order.
+    // Half the jobs share one due time. The others surround it, in no order.
     let jobs: Vec<NewJob> = (0..JOBS as u64)
         .map(|n| {
             let offset = if n % 2 == 0 { 500 } else { n * 7_919 % 1_000 };
@@ -79,7 +78,7 @@ async fn two_hundred_queues_are_drained(store: TrialStore) -> TrialResult {
         );
         remaining -= leased.len();
         store.settle_all_done(&leased).await?;
-        // Rotates the queues as runners do, so that none starves.
+        // As runners do, so that no queue starves.
         wants.rotate_left(20);
     }
     Ok(())

@@ -1,12 +1,13 @@
-//! The contract of a backend as a suite of small trials.
+//! The behaviour suite: small trials for the contract of a backend.
 //!
-//! A *trial* tests one promise of the *Behaviour* lists in the docs of
-//! [`Backend`](dq_core::Backend); the trials of one topic are in one file. The words are those of
-//! the contract: a job is *live* while it waits or is leased (scheduled, ready or running), and
-//! *waiting* while it is not leased; a lease is live until it is settled or *lapses*, which means
-//! that it ends without a settlement; a lease or token that is not live any more is *stale*.
+//! Each *trial* tests one promise from the *Behaviour* lists in the docs of
+//! [`Backend`](dq_core::Backend). Each file covers one topic.
 //!
-//! A backend runs the suite in a test binary with `harness = false`:
+//! The suite uses the contract's words. A job is *live* while it waits or is leased (scheduled,
+//! ready or running), and *waiting* while it is not leased. A lease is held until it is settled or
+//! *expires* without a settlement; then it is *lost*, and calls with it answer `Stale`.
+//!
+//! Run the suite for your backend in a test binary with `harness = false`:
 //!
 //! ```no_run
 //! use dq_testkit::behaviour::{self, UrlBackend};
@@ -19,8 +20,8 @@
 //! }
 //! ```
 //!
-//! Trials that do not apply to a backend, because it lacks a capability or uses another kind of
-//! clock, are absent from the list, not skipped.
+//! The list leaves out trials that do not apply to your backend, because it lacks a capability or
+//! uses another kind of clock. They do not appear as skipped.
 
 mod again;
 mod browse;
@@ -66,7 +67,7 @@ pub use trial::Trial;
 pub use under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 pub use url::{StoreUrl, UrlBackend};
 
-/// Every trial, topic by topic.
+/// Returns every trial, topic by topic.
 pub fn trials() -> impl Iterator<Item = &'static Trial> {
     [
         schedule::TRIALS,

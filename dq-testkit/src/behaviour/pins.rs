@@ -1,5 +1,4 @@
-//! Pins: the id of a job with [`NewJob::remember`] cannot be scheduled again for a while after its
-//! end.
+//! Pins: [`NewJob::remember`] keeps an id taken for a while after the job's end.
 
 use std::time::Duration;
 
@@ -36,20 +35,18 @@ topic! { "pins":
     thousands_of_ids_are_pinned [History],
 }
 
-/// A queue without a history, which would take the ids by itself.
+/// A history also keeps ids taken, so it is off.
 fn queue(store: &TrialStore) -> QueueName {
     store.queue_with(Limit::Off)
 }
 
-/// A job that is due now and is remembered for an hour.
 fn remembered(store: &TrialStore, queue: &QueueName) -> NewJob {
     store.job(queue, Due::NOW).remember(LATER)
 }
 
-/// Requires that the id of a job is pinned.
 async fn expect_pinned(store: &TrialStore, job: &NewJob, receipt: Receipt) -> TrialResult {
     let before = store.stats(&job.queue).await?;
-    // A later call may differ in everything but the id.
+    // A later call may differ in everything except the id.
     let mut other = store.job(&job.queue, LATER);
     other.id = job.id;
     for again in [job.clone(), other] {
@@ -63,7 +60,6 @@ async fn expect_pinned(store: &TrialStore, job: &NewJob, receipt: Receipt) -> Tr
     Ok(())
 }
 
-/// Schedules a job, and runs it once with this verdict.
 async fn run_job(store: &TrialStore, job: &NewJob, verdict: Verdict) -> TrialResult<Receipt> {
     let receipt = store.create(job.clone()).await?;
     let leased = store.lease_one(&job.queue).await?;
@@ -97,7 +93,7 @@ async fn replaced_job_pins_its_id(store: TrialStore) -> TrialResult {
     let receipt = store.create(job.clone()).await?;
     let new = store.keyed(&queue, LATER, "k", OnConflict::Replace);
     ensure_matches!(store.schedule(new).await?, Scheduled::Replaced(_), "a waiting job");
-    // The repeated call of the replaced job does not replace the new one.
+    // The repeated call does not replace the new job.
     expect_pinned(&store, &job, receipt).await?;
     store.expect_counts(&queue, Counts::scheduled(1), "after the new job was stored").await
 }
@@ -206,7 +202,7 @@ async fn pin_is_kept_through_steps(store: TrialStore) -> TrialResult {
     let first = run_job(&store, &job, Verdict::Again { due: due.into(), payload }).await?;
     let leased = store.lease_one(&job.queue).await?;
     store.settle_accepted(&leased, Verdict::Done).await?;
-    // The receipt has the due time of the last step.
+    // The last step's due time.
     expect_pinned(&store, &job, Receipt { due, ..first }).await
 }
 
@@ -273,7 +269,7 @@ async fn pins_survive_a_crash(store: TrialStore) -> TrialResult {
     let waiting_receipt = store.create(waiting.clone()).await?;
     let store = store.crash().await?;
     expect_pinned(&store, &done, done_receipt).await?;
-    // The wish to be remembered survives, too.
+    // `remember` survives, too.
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, Verdict::Done).await?;
     expect_pinned(&store, &waiting, waiting_receipt).await

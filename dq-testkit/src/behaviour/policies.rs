@@ -1,4 +1,4 @@
-//! Escalations and late policies: the runner on a store, interrupted at every call.
+//! Escalations and late policies, interrupted at every call.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,24 +27,19 @@ topic! { "policies":
     late_job_that_is_killed_is_moved_once [Browse, History],
 }
 
-/// Number of steps of the escalations.
 const STEPS: u32 = 3;
 
-/// A run of a handler: the step and the attempt.
+/// Step and attempt of each run.
 type Runs = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// A handler with an escalation.
 struct Reminder {
     queue: QueueName,
     runs: Runs,
-    /// The delay before each step.
     delay: Duration,
-    /// What a run returns.
     result: fn(&JobContext) -> HandlerResult,
     lease: Duration,
 }
 
-/// Goes on to the next step until the last one.
 fn all_steps(ctx: &JobContext) -> HandlerResult {
     Ok(if ctx.is_last_step() { Outcome::Done } else { Outcome::next_step() })
 }
@@ -56,7 +51,7 @@ impl Reminder {
         delay: Duration,
         result: fn(&JobContext) -> HandlerResult,
     ) -> Self {
-        // No lease ends on a busy machine, unless the trial waits for it.
+        // Long enough for a busy machine.
         let lease = Duration::from_secs(600);
         Self { queue: queue.clone(), runs: Arc::clone(runs), delay, result, lease }
     }
@@ -84,7 +79,7 @@ impl DelayHandler for Reminder {
     }
 }
 
-/// A store that fails once, at the call of the test's choice.
+/// Fails once, at a call that the trial chooses.
 #[derive(Debug)]
 struct Killed {
     inner: Arc<dyn Backend>,
@@ -102,7 +97,7 @@ impl Layer for Killed {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        // A claim of no jobs changes nothing.
+        // Changes nothing.
         if params.limit == 0 {
             return self.inner.claim(params).await;
         }
@@ -114,19 +109,19 @@ impl Layer for Killed {
     }
 }
 
-/// A client of the store, as in a process that has just started.
+/// As in a process that has just started.
 async fn client(store: &TrialStore, backend: Arc<dyn Backend>) -> TrialResult<Dq> {
     let clock = store.clock().of_process();
     Ok(Dq::builder().backend(backend).clock(clock).connect().await?)
 }
 
-/// Runs the jobs that are due, in a process of their own.
+/// In a new process.
 async fn run_due(dq: &Dq, handler: impl DelayHandler) -> Result<RunDueReport> {
     dq.runner().without_linked_handlers().handler(handler).build()?.run_due().await
 }
 
-/// Runs the handler of a queue until no job waits, each time in a new process; a call that fails
-/// ends the process. The queue never has more than one live job.
+/// Runs until no job waits, each time in a new process. A failed call ends the process. The queue
+/// must never have more than one live job.
 async fn run_all<H: DelayHandler>(
     store: &TrialStore,
     backend: Arc<dyn Backend>,
@@ -140,7 +135,7 @@ async fn run_all<H: DelayHandler>(
         match report {
             Ok(_) if live == 0 => return Ok(()),
             Ok(RunDueReport { next_due: Some(due), .. }) => store.wait_until(due).await?,
-            // A store without a clock of its own may not know yet when a lease ends.
+            // A store without its own clock may not know yet when a lease expires.
             Ok(RunDueReport { next_due: None, .. }) => store.wait_for(SOON).await?,
             Err(error) => {
                 ensure!(error.is_retryable(), "the test has made the call fail, not: {error}");
@@ -149,7 +144,6 @@ async fn run_all<H: DelayHandler>(
     }
 }
 
-/// A job for a [`Reminder`], due at once.
 fn reminder(store: &TrialStore, queue: &QueueName) -> NewJob {
     store.job(queue, Duration::ZERO).payload("\"the payload\"")
 }
@@ -175,8 +169,7 @@ async fn escalation_is_one_job(store: TrialStore) -> TrialResult {
     store.expect_counts(&queue, Counts::NONE, "after the last step").await
 }
 
-/// Makes the next step due, instead of waiting: on a busy machine, a short delay may pass before a
-/// call ends.
+/// Makes the next step due, because on a busy machine a short delay may pass during a call.
 async fn start_step(store: &TrialStore, queue: &QueueName) -> TrialResult {
     let moved = store.reschedule(queue, key("k"), Due::NOW).await?;
     ensure_matches!(moved, Rescheduled::Moved(_), "the job waits for its next step");
@@ -238,7 +231,7 @@ async fn cancel_between_any_two_steps_is_binding(store: TrialStore) -> TrialResu
 }
 
 async fn escalation_that_is_killed_does_not_fork(store: TrialStore) -> TrialResult {
-    // A claim and a settlement for each step, and between two steps a claim that finds nothing due.
+    // Each step has a claim and a settlement. In between, a claim finds nothing due.
     let calls = 3 * STEPS as usize - 1;
     let scenarios = (1..=calls).flat_map(|call| [(call, Crash::Before), (call, Crash::After)]);
     let all: Vec<_> = scenarios.map(|crash| escalation_killed_at(&store, crash).boxed()).collect();
@@ -267,7 +260,7 @@ async fn escalation_killed_at(store: &TrialStore, crash: (usize, Crash)) -> Tria
     Ok(())
 }
 
-/// A handler whose late jobs move to another queue.
+/// Moves late jobs to another queue.
 struct Punctual {
     queue: QueueName,
     target: QueueName,
@@ -292,8 +285,9 @@ impl DelayHandler for Punctual {
 }
 
 async fn late_job_that_is_killed_is_moved_once(store: TrialStore) -> TrialResult {
-    // A claim, a schedule call, a settlement. All scenarios at once: a runner waits before it repeats
-    // a schedule call, and a virtual clock moves only while another scenario waits for a lease to end.
+    // A claim, a schedule call, a settlement. All scenarios run at once: a runner waits before it
+    // repeats a schedule call, and a virtual clock moves only while another scenario waits for a
+    // lease.
     let scenarios = (1..=3).flat_map(|call| [(call, Crash::Before), (call, Crash::After)]);
     let all: Vec<_> = scenarios.map(|crash| late_job_killed_at(&store, crash).boxed()).collect();
     futures_util::future::join_all(all).await.into_iter().collect()
@@ -309,7 +303,7 @@ async fn late_job_killed_at(store: &TrialStore, crash: (usize, Crash)) -> TrialR
     point.set(Some(crash));
     let backend = Arc::new(Killed { inner: store.backend().clone(), point });
     let handler = || Punctual { queue: queue.clone(), target: target.clone() };
-    // The runner itself repeats a failed schedule call, so that no process is killed there.
+    // The runner itself repeats a failed schedule call.
     run_all(store, backend, &queue, handler).await?;
     let what = format!("a late job whose process is killed at {crash:?}");
     store.expect_counts(&queue, Counts::NONE, &what).await?;

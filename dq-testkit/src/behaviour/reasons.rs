@@ -1,4 +1,4 @@
-//! Reasons: why a job waits for a retry, and who runs it since when.
+//! Reasons: why a job waits for a retry, and which runner holds it since when.
 
 use dq_core::{
     Cancelled, DeadKind, DeadReason, Due, JobId, JobState, JobView, Operation, QueueName, Verdict,
@@ -25,7 +25,6 @@ topic! { "reasons":
     holder_survives_a_crash [Reasons, Durable],
 }
 
-/// Leases the only job that is due, and settles it as failed with this error.
 async fn fail(store: &TrialStore, queue: &QueueName, error: &str) -> TrialResult {
     let leased = store.lease_one(queue).await?;
     store.settle_accepted(&leased, Verdict::retry(Due::NOW, error)).await
@@ -224,7 +223,6 @@ async fn next_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// The history has the last holder also if its handler never started.
 async fn holder_that_did_not_start_the_job_is_remembered(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;

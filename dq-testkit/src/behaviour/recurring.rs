@@ -1,8 +1,7 @@
-//! Recurring schedules: the client and the runner keep them by jobs alone, so they work on each store
-//! that has what they need.
+//! Schedules: client and runner implement them with jobs only.
 //!
-//! All schedules of a store wait in one reserved queue. On a store that several trials use at once,
-//! the runner of any trial may handle the schedule of another, as in an application.
+//! All schedules in a store wait in one reserved queue. On a shared store, any trial's runner may
+//! handle another trial's schedule.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +28,12 @@ topic! { "recurring":
     crash_of_a_ticker_loses_and_repeats_no_occurrence [Keys, Browse, Cancel, Again, History],
 }
 
-/// The interval of the schedules; short, because on a real clock it takes real time.
+/// Short, because on a real clock it takes real time.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The number of starts of each occurrence that has run.
+/// Starts per occurrence.
 type Runs = Arc<Mutex<BTreeMap<Timestamp, u32>>>;
 
-/// A handler that counts its occurrences.
 struct Counter {
     queue: QueueName,
     runs: Runs,
@@ -55,7 +53,6 @@ impl DelayHandler for Counter {
     }
 }
 
-/// A process with a runner that serves one queue.
 struct Process {
     dq: Dq,
     runner: Runner,
@@ -77,13 +74,12 @@ impl Process {
         Ok(Self { dq, runner, queue: queue.clone(), runs: Arc::clone(runs) })
     }
 
-    /// The schedule of the trial; its name is that of the queue.
     fn schedule(&self) -> Recurring<serde_json::Value> {
         self.dq.recurring_in(&self.queue, self.queue.as_str())
     }
 
     async fn create(&self) -> TrialResult {
-        // On a slow machine a store may need half a minute for a few calls.
+        // On a slow machine, a store may need half a minute for a few calls.
         let all = CatchUp::All(1_000.try_into().expect("not zero"));
         let schedule = self.schedule().every(INTERVAL).catch_up(all);
         let is_new = schedule.overlap(Overlap::Allow).upsert().await?;
@@ -91,19 +87,17 @@ impl Process {
         Ok(())
     }
 
-    /// Runs what is due.
     async fn run_due(&self) -> TrialResult {
         loop {
             match self.runner.run_due().await {
                 Ok(_) => return Ok(()),
-                // The lease of a ticker has ended during a claim: the machine is very busy.
+                // On a very busy machine, the schedule job's lease can expire during a claim.
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Runs what is due until this many occurrences have run.
     async fn run(&self, store: &TrialStore, occurrences: usize) -> TrialResult {
         while lock(&self.runs).len() < occurrences {
             self.run_due().await?;
@@ -113,7 +107,7 @@ impl Process {
     }
 }
 
-/// Requires that each occurrence from the first to the last has run once.
+/// From the first occurrence to the last.
 fn ensure_each_once(runs: &Runs) -> TrialResult {
     let runs = lock(runs).clone();
     ensure!(runs.values().all(|count| *count == 1), "each occurrence runs once: {runs:?}");
@@ -196,17 +190,16 @@ async fn schedule_survives_a_crash(store: TrialStore) -> TrialResult {
     ensure_each_once(&runs)
 }
 
-/// The store as a process reaches it that crashes while it handles a schedule.
+/// A process that crashes while it handles a schedule.
 #[derive(Debug)]
 struct Crashing {
     store: Arc<dyn Backend>,
     queue: QueueName,
-    /// The call at which the process crashes.
     point: Point,
     has_crashed: AtomicBool,
 }
 
-/// A call of a ticker. Each takes effect or not, and its answer is lost.
+/// A schedule job's call, with or without effect. Its answer is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Point {
     BeforeSchedule,
@@ -278,7 +271,7 @@ async fn crash_of_a_ticker_loses_and_repeats_no_occurrence(store: TrialStore) ->
         });
         let process =
             Process::start(&store, crashing.clone(), &survivor.queue, &survivor.runs).await?;
-        // On a shared store, the runner of another trial may handle the schedule instead.
+        // On a shared store, another trial's runner may handle the schedule.
         while process.runner.run_due().await.is_ok() {
             store.wait_for(INTERVAL / 5).await?;
         }

@@ -1,5 +1,4 @@
-//! The registry: runners that announce themselves. It is one for the whole store, so each trial
-//! uses names that no other does.
+//! The registry of runners. A store has only one, so each trial uses unique names.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ async fn announce(client: &Client, name: &str, info: &'static str, ttl: Duration
     Ok(client.backend().announce(Announcement::new(name, info.as_bytes(), ttl)).await?)
 }
 
-/// The runners of this trial.
+/// This trial's runners.
 async fn runners(store: &TrialStore) -> TrialResult<Vec<Announced>> {
     runners_seen_by(store, store).await
 }
@@ -40,7 +39,6 @@ async fn runners_seen_by(client: &Client, store: &TrialStore) -> TrialResult<Vec
     Ok(runners)
 }
 
-/// The only runner of this trial.
 async fn only_runner(store: &TrialStore) -> TrialResult<Announced> {
     let mut runners = runners(store).await?;
     ensure_eq!(runners.len(), 1, "one runner was announced: {runners:?}");
@@ -102,7 +100,7 @@ async fn later_announcement_replaces_the_earlier_one(store: TrialStore) -> Trial
     Ok(())
 }
 
-/// Whoever looks sees a runner that has crashed until its announcement ends.
+/// Until they expire.
 async fn announcements_survive_a_crash(store: TrialStore) -> TrialResult {
     let name = store.name("a");
     announce(&store, &name, "1", LATER).await?;

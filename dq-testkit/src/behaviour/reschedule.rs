@@ -133,7 +133,6 @@ async fn order_follows_the_new_due_times(store: TrialStore) -> TrialResult {
     for n in 0..10 {
         created.push(store.create(store.job(&queue, at(n))).await?.id);
     }
-    // Reverses the order.
     for (id, n) in created.iter().zip(0..) {
         let moved = store.reschedule(&queue, *id, at(100 - n)).await?;
         ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job is moved");

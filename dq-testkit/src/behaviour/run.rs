@@ -1,4 +1,4 @@
-//! Runs the suite, as a test binary or as a function.
+//! Runs the suite as a test binary or as a function.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::failure::Failure;
 use super::trial::Trial;
 use super::under_test::BackendUnderTest;
 
-/// The trials that apply to a backend.
+/// Returns the trials that apply to a backend.
 ///
 /// # Errors
-/// Those of opening its store.
+/// If the backend cannot open its store.
 pub async fn trials_for(subject: &dyn BackendUnderTest) -> Result<Vec<&'static Trial>> {
     let store = subject.prepare().await?;
     let clock = store.clock();
@@ -29,7 +29,7 @@ pub async fn trials_for(subject: &dyn BackendUnderTest) -> Result<Vec<&'static T
 /// Runs all trials that apply to a backend concurrently, and returns the failures by trial name.
 ///
 /// # Errors
-/// Those of opening its store.
+/// If the backend cannot open its store.
 pub async fn run(subject: &dyn BackendUnderTest) -> Result<Vec<(&'static str, Failure)>> {
     let trials = trials_for(subject).await?;
     let runs = trials.iter().map(|trial| async {
@@ -39,8 +39,9 @@ pub async fn run(subject: &dyn BackendUnderTest) -> Result<Vec<(&'static str, Fa
     Ok(futures_util::future::join_all(runs).await.into_iter().flatten().collect())
 }
 
-/// The `main` of a test binary with `harness = false`: runs the trials of each named backend, with
-/// the arguments of `cargo test`.
+/// Runs the suite as the `main` of a test binary with `harness = false`.
+///
+/// Accepts the arguments of `cargo test`.
 #[must_use]
 pub fn main(backends: Vec<(&'static str, Box<dyn BackendUnderTest>)>) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -56,7 +57,6 @@ pub fn main(backends: Vec<(&'static str, Box<dyn BackendUnderTest>)>) -> ExitCod
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// A trial as a test of the test binary.
 fn test(
     name: &str,
     subject: &Arc<dyn BackendUnderTest>,
@@ -68,17 +68,17 @@ fn test(
     })
 }
 
-/// A failed test for a backend that cannot be opened.
+/// The backend does not open.
 fn open_failure(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
     libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
 }
 
-/// Number of test threads: more than cores, since trials mostly wait for clocks and disks.
+/// Trials mostly wait for clocks and disks.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(4, |cores| 4 * cores.get())
 }
 
-/// A runtime for one trial, whose tasks end with it. It has two threads, so that tasks race.
+/// Dropping it ends the trial's tasks. Two threads let tasks race.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }

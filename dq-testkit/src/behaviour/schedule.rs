@@ -164,7 +164,7 @@ async fn repeated_schedule_is_created_in_every_state(store: TrialStore) -> Trial
     let queue = store.queue();
     let job = store.job(&queue, Due::NOW);
     let receipt = store.create(job.clone()).await?;
-    // The id alone counts: the payload and the due time of a repeated call are ignored.
+    // Only the id counts: a repeated call's payload and due time are ignored.
     let repeat = || store.schedule(job.clone().payload(Bytes::from_static(b"other")).due(LATER));
     ensure_eq!(repeat().await?, Scheduled::Created(receipt), "the id of a waiting job");
     let leased = store.lease_one(&queue).await?;
@@ -228,7 +228,7 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     let now = store.now().await?;
     let jobs: Vec<NewJob> = (0..60_u64)
         .map(|n| {
-            // Steps of 37 modulo 60 put the due times in another order than the jobs.
+            // The due times have another order than the jobs.
             let ahead = LATER + Duration::from_millis(n * 37 % 60);
             store.job(&queues[usize::try_from(n).unwrap_or(0) % 3], now + ahead)
         })
@@ -276,7 +276,6 @@ async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResu
     payload_is_unchanged(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
 }
 
-/// Requires that a payload is claimed as it was scheduled.
 async fn payload_is_unchanged(store: &TrialStore, payload: Bytes) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW).payload(payload.clone())).await?;
@@ -305,8 +304,7 @@ async fn names_of_maximum_length_are_not_truncated(store: TrialStore) -> TrialRe
     let start = store.queue();
     let fill = QueueName::MAX_BYTES - start.as_str().len();
     let shared = format!("{}{}", start.as_str(), "x".repeat(fill - 1));
-    // The names differ in the last byte only, which truncation would remove: the jobs of both queues
-    // would be in one, and the second key would be that of a stored job.
+    // The names differ only in the last byte. A store that truncates them mixes up queues and keys.
     let has_keys = store.capabilities().keys;
     let mut stored = Vec::new();
     for queue in ["y", "z"] {
@@ -328,7 +326,7 @@ async fn names_of_maximum_length_are_not_truncated(store: TrialStore) -> TrialRe
             leased.extend(claimed.into_iter().map(|leased| (leased.job.id, leased.job.key)));
         }
         let mut expected: Vec<_> = jobs.iter().map(|job| (job.id, job.key.clone())).collect();
-        // Both may be due in the same millisecond.
+        // Both jobs may be due in the same millisecond.
         leased.sort();
         expected.sort();
         ensure_eq!(leased, expected, "names of maximum length are not truncated");

@@ -49,7 +49,6 @@ async fn leaves_the_store(store: &TrialStore, verdict: Verdict) -> TrialResult {
     store.expect_empty_claim(&queue, "a settled lease does not lapse").await
 }
 
-/// Leases a new job for a short time and settles the lease while it is live.
 async fn settle_short_lease(store: &TrialStore, verdict: Verdict) -> TrialResult<ShortLease> {
     store
         .while_leased(|store, held| {
@@ -132,7 +131,7 @@ async fn retry_and_snooze_keep_the_first_due_time(store: TrialStore) -> TrialRes
     for verdict in [Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)] {
         let leased = store.lease_one(&queue).await?;
         ensure_eq!(leased.job.first_due, first, "the first run has the due time of the schedule");
-        // So that the next due time is another one.
+        // So that the next due time differs.
         store.wait_until(leased.job.due + Duration::from_millis(2)).await?;
         store.settle_accepted(&leased, verdict).await?;
     }
@@ -151,7 +150,7 @@ async fn delays_are_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
             store.create(store.job(&queue, Due::NOW)).await?;
             let leased = store.lease_one(&queue).await?;
             let ahead = Duration::from_millis(ahead);
-            // The clock of the store stands still meanwhile.
+            // Virtual time stands still meanwhile.
             let due = store.now().await? + ahead;
             let next = if is_delay { Due::After(ahead) } else { Due::At(due) };
             store.settle_accepted(&leased, verdict(next)).await?;
@@ -307,7 +306,7 @@ async fn release_keeps_losses(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// Lets one lease lapse, settles the next with the verdict, and returns the job of the third.
+/// The third lease's job, after one lease expires and the next is settled.
 async fn job_after_lapse_and(store: &TrialStore, verdict: Verdict) -> TrialResult<dq_core::Job> {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;

@@ -1,4 +1,4 @@
-//! Shared stores: one store that several processes use. Each client stands for a process.
+//! Shared stores: each client stands for a process.
 
 use std::collections::HashSet;
 
@@ -51,7 +51,7 @@ async fn any_process_may_settle_with_the_token(store: TrialStore) -> TrialResult
     let (queue, other) = (store.queue(), store.second_client().await?);
     store.create(store.job(&queue, Due::NOW)).await?;
     let leased = store.lease_one(&queue).await?;
-    // The token alone gives the right to settle.
+    // The token alone grants the right to settle.
     other.settle_accepted(&leased, Verdict::Done).await?;
     let late = store.settle(leased.lease(), Verdict::Done).await?;
     ensure_eq!(late, Settled::Stale, "a lease is settled once");

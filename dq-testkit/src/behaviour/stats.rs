@@ -1,4 +1,4 @@
-//! Counts: each job is in one state, and the totals count how jobs were stored and how they left.
+//! Counts: a job has one state, and totals count how jobs were stored and how they left.
 
 use dq_core::{
     Cancelled, DeadKind, DeadReason, Due, OnConflict, Operation, QueueName, Totals, Verdict,
@@ -43,7 +43,7 @@ async fn each_job_is_counted_in_one_state(store: TrialStore) -> TrialResult {
     store.lease(&queue, 3).await?;
     store_jobs(&store, &queue, 2, Due::NOW).await?;
     store_jobs(&store, &queue, 1, LATER).await?;
-    // Without the capability, a store may count dead jobs or not.
+    // Without the capability, a store need not count dead jobs.
     let dead = if store.capabilities().dead_letters { 4 } else { store.stats(&queue).await?.dead };
     let wanted = Counts { scheduled: 1, ready: 2, running: 3, dead };
     store.expect_counts(&queue, wanted, "with jobs in all four states").await
@@ -157,7 +157,7 @@ async fn totals_count_each_verdict(store: TrialStore) -> TrialResult {
     ];
     for (leased, verdict) in claimed.iter().zip(verdicts) {
         store.settle_accepted(leased, verdict).await?;
-        // Stale, so no count changes.
+        // The lease is lost.
         store.settle(leased.lease(), Verdict::Done).await?;
     }
     expect_totals(&store, &queue, |totals| {
@@ -238,7 +238,7 @@ async fn totals_ignore_jobs_that_were_not_stored(store: TrialStore) -> TrialResu
     .await
 }
 
-/// Expects totals of zero, except for those that `change` sets.
+/// Zero except where `change` sets a total.
 async fn expect_totals(
     store: &TrialStore,
     queue: &QueueName,

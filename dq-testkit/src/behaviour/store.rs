@@ -1,4 +1,4 @@
-//! The store of one trial, with names of its own and its clock.
+//! One trial's store, with its own names and clock.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,24 +18,20 @@ use super::client::{Client, SHORT_LEASE, want};
 use super::failure::{TrialResult, ensure};
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// A delay that trials wait for; short, because on a real clock it takes real time.
+/// Short, because on a real clock it takes real time.
 pub(super) const SOON: Duration = Duration::from_millis(40);
-/// A delay that does not end within a trial.
+/// Does not pass within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
-/// The longest lease that [`TrialStore::while_leased`] tries: long enough for a few calls on any
-/// machine.
+/// Enough for a few calls on any machine.
 const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 
-/// The store of one trial, and a client of it by `Deref`.
 #[derive(Debug)]
 pub(super) struct TrialStore {
     store: Box<dyn StoreUnderTest>,
     client: Client,
     environment: Environment,
     clock: StoreClock,
-    /// Prefix of this trial's queue names.
     namespace: String,
-    /// Number of queue names given out.
     queues: AtomicU64,
 }
 
@@ -51,17 +47,16 @@ impl TrialStore {
         Ok(Self { store, client, environment, clock, namespace, queues: AtomicU64::new(0) })
     }
 
-    /// A clone of the client, for another task.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Another client of the same store, as in another process. Requires a shared store.
+    /// As in another process. Requires a shared store.
     pub(super) async fn second_client(&self) -> TrialResult<Client> {
         Ok(Client::new(self.store.open(&self.environment).await?))
     }
 
-    /// Drops the client as in a crash, and opens the store again. Requires a durable store.
+    /// Drops the client and opens the store again. Requires a durable store.
     pub(super) async fn crash(self) -> TrialResult<Self> {
         let Self { store, client, environment, clock, namespace, queues } = self;
         drop(client);
@@ -69,7 +64,7 @@ impl TrialStore {
         Ok(Self { store, client, environment, clock, namespace, queues })
     }
 
-    /// The backend behind the checks of [`Checked`], as applications use it.
+    /// As applications use it.
     pub(super) fn checked(&self) -> Client {
         let clock = self.clock.of_process();
         Client::new(Arc::new(Checked::new(self.backend().clone(), Limits::default(), clock)))
@@ -83,35 +78,33 @@ impl TrialStore {
         &self.clock
     }
 
-    /// A queue that no other trial uses.
+    /// No other trial uses it.
     pub(super) fn queue(&self) -> QueueName {
         self.queue_named("q")
     }
 
-    /// The queue of this trial that has this history limit.
     pub(super) fn queue_with(&self, limit: Limit) -> QueueName {
         queue_with(&self.namespace, limit)
     }
 
-    /// A text that no other trial uses, with these characters at its end.
+    /// A unique text that ends with `end`.
     pub(super) fn name(&self, end: &str) -> String {
         format!("{}-{end}", self.namespace)
     }
 
-    /// A queue that no other trial uses, with these characters in its name.
+    /// A unique queue whose name contains `name`.
     pub(super) fn queue_named(&self, name: &str) -> QueueName {
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
         QueueName::new(format!("{}-{number}-{name}", self.namespace)).expect("a valid queue name")
     }
 
-    /// A job with a payload that no other job has.
+    /// The payload is unique.
     pub(super) fn job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
-        // The time within the id does not matter; this machine's clock saves a call to the store.
+        // The time in the id does not matter, and this machine's clock saves a call.
         let id = self.environment.entropy.job_id(SystemClock.now());
         NewJob::new(id, queue.clone(), due, Bytes::from(id.to_string()))
     }
 
-    /// The ids of the dead jobs of a queue.
     pub(super) async fn dead_ids(&self, queue: &QueueName) -> TrialResult<Vec<JobId>> {
         let mut ids = Vec::new();
         let mut params = BrowseParams::new(queue, JobState::Dead).limit(1_000);
@@ -125,7 +118,7 @@ impl TrialStore {
         }
     }
 
-    /// Replays all dead jobs of a queue, due at once. Returns their number.
+    /// Due at once.
     pub(super) async fn replay_all(&self, queue: &QueueName) -> TrialResult<u64> {
         let mut replayed = 0;
         for jobs in self.dead_ids(queue).await?.chunks(1_000) {
@@ -134,7 +127,6 @@ impl TrialStore {
         Ok(replayed)
     }
 
-    /// A job with a key.
     pub(super) fn keyed(
         &self,
         queue: &QueueName,
@@ -145,11 +137,10 @@ impl TrialStore {
         self.job(queue, due).key(self::key(key)).on_conflict(on_conflict)
     }
 
-    /// Leases a new job for a short time and runs a check while the lease is live. Returns the
-    /// lease.
+    /// Runs `check` while a new job is leased, and returns the lease.
     ///
-    /// If the check fails after the lease has ended, the machine may have been too slow: the check
-    /// is repeated with another job and a longer lease. A check that renews the lease must update
+    /// If the check fails after the lease expired, the machine may be too slow. It then runs again
+    /// with another job and a longer lease. A check that renews the lease must update
     /// `leased_until`.
     pub(super) async fn while_leased(
         &self,
@@ -171,10 +162,11 @@ impl TrialStore {
         }
     }
 
-    /// Leases the only job of a queue again, once its lease has ended.
+    /// Leases the queue's only job again once its lease has expired.
     ///
-    /// A store without a clock of its own measures a lease in each process, from when that process has
-    /// seen it, which may be later than its holder says. A claim that finds nothing tells when.
+    /// A store without its own clock measures a lease in each process, from the moment when that
+    /// process sees it. The lease may therefore expire later than its holder says; an empty claim
+    /// tells when.
     pub(super) async fn lease_lost_one(
         &self,
         client: &Client,
@@ -187,12 +179,11 @@ impl TrialStore {
         client.lease_one(queue).await
     }
 
-    /// The store's clock.
     pub(super) async fn now(&self) -> TrialResult<Timestamp> {
         Ok(self.backend().now().await?)
     }
 
-    /// Waits until the store's clock shows `until` or later; a virtual clock is set to it.
+    /// Sets a virtual clock to `until`.
     pub(super) async fn wait_until(&self, until: Timestamp) -> TrialResult {
         match &self.clock {
             StoreClock::Virtual(clock) => {
@@ -211,8 +202,7 @@ impl TrialStore {
         Ok(())
     }
 
-    /// Waits until this process's clock shows `until` or later, for a store that is closed and
-    /// cannot be asked for its time; a virtual clock is set to it.
+    /// Uses this process's clock, because a closed store cannot tell the time.
     pub(super) async fn wait_until_while_closed(&self, until: Timestamp) {
         match &self.clock {
             StoreClock::Virtual(clock) => clock.set(clock.now().max(until)),
@@ -220,14 +210,14 @@ impl TrialStore {
         }
     }
 
-    /// Waits until this delay has passed on the store's clock.
+    /// On the store's clock.
     pub(super) async fn wait_for(&self, delay: Duration) -> TrialResult {
         let until = self.now().await? + delay;
         self.wait_until(until).await
     }
 }
 
-/// The history limits of a trial's store: the default, and those of [`TrialStore::queue_with`].
+/// Includes the [`TrialStore::queue_with`] queues.
 fn history_limits(namespace: &str) -> HistoryLimits {
     let mut limits = HistoryLimits::all(HistoryLimit::default());
     for limit in [Limit::Few, Limit::Brief, Limit::Off] {
@@ -236,20 +226,16 @@ fn history_limits(namespace: &str) -> HistoryLimits {
     limits
 }
 
-/// A history limit other than the default.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
     /// At most [`FEW`] jobs.
     Few,
     /// Jobs that ended at most [`BRIEF`] ago.
     Brief,
-    /// No job.
     Off,
 }
 
-/// The number of ended jobs that a store remembers of a queue with [`Limit::Few`].
 pub(super) const FEW: u32 = 3;
-/// How long a store remembers the ended jobs of a queue with [`Limit::Brief`].
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
 
 impl Limit {
@@ -266,7 +252,6 @@ fn queue_with(namespace: &str, limit: Limit) -> QueueName {
     QueueName::new(format!("{namespace}-{limit:?}")).expect("a valid queue name")
 }
 
-/// The only job of a queue, leased for a short time.
 #[derive(Debug)]
 pub(super) struct ShortLease {
     pub(super) queue: QueueName,
@@ -282,12 +267,10 @@ impl Deref for TrialStore {
     }
 }
 
-/// A valid key.
 pub(super) fn key(key: &str) -> JobKey {
     JobKey::new(key).expect("a valid key")
 }
 
-/// Requires that a claimed job has this payload.
 pub(super) fn ensure_payload(leased: &LeasedJob, payload: &Bytes) -> TrialResult {
     let returned = &leased.job.payload;
     ensure!(

@@ -1,4 +1,4 @@
-//! One trial: its name, its requirements, and how it runs.
+//! One trial.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::failure::{Failure, TrialResult};
 use super::store::TrialStore;
 use super::under_test::{BackendUnderTest, StoreClock};
 
-/// Maximum duration of a trial; one that takes longer fails, since the backend hangs.
+/// A slower trial fails, because the backend hangs.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A test of one promise of the contract.
+/// A test for one promise in the contract.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
     pub(super) name: &'static str,
@@ -21,26 +21,26 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The name, as `topic/promise`.
+    /// Returns the name, as `topic/promise`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether the trial applies to a backend with these capabilities and this clock.
+    /// Returns whether the trial applies to these capabilities and this clock.
     #[must_use]
     pub fn applies(&self, capabilities: &Capabilities, clock: &StoreClock) -> bool {
         self.requires.iter().all(|requirement| requirement.is_met(capabilities, clock))
     }
 
-    /// Runs the trial on a store of its own.
+    /// Runs the trial on its own store.
     ///
     /// # Errors
-    /// The promise that the backend broke, an unexpected error or panic of the backend, or that the
-    /// trial did not end within ten minutes.
+    /// If the backend breaks the promise, returns an unexpected error or panics, or if the trial
+    /// takes longer than ten minutes.
     pub async fn run(&self, subject: &dyn BackendUnderTest) -> TrialResult {
         let store = TrialStore::open(subject).await?;
-        // A task of its own, so that a panic in the backend fails only this trial.
+        // In its own task, so that a panic in the backend fails only this trial.
         let task = tokio::spawn((self.run)(store));
         let abort = task.abort_handle();
         match tokio::time::timeout(TRIAL_TIMEOUT, task).await {
@@ -54,7 +54,7 @@ impl Trial {
     }
 }
 
-/// A condition under which a trial applies: a capability, the lack of one (`No…`), or a clock.
+/// A capability, the lack of one (`No…`), or a clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Requirement {
     Keys,
@@ -124,7 +124,7 @@ impl Requirement {
     }
 }
 
-/// Lists the trials of one file as `TRIALS`: functions, each with its [`Requirement`]s in brackets.
+/// Lists one file's trials, each with its [`Requirement`]s in brackets.
 macro_rules! topic {
     ($topic:literal: $($trial:ident $([$($requirement:ident),+])?),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::behaviour::Trial] = &[$(

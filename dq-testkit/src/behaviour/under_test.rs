@@ -1,4 +1,5 @@
-//! The traits that the author of a backend implements for the suite, unless a URL suffices.
+//! Traits for backends under test. Implement them unless [`UrlBackend`](super::UrlBackend)
+//! suffices.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,37 +13,37 @@ use dq_core::{Backend, Clock, Result, SystemClock, VirtualClock};
 pub trait BackendUnderTest: Debug + Send + Sync + 'static {
     /// Prepares a store for one trial.
     ///
-    /// Each trial has queue names of its own, so several trials may use one store at once, and the
-    /// store may hold other data.
+    /// Each trial has its own queue names, so trials can share a store, which may also hold other
+    /// data.
     async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>>;
 }
 
 /// A store that a trial opens, possibly several times.
 #[async_trait]
 pub trait StoreUnderTest: Debug + Send + Sync + 'static {
-    /// Opens the store, as a new process does. The environment has the store's clock, and history
-    /// limits for the queues of the trial.
+    /// Opens the store, as a new process does.
     ///
-    /// Called once, unless the backend is durable or shared. A durable store is opened again after
-    /// the first handle was dropped, usually without [`Backend::close`], as in a crash; a shared one
-    /// is opened again while the first handle is in use.
+    /// The environment has the store's clock, and history limits for the trial's queues.
+    ///
+    /// The suite calls this once, unless your backend is durable or shared. It reopens a durable
+    /// store after dropping the first handle, usually without [`Backend::close`], as in a crash. It
+    /// reopens a shared store while the first handle is in use.
     async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>>;
 
-    /// The clock that the store uses.
+    /// Returns the clock that the store uses.
     fn clock(&self) -> StoreClock;
 }
 
-/// The clock of a store.
+/// A store's clock.
 #[derive(Debug, Clone)]
 pub enum StoreClock {
-    /// A clock that the trial sets: times are tested to the millisecond, without waiting.
+    /// A clock that the trial sets. Trials test times to the millisecond, without waiting.
     Virtual(Arc<VirtualClock>),
-    /// The clock of the machine or the server; the trial waits in real time.
+    /// The machine's or the server's clock. Trials wait in real time.
     Real,
 }
 
 impl StoreClock {
-    /// The clock of a process that uses the store.
     pub(super) fn of_process(&self) -> Arc<dyn Clock> {
         match self {
             Self::Virtual(clock) => Arc::clone(clock) as Arc<dyn Clock>,

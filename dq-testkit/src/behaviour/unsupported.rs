@@ -1,4 +1,4 @@
-//! Capabilities that a backend lacks: such calls are refused, never ignored.
+//! Missing capabilities: the backend rejects such calls, and never ignores them.
 
 use dq_core::{
     Announcement, BrowseParams, Due, ErrorKind, JobRef, JobState, OnConflict, OnRunning, Operation,
@@ -25,7 +25,7 @@ topic! { "unsupported":
     forecast_is_refused [NoForecast],
 }
 
-/// Requires that a call was refused with `Unsupported` and a message that names the backend.
+/// The message must name the backend.
 fn unsupported<T: std::fmt::Debug>(store: &TrialStore, answer: Result<T>) -> TrialResult {
     match answer {
         Ok(answer) => {

@@ -1,4 +1,4 @@
-//! Backends under test that are opened by URL, as applications open them.
+//! Backends under test that are opened by URL.
 
 use std::any::Any;
 use std::fmt;
@@ -12,14 +12,14 @@ use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
 /// The URL of one trial's store.
 pub struct StoreUrl {
-    /// The URL that an application would use.
+    /// The URL, as an application passes it.
     pub url: String,
-    /// Dropped when the trial ends: a temporary directory, a container.
+    /// A value dropped when the trial ends, such as a temporary directory or a container.
     pub guard: Box<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for StoreUrl {
-    /// Does not show the URL, which may contain a password.
+    /// Hides the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreUrl").finish_non_exhaustive()
     }
@@ -39,15 +39,17 @@ pub struct UrlBackend {
 }
 
 impl UrlBackend {
-    /// Stores at the URLs that the function returns, one for each trial; they use the machine's or
-    /// the server's clock.
+    /// Tests a backend that uses the machine's or the server's clock.
+    ///
+    /// `url` returns each trial's store URL.
     #[must_use]
     pub fn with_real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
         Self { url: Arc::new(url), virtual_clock: false }
     }
 
-    /// Stores at the URLs that the function returns, one for each trial, each with a virtual clock:
-    /// for backends that use the process's clock.
+    /// Tests a backend that uses the process's clock; each trial has a virtual one.
+    ///
+    /// `url` returns each trial's store URL.
     #[must_use]
     pub fn with_virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
         Self { url: Arc::new(url), virtual_clock: true }

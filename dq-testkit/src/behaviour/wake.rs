@@ -1,4 +1,4 @@
-//! Hints: a listener is woken when a job is due earlier than all others of its queues.
+//! Hints: a listener wakes when a job is due earlier than all others in its queues.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ topic! { "wake":
     job_of_another_process_wakes_a_listener [Shared, RealTime],
 }
 
-/// Maximum time to wait for a hint; one that takes longer counts as lost.
+/// A later hint counts as lost.
 const HINT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for a hint for `due` or earlier. Ignores hints for later times, which may be old ones.
+/// Waits for a hint for `due` or earlier. Later times may be old hints.
 async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> TrialResult {
     let wait = async {
         loop {
@@ -72,8 +72,8 @@ async fn earlier_job_wakes_a_listener(store: TrialStore) -> TrialResult {
 async fn hint_is_kept_until_it_is_received(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    // A runner waits in `select!`, which drops the wait when another branch completes first. A wait
-    // that was begun and dropped must not take away the next hint.
+    // A runner waits in `select!`, which drops the wait when another branch completes first. A
+    // dropped wait must not lose the next hint.
     for _ in 0..3 {
         wakeups.next().now_or_never();
     }
@@ -85,8 +85,8 @@ async fn pending_hints_merge_into_the_earliest(store: TrialStore) -> TrialResult
     let queue = store.queue();
     let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
     let mut earliest = Timestamp::MAX;
-    // Nobody waits meanwhile. All but the last job are earlier than those before and send a hint; the
-    // last one, whether it sends one or not, must not replace an earlier time.
+    // Nobody waits meanwhile. Each job except the last is earlier than those before and sends a
+    // hint. The last job's hint, if any, must not replace an earlier time.
     for minutes in [50, 40, 30, 20, 10, 60] {
         let due = Duration::from_secs(60) * minutes;
         earliest = earliest.min(store.create(store.job(&queue, due)).await?.due);
@@ -106,7 +106,6 @@ async fn each_listener_is_woken(store: TrialStore) -> TrialResult {
 async fn one_listener_covers_several_queues(store: TrialStore) -> TrialResult {
     let queues = [store.queue(), store.queue(), store.queue()];
     let mut wakeups = listen(&store, &queues).await?;
-    // Each job is due earlier than the one before it.
     let mut hours = 4;
     for queue in &queues {
         hours -= 1;

@@ -1,4 +1,3 @@
-//! A crash of the process at a chosen step, and an import source that crashes.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,30 +8,30 @@ use dq_core::{Error, ErrorKind, JobId, Result, async_trait};
 /// When the process crashes, relative to the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// Before the step, which has no effect.
+    /// Before the step takes effect.
     Before,
-    /// After the step has taken effect; its answer is lost.
+    /// After the step took effect; its answer is lost.
     After,
 }
 
-/// A counter of steps, one of which fails with `Unavailable`, as a call fails for a process that crashes
-/// there. A step is a call of the test's choice; clones share the counter.
+/// A step counter that fails one step with `Unavailable`, like a process that crashes there.
 ///
-/// Only that step fails: those after it stand for the calls of the next process, so code that repeats a
-/// failed call, or has others in flight, goes on. For such code, let a wrapper fail all later calls, too.
+/// You choose which calls are steps. Clones share the counter.
+///
+/// Only the chosen step fails. Later steps stand for calls by the next process. If your code
+/// repeats a failed call, or has others in flight, wrap it so that all later calls fail, too.
 #[derive(Debug, Clone, Default)]
 pub struct CrashPoint(Arc<Mutex<Steps>>);
 
 #[derive(Debug, Default)]
 struct Steps {
     count: usize,
-    /// The number of the step that crashes, and how; the first step is 1.
+    /// The step number, from 1.
     crash: Option<(usize, Crash)>,
 }
 
 impl CrashPoint {
-    /// Starts counting anew and sets the step that crashes, counted from 1; with `None`, no step
-    /// does.
+    /// Restarts the count and chooses the step that crashes, from 1; `None` for no crash.
     pub fn set(&self, crash: Option<(usize, Crash)>) {
         *lock(&self.0) = Steps { count: 0, crash };
     }
@@ -40,7 +39,7 @@ impl CrashPoint {
     /// Makes a call as the next step.
     ///
     /// # Errors
-    /// Those of the call; `Unavailable` if the process crashes at this step.
+    /// `Unavailable` if the process crashes here, or the call's own error.
     pub async fn step<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let crash = self.count_step();
         if crash == Some(Crash::Before) {
@@ -62,7 +61,7 @@ fn crashed() -> Error {
         .remedy("repeat the call in a new process")
 }
 
-/// An import source whose calls are steps of a [`CrashPoint`].
+/// An import source that makes each call as a step of a [`CrashPoint`].
 #[derive(Debug)]
 pub struct CrashingSource<S> {
     source: S,

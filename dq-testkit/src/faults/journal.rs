@@ -1,5 +1,4 @@
-//! A recorder whose history survives the end of the process: each call and each answer is a line of
-//! JSON in a file.
+//! A recorder whose trace survives the process, as lines of JSON in a file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,12 +19,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{History, HistoryEvent, Interval, ObservedCall};
 
-/// A backend that writes each `schedule`, `cancel`, `claim`, `settle` and `renew` and its answer to a
-/// file. Other calls are not recorded: a history with them would not be complete.
+/// A backend that records its calls and their answers in a file.
 ///
-/// Time is measured by the system's clock, so the journals of all processes of one computer are one
-/// history ([`read_journals`]), if nobody sets that clock meanwhile. What the process does not
-/// write any more because it is killed counts as a call whose answer was lost.
+/// It records `schedule`, `cancel`, `claim`, `settle` and `renew`. Other calls make the trace
+/// incomplete.
+///
+/// Times come from the system clock. [`read_journals`] can therefore merge the files of all
+/// processes on one computer, as long as nobody sets that clock. The unfinished calls of a killed
+/// process count as calls with a lost answer.
 #[derive(Debug)]
 pub struct Journal {
     inner: Arc<dyn Backend>,
@@ -33,7 +34,7 @@ pub struct Journal {
     calls: AtomicU64,
 }
 
-/// One line. Times are nanoseconds since 1970.
+/// Times are nanoseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
     Call { number: u64, at: u64, call: Call },
@@ -55,11 +56,11 @@ struct Scheduling {
     queue: QueueName,
     key: Option<JobKey>,
     detach: bool,
-    /// Missing in journals of older versions.
+    /// Older journals lack it.
     #[serde(default)]
     remember: Duration,
     not_before: Timestamp,
-    /// Missing in journals of older versions.
+    /// Older journals lack it.
     #[serde(default)]
     payload: Option<Bytes>,
 }
@@ -78,7 +79,7 @@ struct Settling {
     token: u64,
     ending: Ending,
     due: Option<Timestamp>,
-    /// That of the next step.
+    /// The next step's payload.
     #[serde(default)]
     payload: Bytes,
 }
@@ -104,19 +105,18 @@ struct Renewing {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// The kind of the result, and the receipt.
+    /// The kind of result, and the receipt.
     Schedule(Vec<(String, JobId, Timestamp)>),
-    /// The kind of the result.
+    /// The kind of result.
     Cancel(Vec<String>),
     Claim {
         now: Timestamp,
         jobs: Vec<Leased>,
     },
-    /// Whether each was accepted.
     Settle(Vec<bool>),
-    /// The ends of the leases that are still held.
+    /// When the held leases expire.
     Renew(Vec<Option<Timestamp>>),
-    /// The kind of the error.
+    /// The kind of error.
     Failed(String),
 }
 
@@ -145,21 +145,20 @@ impl Journal {
     /// Wraps a backend, and creates the file.
     ///
     /// # Errors
-    /// Those of the file.
+    /// If the file exists or cannot be created.
     pub fn over(inner: Arc<dyn Backend>, path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
         let file = OpenOptions::new().create_new(true).append(true).open(path)?;
         Ok(Arc::new(Self { inner, file: Mutex::new(file), calls: AtomicU64::new(0) }))
     }
 
-    /// Writes a line with one write, which no kill can split.
+    /// With one write, which a kill cannot split.
     fn write(&self, line: &Line) {
         let mut text = serde_json::to_vec(line).expect("a line is JSON");
         text.push(b'\n');
-        // Without its journal, a process must not act: a call that is not recorded is no evidence.
+        // An unrecorded call is no evidence, so stop here.
         lock(&self.file).write_all(&text).expect("the journal can be written");
     }
 
-    /// Writes a call that begins now. `call` gets the time.
     fn begin(&self, call: impl FnOnce(Timestamp) -> Call) -> u64 {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let at = nanos();
@@ -167,7 +166,6 @@ impl Journal {
         number
     }
 
-    /// Writes the answer to a call that has just returned.
     fn end<T>(&self, number: u64, result: &Result<T>, answer: impl FnOnce(&T) -> Answer) {
         let at = nanos();
         let answer = match result {
@@ -178,7 +176,7 @@ impl Journal {
     }
 }
 
-/// The first word of a value's `Debug` form: the name of its variant.
+/// The first word in the `Debug` form.
 fn variant(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split('(').next().unwrap_or_default().to_owned()
@@ -294,22 +292,23 @@ impl Layer for Journal {
     }
 }
 
-/// When the leases of a claim begin, as the checker of a history takes it.
+/// When a claim's leases begin, for the checker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseBegin {
     /// At the time in the answer: the store reads its clock when it grants the leases.
     Answered,
-    /// When the call returns. The answer of a store whose log decides has the time at which the
-    /// claim was made; a connection that breaks meanwhile can keep it from the log until an earlier
-    /// lease has ended.
+    /// When the call returns. A store that decides by its log answers with the time at which the
+    /// runner made the claim. After a broken connection, the claim may reach the log only when an
+    /// earlier lease has expired.
     Returned,
 }
 
-/// The history in all files with the extension `jsonl` of a directory.
+/// Reads the trace from all `jsonl` files in a directory.
+///
+/// Ignores an incomplete last line.
 ///
 /// # Errors
-/// Those of the files, and `InvalidData` for a line that no [`Journal`] has written. A last line
-/// that is not complete is ignored.
+/// If a file cannot be read, and `InvalidData` for a line that no [`Journal`] wrote.
 pub fn read_journals(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Result<History> {
     let mut events = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -326,7 +325,6 @@ pub fn read_journals(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Resu
     Ok(History::new(events))
 }
 
-/// Adds the events of one file.
 fn read_journal(
     text: &str,
     begin: LeaseBegin,
@@ -362,7 +360,7 @@ fn read_journal(
             }
         }
     }
-    // What the process began may take effect at any later time.
+    // Unanswered calls may take effect at any later time.
     for (invoked, call) in open.into_values() {
         let interval = interval(invoked, u64::MAX);
         let calls = observed(call, None).unwrap_or_default();
@@ -371,7 +369,7 @@ fn read_journal(
     Ok(())
 }
 
-/// What the checker sees of a call; `None` if the answer belongs to another call.
+/// `None` if the answer belongs to another kind of call.
 fn observed(call: Call, answer: Option<Answer>) -> Option<Vec<ObservedCall>> {
     let answer = answer.filter(|answer| !matches!(answer, Answer::Failed(_)));
     Some(match (call, answer) {
@@ -451,7 +449,7 @@ fn observed(call: Call, answer: Option<Answer>) -> Option<Vec<ObservedCall>> {
     })
 }
 
-/// The answer to a `schedule`; `None`, as if it were lost, for one that this version does not know.
+/// An unknown kind counts as a lost answer (`None`).
 fn scheduled((kind, id, due): (String, JobId, Timestamp)) -> Option<Scheduled> {
     let receipt = Receipt { id, due };
     Some(match kind.as_str() {
@@ -464,7 +462,7 @@ fn scheduled((kind, id, due): (String, JobId, Timestamp)) -> Option<Scheduled> {
     })
 }
 
-/// The answer to a `cancel`; as [`scheduled`].
+/// Like [`scheduled`].
 fn cancelled(kind: &str) -> Option<Cancelled> {
     Some(match kind {
         "Cancelled" => Cancelled::Cancelled,
@@ -485,7 +483,7 @@ fn settlement(Settling { job, queue, token, ending, due, payload }: Settling) ->
         Ending::Dead => {
             Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, ""), failed: true }
         }
-        // Whether it had started makes no difference to the promises that are checked.
+        // The checked promises do not depend on `started`.
         Ending::Release => Verdict::Release { started: true },
     };
     Settlement::new(Lease { queue, job, token: FencingToken(token) }, verdict)

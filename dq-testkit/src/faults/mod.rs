@@ -1,5 +1,5 @@
-//! Faults on demand: outages, crashes at a chosen step, broken connections; and recorders of what
-//! clients observe meanwhile, in one process or in many.
+//! Faults on demand (outages, crashes at a chosen step, broken connections), and call recorders for
+//! one or many processes.
 
 mod crash_point;
 mod journal;

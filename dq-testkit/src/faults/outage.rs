@@ -1,11 +1,10 @@
-//! An outage of a store that the test begins and ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{Backend, Error, ErrorKind, Layer, Result, async_trait};
 
-/// A backend that cannot be reached during an outage.
+/// A backend that is unavailable during an outage.
 ///
 /// ```
 /// # async fn example(store: std::sync::Arc<dyn dq_core::Backend>) {
@@ -25,14 +24,15 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Wraps a backend, without an outage at first.
+    /// Wraps a backend, at first without an outage.
     #[must_use]
     pub fn over(inner: Arc<dyn Backend>) -> Arc<Self> {
         Arc::new(Self { inner, ongoing: AtomicBool::new(false) })
     }
 
-    /// Begins an outage: every call that can fail, but `close`, fails with `Unavailable` and has no
-    /// effect. `check` and `close` reach the store, and subscriptions go on.
+    /// Begins an outage: calls fail with `Unavailable` and have no effect.
+    ///
+    /// `check`, `close` and subscriptions still work.
     pub fn begin(&self) {
         self.ongoing.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy that breaks connections, or holds them up.
+//! A TCP proxy that breaks or delays connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// More bytes than any test sends.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// So many reads of a connection are held at most; then it is read no further.
+/// Further bytes wait in the socket.
 const MAX_HELD: usize = 64;
 
 /// A local port that forwards to a server.
@@ -25,40 +24,32 @@ pub struct TcpProxy {
     faults: Arc<Faults>,
 }
 
-/// The faults of all connections.
 #[derive(Debug)]
 struct Faults {
     requests: DirectionFaults,
     replies: DirectionFaults,
-    /// Number of connections so far.
     accepted: AtomicU64,
-    /// How the connections that are open at a change end.
+    /// A new value ends the open connections.
     ends: watch::Sender<End>,
 }
 
-/// The end of a connection.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// It is closed.
     Close,
-    /// Both sides get an RST.
+    /// Both sides receive an RST.
     Reset,
-    /// It stays open, and nothing passes any more.
+    /// Stays open, but nothing passes.
     Abandon,
 }
 
-/// The faults of one direction.
 #[derive(Debug)]
 struct DirectionFaults {
-    /// Bytes that may still pass, all connections together; the connection that exceeds it is cut.
+    /// Bytes that may still pass on all connections together. One that exceeds it is cut.
     budget: AtomicU64,
-    /// Whether the cut is an RST.
+    /// The cut is an RST.
     resets: AtomicBool,
-    /// No byte passes while this is true.
     paused: watch::Sender<bool>,
-    /// How long bytes are held before they pass.
     delay: watch::Sender<Duration>,
-    /// Bytes that have passed.
     passed: AtomicU64,
 }
 
@@ -106,61 +97,64 @@ impl TcpProxy {
         Self { address, server, faults }
     }
 
-    /// The proxy's port.
+    /// Returns the proxy's port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// This URL of the server, with the proxy's address in place of the server's.
+    /// Replaces the server's address in this URL with the proxy's.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         url.replace(&self.server, &self.address.to_string())
     }
 
-    /// Lets this many further bytes pass to the server, then cuts the connection that sends more.
+    /// Lets this many more bytes pass to the server, then cuts the connection that sends more.
+    ///
     /// Later connections pass.
     pub fn cut_request_after(&self, bytes: u64) {
         self.faults.requests.cut_after(bytes, false);
     }
 
-    /// Lets this many further bytes pass from the server, then cuts the connection that receives
-    /// more: the request has reached the server, and its reply is lost. Later connections pass.
+    /// Lets this many more bytes pass from the server, then cuts the connection that receives more.
+    ///
+    /// The server has then received the request, but its reply is lost. Later connections pass.
     pub fn cut_reply_after(&self, bytes: u64) {
         self.faults.replies.cut_after(bytes, false);
     }
 
-    /// As [`cut_reply_after`](Self::cut_reply_after), but both sides get an RST.
+    /// Cuts like [`cut_reply_after`](Self::cut_reply_after), but both sides receive an RST.
     pub fn reset_reply_after(&self, bytes: u64) {
         self.faults.replies.cut_after(bytes, true);
     }
 
-    /// Number of connections that were forwarded so far.
+    /// Returns how many connections were forwarded.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.faults.accepted.load(Ordering::SeqCst)
     }
 
-    /// Number of bytes of the server that were passed on to clients. What a cut connection received
-    /// right before the cut is not counted.
+    /// Returns how many server bytes were passed to clients.
+    ///
+    /// Bytes that a connection received right before its cut do not count.
     #[must_use]
     pub fn reply_bytes(&self) -> u64 {
         self.faults.replies.passed.load(Ordering::SeqCst)
     }
 
-    /// Resets all connections that are open, on both sides, as a firewall does (RST). Later ones pass.
+    /// Resets all open connections on both sides (RST), as a firewall does. Later ones pass.
     pub fn reset(&self) {
         self.faults.ends.send_replace(End::Reset);
     }
 
-    /// Leaves all connections open that are, and lets nothing pass on them for ever, as a router that
-    /// has forgotten them: neither side learns of it. Later ones pass.
+    /// Silently stops all traffic on open connections, like a router that has forgotten them.
+    ///
+    /// Later connections pass.
     pub fn abandon(&self) {
         self.faults.ends.send_replace(End::Abandon);
     }
 
-    /// Holds what passes for this long, in each direction; zero for not at all, which also releases what
-    /// is held.
+    /// Delays bytes in each direction. Zero ends the delay and releases held bytes.
     pub fn delay(&self, delay: Duration) {
         for direction in [&self.faults.requests, &self.faults.replies] {
             direction.delay.send_replace(delay);
@@ -173,12 +167,12 @@ impl TcpProxy {
         self.pause_replies();
     }
 
-    /// Pauses what clients send; what the server sends passes.
+    /// Pauses only the bytes that clients send.
     pub fn pause_requests(&self) {
         self.faults.requests.paused.send_replace(true);
     }
 
-    /// Pauses what the server sends; what clients send passes.
+    /// Pauses only the bytes that the server sends.
     pub fn pause_replies(&self) {
         self.faults.replies.paused.send_replace(true);
     }
@@ -190,9 +184,8 @@ impl TcpProxy {
     }
 }
 
-/// Forwards both directions until one of them is cut or ends, or the connection is to end. A cut lifts
-/// the limit, so later connections pass; another connection that receives bytes at the same moment may
-/// be cut, too.
+/// Forwards both directions until one ends or is cut, or a fault ends the connection. A cut lifts
+/// the limit; another connection that receives bytes at the same moment may also be cut.
 async fn forward(
     mut client: TcpStream,
     mut server: TcpStream,
@@ -214,7 +207,7 @@ async fn forward(
         End::Close => {}
         End::Reset => {
             for side in [&client, &server] {
-                // It fails only on a connection that has ended.
+                // Fails only on a connection that has ended.
                 side.set_zero_linger().ok();
             }
         }
@@ -222,12 +215,11 @@ async fn forward(
     }
 }
 
-/// Forwards one direction until it ends. Returns how the connection is to end.
 async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, faults: &DirectionFaults) -> End {
     let (sender, held) = mpsc::channel(MAX_HELD);
     tokio::select! {
         end = write(to, held, faults) => end,
-        // When it ends, what is held still passes.
+        // Held bytes still pass.
         () = async { read(from, sender, faults).await; std::future::pending().await } => End::Close,
     }
 }
@@ -261,7 +253,7 @@ async fn write(
         if paused.wait_for(|paused| !paused).await.is_err() {
             return End::Close;
         }
-        // In one step: other connections take from the same budget.
+        // Atomic, because all connections share the budget.
         let take = |budget: u64| Some(budget.saturating_sub(bytes.len() as u64));
         let budget = faults.budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
         let budget = budget.unwrap_or_else(|unchanged| unchanged);

@@ -1,4 +1,3 @@
-//! A recorder of calls and answers, for the history checker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +16,11 @@ use crate::history::{History, HistoryEvent, Interval, ObservedCall, OperatorActi
 pub struct Recorder {
     inner: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
-    /// Position of the next invocation or return in the order of all of them.
+    /// Orders invocations and returns.
     next_position: AtomicU64,
     events: Mutex<Vec<HistoryEvent>>,
 }
 
-/// The start of a call.
 #[derive(Debug, Clone, Copy)]
 struct Invocation {
     position: u64,
@@ -30,24 +28,25 @@ struct Invocation {
 }
 
 impl Recorder {
-    /// Wraps a backend, whose store uses this clock.
+    /// Wraps a backend whose store uses this clock.
     #[must_use]
     pub fn over(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (next_position, events) = (AtomicU64::new(0), Mutex::default());
         Arc::new(Self { inner, clock, next_position, events })
     }
 
-    /// The calls recorded so far.
+    /// Returns the calls recorded so far.
     #[must_use]
     pub fn history(&self) -> History {
         History::new(lock(&self.events).clone())
     }
 
-    /// Checks the calls recorded so far against the jobs that the store holds now. No call may be
-    /// in flight.
+    /// Checks the recorded calls against the jobs in the store.
+    ///
+    /// No call may be in flight.
     ///
     /// # Errors
-    /// Those of [`Backend::stats`] and [`Backend::browse`].
+    /// The same as for [`Backend::stats`] and [`Backend::browse`].
     pub async fn check_history(&self) -> Result<Vec<Violation>> {
         let mut remaining = Vec::new();
         for stats in self.inner.stats(&[]).await? {
@@ -75,7 +74,7 @@ impl Recorder {
         Invocation { position, at: self.clock.now() }
     }
 
-    /// Records a call that has returned, as one event for each of its jobs.
+    /// One event per job.
     fn record(&self, invocation: Invocation, calls: impl IntoIterator<Item = ObservedCall>) {
         let returned = self.next_position.fetch_add(1, Ordering::AcqRel);
         let Invocation { position, at } = invocation;
@@ -84,7 +83,7 @@ impl Recorder {
     }
 }
 
-/// The answer to each item of a call; `None` for each of `count` items if the call failed.
+/// `None` for all items if the call failed.
 fn answers_by_item<T: Copy>(answer: &Result<Vec<T>>, count: usize) -> Vec<Option<T>> {
     match answer {
         Ok(answers) => answers.iter().copied().map(Some).collect(),

@@ -1,5 +1,4 @@
-//! The promises that a history can violate, each checked against the lifetime of every job. Their
-//! numbers are those of `Promise`.
+//! Checks each job's lifetime against the promises.
 
 use std::collections::HashSet;
 
@@ -8,7 +7,6 @@ use dq_core::{JobId, Timestamp, Verdict};
 use super::event::{HistoryEvent, Interval, Promise, Violation};
 use super::lifetime::{Claim, JobLifetime, in_effect, lifetimes};
 
-/// Every violation that the events prove; `remaining` are the jobs in the store at the end.
 pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
     let remaining: HashSet<JobId> = remaining.iter().copied().collect();
     let lifetimes = lifetimes(events);
@@ -58,7 +56,7 @@ fn nothing_lost(
     if certain && !remains && !explained {
         report(Promise::NothingLost, "is gone, and no call removed it".to_owned());
     }
-    // A job that was scheduled again under the same id may still be there.
+    // If the id was scheduled again, the new job may still be there.
     let accepted = lifetime
         .settlements
         .iter()
@@ -68,7 +66,7 @@ fn nothing_lost(
     }
 }
 
-/// Promise 1: a job starts with the payload that was scheduled, or with that of its next step.
+/// Promise 1: a job starts with its own payload.
 fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in lifetime.claims.iter().filter(|_| !lifetime.payloads.is_empty()) {
         let found = &claim.leased.job.payload;
@@ -80,7 +78,7 @@ fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promis
     }
 }
 
-/// Promise 2: no start before the due time in effect.
+/// Promise 2: no job starts before the due time in effect.
 fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in &lifetime.claims {
         if claim.leased.job.due > claim.now {
@@ -99,8 +97,8 @@ fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, Stri
     }
 }
 
-/// The ends that the lease of a claim may have while `call` is in progress: the granted one, and
-/// that of each renewal, except those that a later renewal has certainly replaced.
+/// The times at which the claim's lease may expire, as seen by `call`: the granted one, and each
+/// renewal's.
 fn lease_ends<'a>(
     lifetime: &'a JobLifetime<'_>,
     claim: &'a Claim<'_>,
@@ -108,7 +106,7 @@ fn lease_ends<'a>(
 ) -> impl Iterator<Item = Timestamp> {
     let token = claim.leased.token.0;
     let renewals = move || lifetime.renewals.iter().filter(move |renewal| renewal.token == token);
-    // An end is in effect until a later renewal, whose answer is known, has set another.
+    // A later renewal with a known answer replaces a time.
     let outdated = move |since: &Interval| {
         renewals().any(|later| {
             let in_order =
@@ -126,7 +124,7 @@ fn lease_ends<'a>(
     granted.into_iter().chain(renewed)
 }
 
-/// Promise 4: one live lease at a time, growing tokens, and no effect of stale tokens.
+/// Promise 4: one held lease at a time, growing tokens, and no effect of a lost lease.
 fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     let mut report = |detail| report(Promise::OneLeaseAtATime, detail);
     let mut claims: Vec<_> = lifetime.claims.iter().collect();
@@ -147,7 +145,7 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
                 && settlement.possible()
                 && !second.interval.precedes(&settlement.interval)
         });
-        // The lease was certainly live only until the earliest of its possible ends.
+        // The lease was certainly held only until the earliest possible time.
         let until = lease_ends(lifetime, first, &second.interval).min().unwrap_or_default();
         if !settled && second.now < until {
             let now = second.now;
@@ -164,10 +162,10 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
             report(format!("is settled by token {token} after a lease with token {newer}"));
         }
         if let Some(claim) = claims.iter().find(|claim| claim.leased.token.0 == token) {
-            // A renewal whose answer was lost may have moved the end to an unknown time.
+            // A renewal with a lost answer makes the time unknown.
             let unknown =
                 lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
-            // The lease had certainly ended only at the latest of its possible ends.
+            // The lease has certainly expired only at the latest possible time.
             let until = lease_ends(lifetime, claim, &settlement.interval).max();
             let until = until.unwrap_or(Timestamp::MAX);
             if !unknown && settlement.interval.at >= until {
@@ -186,14 +184,14 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
     }
 }
 
-/// A finished job starts again only if it is scheduled again with the same id (promise 4), a dead
-/// one only after that or a replay (promise 6).
+/// A finished job starts only if it is stored again (promise 4). A dead job may also be replayed
+/// (promise 6).
 fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
         let stored = lifetime.stored.iter().map(|stored| stored.interval);
         let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
             Verdict::Done | Verdict::Skip { .. } => (Promise::OneLeaseAtATime, stored.collect()),
-            // A dead job that was removed may be stored again.
+            // A dead job can be removed and stored again.
             Verdict::Dead { .. } => {
                 (Promise::FailuresCounted, stored.chain(lifetime.replays.iter().copied()).collect())
             }
@@ -212,8 +210,8 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
     }
 }
 
-/// A job that `schedule` reported as ended, since its id is pinned, was stored before (promise 1), and
-/// starts only if it is stored again (promise 4).
+/// When `schedule` reports a pinned id as ended, the job was stored before (promise 1), and starts
+/// only if it is stored again (promise 4).
 fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for ended in &lifetime.ended {
         if lifetime.stored.iter().all(|stored| ended.precedes(&stored.interval)) {
@@ -233,12 +231,12 @@ fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
     }
 }
 
-/// A finished job is not stored again while its id is pinned (promise 4).
+/// Promise 4: a finished job is not stored again while its id is pinned.
 fn pinned_ids_stay_taken(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip { .. });
     let ends = lifetime.settlements.iter().filter(|it| it.accepted == Some(true));
     for ended in ends.filter(|settlement| is_final(settlement.verdict)).map(|it| it.interval) {
-        // What the calls have asked for that may have stored the job that ended.
+        // The calls that may have stored the ended job set its pin.
         let pins = lifetime.pins.iter().filter(|(call, _)| !ended.precedes(&call.interval));
         let remember = pins.map(|(_, remember)| *remember).min().unwrap_or_default();
         let again = lifetime.stored.iter().find(|stored| {
@@ -257,8 +255,8 @@ fn pinned_ids_stay_taken(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pro
 /// Promise 5: a job does not start after it was cancelled or replaced.
 fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for revoked in lifetime.revocations.iter().filter(|revoked| revoked.certain) {
-        // If this job may have finished or died before the call took effect, the call may have
-        // cancelled or replaced a later job with the same key or id.
+        // If this job may have ended first, the call may have affected a later job with the same
+        // key or id.
         let ended = lifetime.settlements.iter().any(|settlement| {
             let is_end = matches!(
                 settlement.verdict,
@@ -272,9 +270,8 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
         let later =
             lifetime.claims.iter().filter(|claim| revoked.interval.precedes(&claim.interval));
         for claim in later {
-            // A claim is allowed if another call stored the job again, with the same id, after the
-            // revocation. The call that revoked it is not such a call, although it may have stored
-            // it too: a bulk can replace one of its own jobs.
+            // Allowed if another call stored the job again after the revocation. The revoking call
+            // itself does not count, although a bulk can store a job and replace it at once.
             let stored_again = lifetime.stored.iter().any(|stored| {
                 !stored.interval.precedes(&revoked.interval)
                     && stored.interval != revoked.interval
@@ -289,9 +286,9 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
     }
 }
 
-/// Promise 6: `attempts` is the number of failed attempts of the current step.
+/// Promise 6: `attempts` counts the current step's failed attempts.
 fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
-    // A job that was stored again or replayed counts from zero again; its count is not checked.
+    // A stored-again or replayed job counts from zero, so its count is not checked.
     if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
         return;
     }
@@ -302,7 +299,7 @@ fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise,
         let steps = || with(|verdict| matches!(verdict, Verdict::Again { .. }));
         let (mut least, mut most) = (0, 0);
         for retry in with(|verdict| matches!(verdict, Verdict::Retry { .. })) {
-            // A next step between the retry and the claim has set the count to zero.
+            // The next step resets the count.
             let reset_certainly = steps().any(|step| {
                 step.accepted == Some(true)
                     && retry.interval.precedes(&step.interval)

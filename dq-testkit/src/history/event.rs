@@ -1,4 +1,4 @@
-//! The events of a history, and the violations that a check reports.
+//! Events in a trace, and violations.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use dq_core::{
     Settled, Settlement, Timestamp,
 };
 
-/// The time between the invocation and the return of a call. Positions number all invocations and
-/// returns of a history in the order in which they happened.
+/// The time between a call's invocation and its return.
+///
+/// Positions number all invocations and returns in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// Position of the invocation.
+    /// The invocation's position.
     pub invoked: u64,
-    /// Position of the return.
+    /// The return's position.
     pub returned: u64,
     /// The store's clock at the invocation.
     pub at: Timestamp,
@@ -24,40 +25,42 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether this call returned before the other was invoked.
+    /// Returns whether this call returned before the other began.
     #[must_use]
     pub const fn precedes(&self, other: &Self) -> bool {
         self.returned < other.invoked
     }
 }
 
-/// One call about one job, as a client observed it.
+/// One call about one job, as a client saw it.
 #[derive(Debug, Clone)]
 pub struct HistoryEvent {
-    /// The time during which the call was in flight.
+    /// When the call was in flight.
     pub interval: Interval,
     /// The call and its answer.
     pub call: ObservedCall,
 }
 
-/// A call about one job. Its answer is `None` if the call failed; it may have taken effect or not.
+/// A call about one job.
+///
+/// The answer is `None` if the call failed; it may still have taken effect.
 #[derive(Debug, Clone)]
 pub enum ObservedCall {
     /// A job was scheduled.
     Schedule {
-        /// Its id.
+        /// The job id.
         job: JobId,
-        /// Its queue.
+        /// The job's queue.
         queue: QueueName,
-        /// Its key.
+        /// The job's key.
         key: Option<JobKey>,
-        /// Whether it was to detach a running job from its key.
+        /// Whether it detaches a running job from its key.
         detach: bool,
-        /// How long its id stays pinned after its end; zero for not.
+        /// How long the id stays pinned after the end; zero for no pin.
         remember: Duration,
-        /// The earliest time at which it may start.
+        /// The earliest start time.
         not_before: Timestamp,
-        /// Its payload; `None` if it is not known, and not compared.
+        /// The payload; `None` if unknown, and then not compared.
         payload: Option<Bytes>,
         /// The answer.
         answer: Option<Scheduled>,
@@ -69,7 +72,7 @@ pub enum ObservedCall {
         /// The store's clock at the claim.
         now: Timestamp,
     },
-    /// A claim failed; it may have leased jobs that no client knows of.
+    /// A claim failed; it may have leased jobs that no client knows.
     FailedClaim,
     /// A lease was settled.
     Settle {
@@ -82,7 +85,7 @@ pub enum ObservedCall {
     Renew {
         /// The lease.
         lease: Lease,
-        /// If it was renewed, it lasts at least until then.
+        /// If the lease was renewed, its minimum expiry.
         until: Timestamp,
         /// The answer.
         answer: Option<Renewed>,
@@ -98,12 +101,12 @@ pub enum ObservedCall {
     Reschedule {
         /// The job, by id or key.
         job: JobRef,
-        /// If it was moved, the earliest time at which it may start.
+        /// If the job was moved, its earliest start time.
         not_before: Timestamp,
         /// The answer.
         answer: Option<Rescheduled>,
     },
-    /// An operator changed a queue. The answer is not recorded; the call may have failed.
+    /// An operator changed a queue; the call may have failed.
     Operate {
         /// The queue.
         queue: QueueName,
@@ -112,49 +115,50 @@ pub enum ObservedCall {
     },
 }
 
-/// An operator's change of the jobs of a queue.
+/// An operator's change to a queue.
 #[derive(Debug, Clone)]
 pub enum OperatorAction {
     /// Replayed dead jobs.
     Replay {
-        /// Their ids.
+        /// The job ids.
         jobs: Vec<JobId>,
-        /// The earliest time at which they may start.
+        /// The earliest start time.
         not_before: Timestamp,
     },
     /// Removed dead jobs.
     Remove {
-        /// Their ids.
+        /// The job ids.
         jobs: Vec<JobId>,
     },
-    /// Removed all jobs that were not running.
+    /// Removed all jobs except running ones.
     Purge,
 }
 
-/// The promises of the guide (`docs/guide/reliability.md`) that a history can violate, with their
-/// numbers there.
+/// The promises that a trace can violate, with their numbers in the guide
+/// (`docs/guide/reliability.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Promise {
-    /// 1: no job is lost, none appears that was not scheduled, and each starts with its own payload.
+    /// 1: no job is lost, only scheduled jobs appear, and each starts with its own payload.
     NothingLost = 1,
     /// 2: no job starts before its due time.
     NeverEarly = 2,
-    /// 4: each job has one live lease at a time, and a runner that lost its lease cannot settle it.
+    /// 4: a job has one held lease at a time, and a runner that has lost the lease cannot settle
+    /// it.
     OneLeaseAtATime = 4,
     /// 5: no job starts after it was cancelled or replaced.
     CancelIsBinding = 5,
-    /// 6: the store counts failed attempts, and dead jobs do not start unless they are replayed.
+    /// 6: the store counts failed attempts, and a dead job starts only after a replay.
     FailuresCounted = 6,
 }
 
 /// A proven violation of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The promise that was violated.
+    /// The violated promise.
     pub promise: Promise,
     /// The job.
     pub job: JobId,
-    /// What happened to the job, as a sentence without its subject.
+    /// What happened to the job: a sentence without its subject.
     pub detail: String,
 }
 

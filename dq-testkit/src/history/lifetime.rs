@@ -1,4 +1,4 @@
-//! The history of each job, extracted from the history of the store.
+//! Extracts each job's lifetime from a trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,35 +11,34 @@ use dq_core::{
 
 use super::event::{HistoryEvent, Interval, ObservedCall, OperatorAction};
 
-/// What happened to one job, in the order of the invocations.
 #[derive(Debug, Default)]
 pub(super) struct JobLifetime<'a> {
-    /// Calls that stored it, or may have.
+    /// Certain and possible calls.
     pub(super) stored: Vec<Effect>,
-    /// For how long its id is to be pinned after its end, each with the call that set it.
+    /// Pin durations, with the calls.
     pub(super) pins: Vec<(Effect, Duration)>,
-    /// Earliest start times, each with the call that set it.
+    /// Earliest start times, with the calls.
     pub(super) due_times: Vec<(Effect, Timestamp)>,
-    /// Payloads, each with the call that set it; `None` if it is not known.
+    /// `None` if the payload is unknown.
     pub(super) payloads: Vec<(Effect, Option<&'a Bytes>)>,
     pub(super) claims: Vec<Claim<'a>>,
     pub(super) settlements: Vec<Settlement<'a>>,
-    /// Renewals that succeeded, or may have.
+    /// Certain and possible renewals.
     pub(super) renewals: Vec<Renewal>,
-    /// Cancels and replacements, after which it must not start.
+    /// After a cancel or replacement, the job must not start.
     pub(super) revocations: Vec<Effect>,
-    /// Answers that the job has ended, after which it starts only if it is stored again.
+    /// After this answer, the job starts only if it is stored again.
     pub(super) ended: Vec<Interval>,
-    /// Purges of its queue, which remove it unless it is running.
+    /// Remove the job unless it is running.
     pub(super) purges: Vec<Interval>,
-    /// Operators' calls that remove it if it is dead.
+    /// Remove the job if it is dead.
     pub(super) removals: Vec<Interval>,
-    /// Operators' calls that replay it if it is dead.
+    /// Replay the job if it is dead.
     pub(super) replays: Vec<Interval>,
 }
 
 impl JobLifetime<'_> {
-    /// Those of `calls` that may have found this job dead.
+    /// The calls that may have found the job dead.
     pub(super) fn while_dead<'a>(
         &'a self,
         calls: &'a [Interval],
@@ -54,15 +53,14 @@ impl JobLifetime<'_> {
     }
 }
 
-/// A call, and whether it is known to have taken effect on this job.
+/// A call that took effect, certainly or possibly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effect {
     pub(super) interval: Interval,
     pub(super) certain: bool,
 }
 
-/// Those of the values that may be in effect during a call. A value is in effect until a later call has
-/// set another.
+/// The values that may be in effect during a call. A later certain call replaces a value.
 pub(super) fn in_effect<'a, T>(
     values: &'a [(Effect, T)],
     call: &'a Interval,
@@ -77,7 +75,6 @@ pub(super) fn in_effect<'a, T>(
     values.map(|(_, value)| value)
 }
 
-/// A claim that leased the job.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) interval: Interval,
@@ -85,7 +82,6 @@ pub(super) struct Claim<'a> {
     pub(super) now: Timestamp,
 }
 
-/// A settlement of one of the job's leases.
 #[derive(Debug)]
 pub(super) struct Settlement<'a> {
     pub(super) interval: Interval,
@@ -96,34 +92,30 @@ pub(super) struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Whether it may have taken effect.
     pub(super) fn possible(&self) -> bool {
         self.accepted != Some(false)
     }
 }
 
-/// A renewal of one of the job's leases.
 #[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) effect: Effect,
     pub(super) token: u64,
-    /// The end of the lease; the earliest possible one if the answer was lost.
+    /// The earliest possible expiry if the answer was lost.
     pub(super) until: Timestamp,
 }
 
-/// A job that was stored with a key, or may have been.
+/// A job that has, or may have, a key.
 struct KeyHolder {
     job: JobId,
-    /// Its `schedule` call.
     scheduled: Interval,
-    /// Whether that call may have detached another job from the key.
+    /// It may have detached another job from the key.
     detaches: bool,
 }
 
-/// The holders of each key: to resolve calls by key.
+/// To resolve calls by key.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
-/// Extracts the lifetimes of all jobs.
 pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
     let mut holders = KeyHolders::new();
     let mut queues: BTreeMap<JobId, &QueueName> = BTreeMap::new();
@@ -145,7 +137,7 @@ pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<
     lifetimes
 }
 
-/// Adds an event to the lifetimes of the jobs that it affects, or may affect.
+/// Adds an event to each job that it affects, or may affect.
 fn apply<'a>(
     HistoryEvent { interval, call }: &'a HistoryEvent,
     holders: &KeyHolders<'a>,
@@ -168,8 +160,7 @@ fn apply<'a>(
             let lifetime = lifetimes.entry(*job).or_default();
             lifetime.stored.push(effect(answer.is_some()));
             lifetime.pins.push((effect(answer.is_some()), *remember));
-            // A repeated call may have found the job of an earlier one, with another due time and another
-            // payload.
+            // A repeated call may have found the earlier job, with another due time and payload.
             let certain = answer.is_some() && lifetime.stored.len() == 1;
             lifetime.due_times.push((effect(certain), *not_before));
             lifetime.payloads.push((effect(certain), payload.as_ref()));
@@ -177,7 +168,7 @@ fn apply<'a>(
             if matches!(answer, Some(Scheduled::Created(_))) {
                 return;
             }
-            // It replaced another job with this key, or may have. If it did, it has not detached it.
+            // A call that replaced another job with this key has not detached it.
             let replaces = matches!(answer, Some(Scheduled::Replaced(_)));
             let replacing = replaces.then_some((*job, interval));
             for (other, certain) in holders_of(holders, queue, key, interval, replacing) {
@@ -265,7 +256,7 @@ fn apply<'a>(
     }
 }
 
-/// The jobs that a call may have targeted, each with whether that is certain.
+/// The flag says whether the target is certain.
 fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId, bool)> {
     match &job.target {
         Target::Id(id) => vec![(*id, true)],
@@ -273,9 +264,9 @@ fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId
     }
 }
 
-/// The jobs that may have held a key during a call, each with whether it certainly holds the key for
-/// as long as it is live: it was scheduled before the call, and no later job may have detached it.
-/// `replacing` is a job with its call that has not.
+/// The jobs that may have held a key during a call. The flag says whether the job certainly holds
+/// the key while it is live: it was scheduled before the call, and no later job may have detached
+/// it. `replacing` is a job whose call replaced rather than detached.
 fn holders_of(
     holders: &KeyHolders<'_>,
     queue: &QueueName,
@@ -289,8 +280,8 @@ fn holders_of(
     let possible = all.iter().filter(|holder| !call.precedes(&holder.scheduled));
     possible
         .map(|holder| {
-            // A later job may have detached it from the key, for good: a repeated call with its id
-            // does not give the key back.
+            // A later job may have detached this one for good: a repeated call does not return the
+            // key.
             let detached = all.iter().filter(|own| own.job == holder.job).any(|own| {
                 all.iter().any(|later| {
                     later.detaches

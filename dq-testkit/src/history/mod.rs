@@ -1,10 +1,11 @@
-//! A checker for histories: the calls that clients made on a store, compared with the promises of
-//! the contract ([`Promise`]). (Not the history of a queue, which is its ended jobs.)
+//! Checks a trace (the calls that clients observed) against the contract's promises ([`Promise`]).
 //!
-//! Each call has an [`Interval`] between its invocation and its return, and took effect somewhere
-//! within it. Two calls are ordered only if one returned before the other was invoked; the checker
-//! reports a violation only if no order of the overlapping calls explains it. A call whose answer
-//! was lost (`None`) may or may not have taken effect.
+//! A [`History`] is such a trace, not a queue's history of ended jobs.
+//!
+//! Each call has an [`Interval`] and took effect somewhere within it. Two calls are ordered only if
+//! one returned before the other began. The checker reports a violation only if no order of
+//! overlapping calls explains it. A call with a lost answer (`None`) may or may not have taken
+//! effect.
 
 mod check;
 mod event;
@@ -14,27 +15,27 @@ use dq_core::{JobId, Settled, Verdict};
 
 pub use event::{HistoryEvent, Interval, ObservedCall, OperatorAction, Promise, Violation};
 
-/// The calls of all clients of one store, as they observed them.
+/// The trace of all clients of one store.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     events: Vec<HistoryEvent>,
 }
 
 impl History {
-    /// A history of these events, given in any order.
+    /// Creates a trace from events in any order.
     #[must_use]
     pub fn new(mut events: Vec<HistoryEvent>) -> Self {
         events.sort_by_key(|event| event.interval.invoked);
         Self { events }
     }
 
-    /// The events in the order of their invocations.
+    /// Returns the events, ordered by invocation.
     #[must_use]
     pub fn events(&self) -> &[HistoryEvent] {
         &self.events
     }
 
-    /// The number of accepted settlements as done: a measure of how much a check proves.
+    /// Counts the accepted `Done` settlements: the more, the more a check proves.
     #[must_use]
     pub fn done_count(&self) -> usize {
         let is_done = |event: &&HistoryEvent| match &event.call {
@@ -46,7 +47,9 @@ impl History {
         self.events.iter().filter(is_done).count()
     }
 
-    /// Every violation that the history proves; `remaining` are the jobs in the store at its end.
+    /// Returns every violation that the trace proves.
+    ///
+    /// `remaining` holds the jobs in the store at the end.
     #[must_use]
     pub fn check(&self, remaining: &[JobId]) -> Vec<Violation> {
         check::check(&self.events, remaining)

@@ -1,4 +1,3 @@
-//! Contexts for tests that call a handler directly.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use dq_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Builds a [`JobContext`] without a runner, to call a handler as a function.
+/// Builds a [`JobContext`] without a runner, so that you can call a handler as a function.
 ///
 /// ```
 /// # use dq_testkit::TestContext;
@@ -26,7 +25,7 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// The context of a job in the queue `TEST` that is due now: its first attempt of five.
+    /// Creates the first attempt out of five for a job in the queue `TEST`, due now.
     pub fn new() -> Self {
         let now = SystemClock.now();
         let mut job = Job::new(
@@ -40,7 +39,7 @@ impl TestContext {
         Self { job, max_attempts: 5, steps: 0, cancelled: CancellationToken::new() }
     }
 
-    /// Sets the job's key; without it the job has none.
+    /// Sets the job's key; by default there is none.
     ///
     /// # Panics
     /// If the key is not valid.
@@ -49,7 +48,7 @@ impl TestContext {
         self
     }
 
-    /// Sets the number of this attempt; the first is 1. The job was leased once for each.
+    /// Sets the number of this attempt; the first is 1. The delivery count follows.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.job.attempts = attempt.saturating_sub(1);
         self.job.deliveries = attempt.max(1);
@@ -62,7 +61,7 @@ impl TestContext {
         self
     }
 
-    /// Sets the step of an escalation, from 0, and the number of its steps.
+    /// Sets the escalation step, from 0, and the step count.
     pub fn step(mut self, step: u32, of: u32) -> Self {
         self.job.headers.insert(Headers::STEP, step.to_string());
         self.steps = of;
@@ -75,7 +74,7 @@ impl TestContext {
         self
     }
 
-    /// Sets the handler's cancellation signal, which the test fires by cancelling the token.
+    /// Sets the handler's cancellation signal. Cancel the token to fire it.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.cancelled = token;
         self

@@ -1,4 +1,4 @@
-//! Tests for applications: handlers in the test's process, on a virtual clock, without a server.
+//! Runs an application's handlers in a test, on a virtual clock and without a server.
 //!
 //! ```
 //! # use dq_core as dq;
@@ -36,19 +36,20 @@
 //!
 //! # Schedules
 //!
-//! A kit does not store the schedules that handlers declare, so that a test of one handler does not
-//! run those of others. [`TestKit::with_schedules`] does.
+//! A kit does not store the schedules that handlers declare, so that a test runs no other handlers.
+//! Use [`TestKit::with_schedules`] to store them.
 //!
 //! # State
 //!
-//! A kit serves all handlers of the linked crates, but needs the state of only those that run in
-//! the test. If a job becomes due whose handler asks for a `State<T>` that was not given,
-//! [`advance`](TestKit::advance) panics with the error that the runner would have returned at its
-//! start, and [`try_advance`](TestKit::try_advance) returns it: `MissingState`, naming the handler,
-//! the type and the remedy.
+//! A kit serves all handlers in the linked crates, but you only give it the state that the test
+//! needs. When a due job's handler asks for a missing `State<T>`, [`try_advance`] returns
+//! `MissingState`, which names the handler, the type and the remedy. [`advance`] panics with it.
 //!
-//! Queues that are named with [`RunnerBuilder::only`] are the exception: their state is required
-//! when the kit is made.
+//! Queues that you name with [`RunnerBuilder::only`] are the exception: you must give their state
+//! when you create the kit.
+//!
+//! [`advance`]: TestKit::advance
+//! [`try_advance`]: TestKit::try_advance
 
 mod context;
 
@@ -66,8 +67,7 @@ use dq_core::{
 
 pub use context::TestContext;
 
-/// Real time after which the jobs that are due at one time, run one after the other, count as
-/// stuck.
+/// Real time for all jobs with one due time.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// An application's jobs and handlers, on a memory store and a virtual clock.
@@ -76,14 +76,13 @@ pub struct TestKit {
     dq: Dq,
     clock: Arc<VirtualClock>,
     runner: Runner,
-    /// The queues that the runner does not serve because their handlers need state that was not
-    /// given, each with its `MissingState` error.
+    /// These queues are not served.
     missing_state: BTreeMap<QueueName, Error>,
-    /// The runs that `advance` has not returned yet.
+    /// Not returned by `advance` yet.
     runs: Arc<Mutex<Vec<HandlerRun>>>,
 }
 
-/// One run of a handler.
+/// One handler run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerRun {
     /// The job's queue.
@@ -92,16 +91,16 @@ pub struct HandlerRun {
     pub id: JobId,
     /// The job's key.
     pub key: Option<JobKey>,
-    /// When it ended, on the virtual clock.
+    /// When the run ended, on the virtual clock.
     pub at: Timestamp,
-    /// The attempt; the first is 1.
+    /// The attempt number; the first is 1.
     pub attempt: u32,
     /// How the runner settled the job in the store.
     pub verdict: Verdict,
 }
 
 impl HandlerRun {
-    /// The [`verdict`](Self::verdict) as a word, for assertions.
+    /// Returns the [`verdict`](Self::verdict) as a word, for assertions.
     ///
     /// | Word | The handler … |
     /// |---|---|
@@ -120,35 +119,36 @@ impl HandlerRun {
             Verdict::Snooze(_) => "snoozed",
             Verdict::Again { .. } => "again",
             Verdict::Dead { .. } => "dead",
-            // Of a later version: a job that is handed back has no run that has finished.
+            // A later version's variant. A released job has no finished run.
             _ => "unknown",
         }
     }
 }
 
 impl TestKit {
-    /// A kit for the annotated handlers of the linked crates, without state.
+    /// Creates a kit without state for the annotated handlers in the linked crates.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// The same as for [`with`](Self::with).
     pub async fn new() -> Result<Self> {
         Self::with(|runner| runner).await
     }
 
-    /// A kit whose runner is configured as the application's: with its state, middleware, handlers.
+    /// Creates a kit with your runner's state, middleware and handlers.
     ///
     /// # Errors
-    /// Those of [`RunnerBuilder::build`], except that `MissingState` is returned only for queues
-    /// that were named with [`RunnerBuilder::only`] (see [State](self#state)).
+    /// The same as for [`RunnerBuilder::build`], but `MissingState` only for queues that you name
+    /// with [`RunnerBuilder::only`] (see [State](self#state)).
     pub async fn with(configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Result<Self> {
         Self::with_schedules(|builder| configure(builder.without_schedules())).await
     }
 
-    /// As [`with`](Self::with), and the first call of [`advance`](Self::advance) stores the
-    /// schedules that handlers declare.
+    /// Creates a kit like [`with`](Self::with), and runs the schedules that handlers declare.
+    ///
+    /// The first call to [`advance`](Self::advance) stores them.
     ///
     /// # Errors
-    /// As [`with`](Self::with), and those of [`RunnerBuilder::build`] about schedules.
+    /// The same as for [`with`](Self::with), and the schedule errors from [`RunnerBuilder::build`].
     pub async fn with_schedules(
         configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
     ) -> Result<Self> {
@@ -158,7 +158,7 @@ impl TestKit {
         let dq = Dq::builder()
             .backend(backend)
             .clock(clock.clone())
-            // A fixed seed: the same ids and the same jitter in every run of the test.
+            // A fixed seed gives the same ids and jitter in every run.
             .entropy(Entropy::seeded(0))
             .connect()
             .await?;
@@ -166,7 +166,7 @@ impl TestKit {
         let (finished, now) = (Arc::clone(&runs), Arc::clone(&clock));
         let builder = dq.runner().observer(move |event: &Event<'_>| {
             if let Event::Finished { job, verdict, .. } = event
-                // Not the tickers of recurring schedules, which are no jobs of the application.
+                // Schedule jobs do not belong to the application.
                 && !job.queue().is_reserved()
             {
                 lock(&finished).push(HandlerRun {
@@ -183,33 +183,34 @@ impl TestKit {
         Ok(Self { dq, clock, runner, missing_state, runs })
     }
 
-    /// The client for the code under test.
+    /// Returns the client for the code under test.
     #[must_use]
     pub fn dq(&self) -> &Dq {
         &self.dq
     }
 
-    /// The time on the virtual clock.
+    /// Returns the time on the virtual clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Advances the clock and runs every job that becomes due, one after the other in due order,
-    /// each at its due time; retries and jobs that handlers schedule are included. Returns the runs
-    /// in order.
+    /// Advances the clock, runs every job that becomes due, and returns the runs in order.
     ///
-    /// The clock does not move while a handler runs, so `ctx.sleep` in a handler never returns.
-    /// Advance by zero to run what is due already.
+    /// Jobs run one by one in due order, each at its due time, including retries and jobs that
+    /// handlers schedule.
+    ///
+    /// The clock stands still while a handler runs, so `ctx.sleep` in a handler never returns.
+    /// Advance by zero to run jobs that are already due.
     ///
     /// # Panics
-    /// If a due job's handler asks for state that was not given (see [`try_advance`]), or if the
-    /// jobs that are due at one time take more than 30 s of real time.
+    /// If a due job's handler asks for missing state (see [`try_advance`]), or if the jobs with one
+    /// due time take more than 30 s of real time.
     ///
     /// [`try_advance`]: Self::try_advance
     #[track_caller]
     pub fn advance(&self, by: Duration) -> impl Future<Output = Vec<HandlerRun>> {
-        // Taken here, as an async function would report the executor's line.
+        // An async function reports the executor's line.
         let caller = Location::caller();
         async move {
             match self.try_advance(by).await {
@@ -219,15 +220,15 @@ impl TestKit {
         }
     }
 
-    /// As [`advance`](Self::advance), but returns an error where the state of a handler is missing.
+    /// Advances like [`advance`](Self::advance), but returns an error if a handler's state is
+    /// missing.
     ///
     /// # Errors
-    /// `MissingState` if a due job's handler asks for state that was not given. The clock then
-    /// stands at the job's due time, and the runs so far are returned by the next call that
-    /// succeeds.
+    /// `MissingState` if a due job's handler asks for state that you did not give. The clock then
+    /// stands at the job's due time. The next call that succeeds also returns the runs so far.
     ///
     /// # Panics
-    /// If the jobs that are due at one time take more than 30 s of real time.
+    /// If the jobs with one due time take more than 30 s of real time.
     pub async fn try_advance(&self, by: Duration) -> Result<Vec<HandlerRun>> {
         let end = self.now() + by;
         loop {
@@ -249,14 +250,14 @@ impl TestKit {
         Ok(std::mem::take(&mut *lock(&self.runs)))
     }
 
-    /// The next due time of the queues in `missing_state`; the error of one whose job is due now.
+    /// Returns the next due time in `missing_state`, or the error if a job is due now.
     async fn next_due_without_state(&self) -> Result<Option<Timestamp>> {
         if self.missing_state.is_empty() {
             return Ok(None);
         }
         let queues: Vec<QueueName> = self.missing_state.keys().cloned().collect();
         let mut stats = self.dq.backend().stats(&queues).await?;
-        // No job of a paused queue would run.
+        // Paused queues run no job.
         stats.retain(|stats| !stats.paused);
         match stats.iter().find(|stats| stats.ready > 0) {
             Some(stats) => {
@@ -270,7 +271,7 @@ impl TestKit {
         }
     }
 
-    /// The jobs of a queue that are waiting to run, in due order.
+    /// Returns a queue's waiting jobs in due order.
     ///
     /// # Panics
     /// If the queue's code is not a valid queue name.
@@ -294,12 +295,14 @@ impl TestKit {
         jobs
     }
 
-    /// Asserts that a job with this key is waiting in the queue with this due time (a point in time
-    /// or a delay from now), and returns its payload.
+    /// Asserts that a job with this key waits in the queue with this due time, and returns its
+    /// payload.
+    ///
+    /// `due` is a point in time or a delay from now.
     ///
     /// # Panics
-    /// If no job with this key is waiting (the message lists those that are), if it is due at
-    /// another time, or if its payload does not decode.
+    /// If no waiting job has this key (the message lists all), if the job is due at another time,
+    /// or if its payload does not decode.
     #[track_caller]
     pub fn assert_scheduled<Q: Queue>(
         &self,
@@ -333,7 +336,7 @@ impl TestKit {
         }
     }
 
-    /// Asserts that no job with this key is waiting in the queue.
+    /// Asserts that no job with this key waits in the queue.
     ///
     /// # Panics
     /// If there is one; the message states its due time.
@@ -350,7 +353,6 @@ impl TestKit {
     }
 }
 
-/// The keys and due times of jobs, for a message.
 fn describe(jobs: &[Job]) -> String {
     if jobs.is_empty() {
         return "none".to_owned();

@@ -1,4 +1,3 @@
-//! Takes steps on two backends and compares the answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,57 +15,51 @@ use super::rounded::Rounded;
 use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 use crate::behaviour::{Failure, TrialResult};
 
-/// Jobs per page: few, so that most listings have several pages.
+/// Small, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
-/// More jobs than a claim finds.
 const ALL: usize = 1_000;
 
-/// Length of the leases that are renewed when the clock is set back: longer than most waits.
+/// Longer than most waits.
 const LONG_LEASE: u16 = 100;
 
-/// How the backends tell the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocks {
-    /// Both by the virtual clock. All times in steps are milliseconds.
+    /// Both use the virtual clock. Times in steps are milliseconds.
     Shared,
-    /// The backend under test by the system clock; before each step, the clock of the reference is set
-    /// to it. All times in steps are hours, so that nothing becomes due and no lease ends while they
-    /// are taken. [`DueTime::At`] counts from [`PAST`] hours before the comparison.
+    /// The subject uses the system clock, and the reference follows. Times in steps are hours, so
+    /// that no job becomes due and no lease expires meanwhile. [`DueTime::At`] counts from [`PAST`]
+    /// hours before the comparison.
     Own,
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// About half of the random times of [`DueTime::At`] are less.
+/// About half of the random [`DueTime::At`] values are smaller.
 const PAST: u32 = 250;
 
-/// With clocks of their own, the pause before a step, so that no two steps share a millisecond.
+/// With [`Clocks::Own`], so that no two steps share a millisecond.
 const BETWEEN_STEPS: Duration = Duration::from_millis(2);
 
-/// Two backends, and the jobs and leases of the steps so far.
 pub(super) struct Comparison {
-    /// The reference, then the backend under test.
+    /// The reference, then the subject.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     clocks: Clocks,
     start: Timestamp,
     entropy: Entropy,
-    /// The features of the backend under test. The steps use no others.
+    /// The steps use no other features.
     offered: Capabilities,
-    /// The jobs scheduled so far, by their numbers.
     jobs: Vec<NewJob>,
-    /// The leases granted so far, by their numbers, as each backend returned them.
+    /// The lease that each backend returned.
     leases: Vec<[Lease; 2]>,
-    /// Ids that were scheduled in another queue, too. Ids are globally unique, so it is the
-    /// backend's choice which queue remembers such a job. They are not scheduled again.
+    /// Also scheduled in another queue. Ids are globally unique, so the backend chooses which queue
+    /// remembers such a job. They are not scheduled again.
     ambiguous_ids: BTreeSet<JobId>,
-    /// Whether the clock was set back before. A pin that had ended may stand again then: whether it was
-    /// deleted in between is up to the store.
+    /// An expired pin may then hold again: the store decides when it deletes a pin.
     was_set_back: bool,
 }
 
-/// Makes the same call on both backends, and returns both answers.
 macro_rules! both {
     ($comparison:ident, $backend:ident => $call:expr) => {{
         let [$backend, other] = &$comparison.backends;
@@ -105,7 +98,6 @@ impl Comparison {
         }
     }
 
-    /// Takes a step on both backends and compares the answers and the counts.
     pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
         let at = format!("step {number}, {step:?}");
         if self.clocks == Clocks::Own {
@@ -179,9 +171,8 @@ impl Comparison {
             Step::Wait(_) | Step::SetBack(_) if self.clocks == Clocks::Own => {}
             Step::Wait(delay) => self.clock.advance(self.duration(*delay)),
             Step::SetBack(by) => {
-                // All leases are renewed before and after. Otherwise a store need not answer like
-                // the reference: whether a read ends a lease for good, and whether a lease from
-                // the future is shortened, is up to the store.
+                // Renew all leases before and after, because stores differ in whether a read ends a
+                // lease for good, and in whether they shorten a lease from the future.
                 let all: Vec<usize> = (0..self.leases.len()).collect();
                 self.renew(&at, &all, LONG_LEASE).await?;
                 self.clock.set(self.clock.now() - self.duration(*by));
@@ -192,7 +183,6 @@ impl Comparison {
         self.compare_counts(&at).await.map(drop)
     }
 
-    /// Compares counts, listings and single jobs.
     pub(super) async fn compare_contents(&self, steps: usize) -> TrialResult {
         let at = format!("after {steps} steps");
         self.compare_counts(&at).await?;
@@ -223,7 +213,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// The states of jobs that the backend under test can list.
+    /// The states that the subject can list.
     fn states(&self) -> &'static [JobState] {
         const STATES: &[JobState] = &[
             JobState::Scheduled,
@@ -235,9 +225,9 @@ impl Comparison {
         if self.offered.history { STATES } else { &STATES[..4] }
     }
 
-    /// The views without what the backend under test does not keep. Those that it may list in any order
-    /// are in the order of their ids: jobs of equal times, if it is not FIFO, and jobs that have ended
-    /// at the same time, since a purge may remove jobs in any order.
+    /// Drops fields that the subject does not keep, and sorts jobs by id where their order is free:
+    /// equal times without FIFO, and jobs that ended together, because a purge removes jobs in any
+    /// order.
     fn offered_views(&self, views: Result<Vec<JobView>>) -> Result<Vec<JobView>> {
         let mut views = views?;
         views.iter_mut().for_each(|view| view.round(&|time| self.round(time)));
@@ -285,13 +275,12 @@ impl Comparison {
         lease: u16,
     ) -> TrialResult {
         let lease_for = self.duration(lease) + self.unit();
-        // Which of the jobs that are due come first is up to a store that is not FIFO, so it is asked
-        // for all or none.
+        // A store that is not FIFO chooses which due jobs come first, so claim all or none.
         let takes_all = !self.offered.fifo;
         let number = |max: usize| if takes_all { max.min(1) * ALL } else { max };
         let want = |(q, max): &(u8, usize)| Want::new(queue(*q), number(*max), lease_for);
         let mut wants: Vec<Want> = wants.iter().map(want).collect();
-        // Each queue once, as runners do.
+        // Runners name each queue once.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
         let params = ClaimParams::new(&wants, number(limit), "model");
@@ -308,7 +297,6 @@ impl Comparison {
         Ok(())
     }
 
-    /// Renews the leases with these numbers.
     async fn renew(&self, at: &str, numbers: &[usize], lease: u16) -> TrialResult {
         let lease_for = self.duration(lease) + self.unit();
         let renewals = |side: usize| -> Vec<Renewal> {
@@ -322,7 +310,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// The settlements for one backend: 0 is the reference.
+    /// `side` 0 is the reference.
     fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
         let leases =
             endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
@@ -352,7 +340,7 @@ impl Comparison {
     }
 
     fn new_job(&self, spec: &JobSpec) -> NewJob {
-        // From a fixed seed and the virtual clock, so that the same steps make the same ids.
+        // A fixed seed and the virtual clock repeat the same ids.
         let id = self.entropy.job_id(self.clock.now());
         let payload = Bytes::from(id.to_string());
         let mut job = NewJob::new(id, queue(spec.queue), self.due(spec.due), payload);
@@ -373,7 +361,6 @@ impl Comparison {
         }
     }
 
-    /// The duration of a number in a step.
     fn duration(&self, number: u16) -> Duration {
         self.unit() * number.into()
     }
@@ -385,15 +372,13 @@ impl Comparison {
         }
     }
 
-    /// Rounds a time to the unit of steps.
     fn round(&self, time: &mut Timestamp) {
         let (start, unit) = (self.start.as_millis(), self.unit().as_millis() as i64);
         let units = (time.as_millis() - start + unit / 2).div_euclid(unit);
         *time = Timestamp::from_millis(start + units * unit);
     }
 
-    /// The answer, if both backends succeeded with the same one. Times are compared as far as steps
-    /// can tell them apart.
+    /// The answer if both backends agree, with times rounded to the steps' unit.
     fn same<T: Rounded + PartialEq + std::fmt::Debug>(
         &self,
         at: &str,
@@ -425,14 +410,14 @@ impl Comparison {
     fn ids(&self, number: Option<usize>) -> Vec<JobId> {
         let ids = self.jobs.iter().map(|job| job.id);
         match number {
-            // More than the dead jobs: the others do not change.
+            // Includes jobs that are not dead; they must not change.
             None => ids.collect(),
             Some(number) => pick(&self.jobs, number).map(|job| job.id).into_iter().collect(),
         }
     }
 }
 
-/// The time by which a job is listed.
+/// Orders a listing.
 fn listed_at(view: &JobView) -> Timestamp {
     let at = match view.state {
         JobState::Running => view.leased_until,
@@ -443,7 +428,7 @@ fn listed_at(view: &JobView) -> Timestamp {
     at.unwrap_or(view.job.due)
 }
 
-/// Claims until no job is left, and returns all in the order of their ids.
+/// Sorted by id.
 async fn claim_all(backend: &dyn Backend, params: ClaimParams<'_>) -> Result<Claimed> {
     let mut jobs = Vec::new();
     loop {
@@ -457,7 +442,6 @@ async fn claim_all(backend: &dyn Backend, params: ClaimParams<'_>) -> Result<Cla
     }
 }
 
-/// A listing, read page by page.
 async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec<JobView>> {
     let mut jobs = Vec::new();
     loop {
@@ -471,7 +455,7 @@ async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec
     Ok(jobs)
 }
 
-/// Sets all tokens to zero: they only have to grow, and their values are the backend's choice.
+/// Tokens must grow, but the backend chooses their values.
 fn without_tokens(mut claimed: Claimed) -> Claimed {
     for leased in &mut claimed.jobs {
         leased.token = FencingToken(0);
@@ -479,7 +463,7 @@ fn without_tokens(mut claimed: Claimed) -> Claimed {
     claimed
 }
 
-/// The element with this number modulo the length, if there is any.
+/// `number` wraps around.
 fn pick<T>(all: &[T], number: usize) -> Option<&T> {
     all.get(number % all.len().max(1))
 }

@@ -1,9 +1,9 @@
-//! A comparison of two backends, call by call.
+//! Compares two backends, call by call.
 //!
-//! [`check`] makes the same calls on a reference and on the backend under test, which share a
-//! virtual clock, and compares every answer, the counts and the listings. [`check_real_time`] does so
-//! with a backend that cannot use a virtual clock. With the feature `proptest`, `steps` generates
-//! random sequences that shrink to the shortest one on which the two differ.
+//! [`check`] makes the same calls on a reference and on the backend under test, and compares every
+//! answer, the counts and the listings. Both share a virtual clock. [`check_real_time`] is for a
+//! backend that cannot use one. With the feature `proptest`, `steps` generates random sequences,
+//! which shrink to the shortest one with a difference.
 
 mod comparison;
 #[cfg(feature = "proptest")]
@@ -22,8 +22,9 @@ pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 use self::comparison::{Clocks, Comparison};
 use crate::behaviour::TrialResult;
 
-/// Takes the steps on both backends, which must be empty and use this clock. The reference keeps a
-/// history if the subject does.
+/// Takes the steps on two backends that share a clock, and compares them.
+///
+/// Both must be empty and use `clock`. The reference must keep a history if the subject does.
 ///
 /// # Errors
 /// The first answer, count or listing that differs, with its step.
@@ -36,17 +37,20 @@ pub async fn check(
     take_all(Comparison::new(reference, subject, clock, Clocks::Shared), steps).await
 }
 
-/// Takes the steps on both backends, which must be empty, where the subject uses the system clock, or
-/// that of a server on the same machine; `clock` is that of the reference, and follows.
+/// Takes the steps on two backends, where the subject uses real time.
 ///
-/// Milliseconds in the steps are hours then, so that no lease lapses and no job becomes due meanwhile;
-/// waits and changes of the clock are left out. A call that repeats a job in a wrong queue, which a
-/// store that keeps its queues apart does not notice, repeats it in its own queue.
+/// Both must be empty. The subject uses the system clock, or the clock of a server on the same
+/// machine. The reference uses `clock`, which follows.
 ///
-/// The subject must answer `stats` with current counts, and leave no due job to another claimer.
+/// Milliseconds in the steps become hours, so that no lease expires and no job becomes due
+/// meanwhile. Waits and clock changes are skipped. A call that repeats a job in a wrong queue uses
+/// the right one instead, because a store with separate queues does not notice the mistake.
+///
+/// The subject must answer `stats` with current counts, and a claim must leave no due job to
+/// another claimer.
 ///
 /// # Errors
-/// As [`check`].
+/// The same as for [`check`].
 pub async fn check_real_time(
     reference: Arc<dyn Backend>,
     subject: Arc<dyn Backend>,

@@ -1,5 +1,5 @@
-//! Random sequences of steps. The number before each `=>` is the weight of an alternative; times
-//! are short and numbers small, so that calls conflict and leases lapse.
+//! Random sequences. The number before each `=>` is a weight. Times are short and numbers small, so
+//! that calls conflict and leases expire.
 
 use dq_core::OnConflict;
 use proptest::collection::vec;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 
-/// Sequences of up to `max_steps` steps.
+/// Generates sequences of up to `max_steps` steps.
 pub fn steps(max_steps: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 1..=max_steps)
 }

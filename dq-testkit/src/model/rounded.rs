@@ -1,13 +1,11 @@
-//! Answers whose times can be rounded, so that those of stores with clocks of their own compare.
+//! Rounds times in answers, so that stores with different clocks compare equal.
 
 use dq_core::{
     Cancelled, Claimed, JobView, OperateReport, QueueStats, Renewed, Rescheduled, Scheduled,
     Settled, Timestamp,
 };
 
-/// An answer of a backend.
 pub(super) trait Rounded {
-    /// Applies `round` to all times in the answer.
     fn round(&mut self, round: &dyn Fn(&mut Timestamp));
 }
 
@@ -81,7 +79,6 @@ impl Rounded for QueueStats {
     }
 }
 
-/// Answers without times.
 macro_rules! timeless {
     ($($answer:ty),+) => {$(
         impl Rounded for $answer {

@@ -11,15 +11,13 @@ use super::layers::*;
 use super::subject::{AddDefect, Opened, process};
 use super::views::*;
 
-/// A backend with a defect.
 pub(crate) struct BrokenBackend {
-    /// The defect: what the backend does, as in "a backend that fires early".
+    /// The defect, as in "a backend that fires early".
     pub(crate) name: &'static str,
     pub(crate) add_defect: AddDefect,
-    /// Trials of the behaviour suite that must fail.
     pub(crate) failing_trials: &'static [&'static str],
-    /// The promise that its history must violate; `None` if the history of the test workload does
-    /// not show the defect, for example because it has no crash.
+    /// The promise that the trace must violate; `None` if the workload does not show the defect,
+    /// for example because it has no crash.
     pub(crate) violates: Option<Promise>,
 }
 
@@ -336,7 +334,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
 ];
 
-/// A backend that offers no optional capability; `Checked` refuses calls that need one.
+/// A backend without optional capabilities; `Checked` rejects calls that need one.
 pub(crate) fn without_capabilities(opened: Opened) -> Arc<dyn Backend> {
     Arc::new(NoCapabilities(opened.process))
 }

@@ -1,5 +1,4 @@
-//! The history checker on a random workload: it reports no violation of a correct backend, and those of
-//! broken ones that clients can observe.
+//! The trace checker accepts correct backends, and reports the defects that clients can observe.
 
 use std::sync::Arc;
 
@@ -11,13 +10,11 @@ use super::backends::{BROKEN_BACKENDS, BrokenBackend};
 use super::subject::{AddDefect, Opened, process};
 use super::workload;
 
-/// Seeds of the workloads for correct backends.
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// Seeds of the workloads for broken backends, which are tried until the first violation of the expected promise.
+/// Tried until the expected promise is violated.
 const DEFECT_SEEDS: std::ops::Range<u64> = 0..500;
 
-/// The violations of a backend under the workload of one seed.
 async fn violations(add_defect: AddDefect, seed: u64) -> Vec<Violation> {
     let clock = Arc::new(VirtualClock::default());
     let shared_clock: Arc<dyn Clock> = clock.clone();
@@ -57,7 +54,7 @@ async fn outages_are_no_violations() {
     }
 }
 
-// On one thread, each seed gives the same history in each run.
+// On one thread, a seed always gives the same trace.
 #[tokio::test]
 async fn defects_that_clients_can_observe_are_violations() {
     let mut undetected = Vec::new();

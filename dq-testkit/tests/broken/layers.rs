@@ -13,8 +13,7 @@ use dq_core::{
 };
 use futures_util::future::BoxFuture;
 
-/// Implements [`Layer`] for a type with an inner backend in this field, and overrides these
-/// methods.
+/// Implements [`Layer`] for a type whose field `$inner` holds the backend.
 macro_rules! layer {
     ($name:ident, $inner:tt, { $($method:tt)* }) => {
         #[async_trait]
@@ -28,7 +27,6 @@ macro_rules! layer {
     };
 }
 
-/// Offers no optional capability.
 #[derive(Debug)]
 pub(crate) struct NoCapabilities(pub(crate) Arc<dyn Backend>);
 
@@ -44,7 +42,6 @@ layer!(NoCapabilities, 0, {
     }
 });
 
-/// A clock that is five milliseconds ahead, for the store of [`FiresEarly`].
 #[derive(Debug)]
 pub(crate) struct FastClock(pub(crate) Arc<VirtualClock>);
 
@@ -64,7 +61,7 @@ impl Clock for FastClock {
     }
 }
 
-/// Leases jobs five milliseconds early: its store uses [`FastClock`], but it reports the true time.
+/// Its store uses [`FastClock`], but it reports the true time.
 #[derive(Debug)]
 pub(crate) struct FiresEarly {
     pub(crate) inner: Arc<dyn Backend>,
@@ -106,11 +103,11 @@ layer!(TruncatesToSeconds, inner, {
     }
 });
 
-/// Cancels jobs whose lease has lapsed, instead of redelivering them.
+/// Cancels jobs with an expired lease.
 #[derive(Debug)]
 pub(crate) struct LosesLapsed {
     pub(crate) inner: Arc<dyn Backend>,
-    /// The leased jobs, each with its queue and the end of its lease.
+    /// Queue and lease end.
     pub(crate) leases: Mutex<HashMap<JobId, (QueueName, Timestamp)>>,
 }
 
@@ -159,13 +156,12 @@ layer!(LosesLapsed, inner, {
     }
 });
 
-/// Leases jobs a second time to a concurrent claim that finds none.
+/// Leases jobs again to a concurrent claim that finds none.
 #[derive(Debug)]
 pub(crate) struct LeasesTwice {
     pub(crate) inner: Arc<dyn Backend>,
-    /// Number of claims in flight.
     pub(crate) claims: AtomicUsize,
-    /// The jobs of the last claim that leased any.
+    /// From the last successful claim.
     pub(crate) last: Mutex<Vec<LeasedJob>>,
 }
 
@@ -186,11 +182,10 @@ layer!(LeasesTwice, inner, {
     }
 });
 
-/// Accepts any token of a leased job: replaces it by the newest one.
+/// Replaces any token for a leased job with the newest.
 #[derive(Debug)]
 pub(crate) struct AcceptsStale {
     pub(crate) inner: Arc<dyn Backend>,
-    /// The newest token of each job.
     pub(crate) tokens: Mutex<HashMap<JobId, FencingToken>>,
 }
 
@@ -264,7 +259,7 @@ layer!(KeepsReplaced, 0, {
     }
 });
 
-/// Counts neither the deliveries nor the losses of lapsed leases.
+/// Counts neither deliveries nor lost leases.
 #[derive(Debug)]
 pub(crate) struct ForgetsCounts(pub(crate) Arc<dyn Backend>);
 
@@ -300,7 +295,7 @@ pub(crate) struct ReordersEqualTimes(pub(crate) Arc<dyn Backend>);
 layer!(ReordersEqualTimes, 0, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let mut claimed = self.0.claim(params).await?;
-        // Ordered by due time only, as in a heap.
+        // As a heap does.
         claimed.jobs.reverse();
         claimed.jobs.sort_by_key(|leased| leased.job.due);
         Ok(claimed)
@@ -354,7 +349,7 @@ layer!(IgnoresPause, 0, {
     }
 });
 
-/// Purges all queues whose names start with that of the purged one.
+/// Purges all queues that start with the name.
 #[derive(Debug)]
 pub(crate) struct PurgesByPrefix(pub(crate) Arc<dyn Backend>);
 
@@ -372,11 +367,10 @@ layer!(PurgesByPrefix, 0, {
     }
 });
 
-/// Answers a repeated call as a conflict with the job that it stored before.
+/// Answers a repeated call as a conflict.
 #[derive(Debug)]
 pub(crate) struct AnswersRepeatsAsKept {
     pub(crate) inner: Arc<dyn Backend>,
-    /// The ids that were scheduled.
     pub(crate) ids: Mutex<HashSet<JobId>>,
 }
 
@@ -402,7 +396,7 @@ layer!(IgnoresRemember, 0, {
     }
 });
 
-/// Pins ids for a thousand times as long as asked.
+/// Pins ids a thousand times longer than asked.
 #[derive(Debug)]
 pub(crate) struct PinsTooLong(pub(crate) Arc<dyn Backend>);
 
@@ -413,7 +407,7 @@ layer!(PinsTooLong, 0, {
     }
 });
 
-/// Stores a job whose id the history has, under another id.
+/// Stores a job with an ended id under another id.
 #[derive(Debug)]
 pub(crate) struct StoresEndedAgain(pub(crate) Arc<dyn Backend>);
 
@@ -436,7 +430,7 @@ layer!(StoresEndedAgain, 0, {
     }
 });
 
-/// Starts a next step with the payload and the counts of the last one.
+/// Starts a next step with the last step's payload and counts.
 #[derive(Debug)]
 pub(crate) struct RepeatsTheStep(pub(crate) Arc<dyn Backend>);
 
@@ -452,7 +446,7 @@ layer!(RepeatsTheStep, 0, {
     }
 });
 
-/// Makes the next step of a job by two calls: settles it as done and schedules another with its id.
+/// Settles the job as done and schedules another with its id.
 #[derive(Debug)]
 pub(crate) struct StepsInTwoCalls(pub(crate) Arc<dyn Backend>);
 
@@ -489,7 +483,7 @@ layer!(RefusesToDetach, 0, {
     }
 });
 
-/// Stores a job that is to detach another without its key, which the running job keeps.
+/// Stores the job without the key.
 #[derive(Debug)]
 pub(crate) struct LeavesTheKey(pub(crate) Arc<dyn Backend>);
 
@@ -510,7 +504,6 @@ layer!(LeavesTheKey, 0, {
     }
 });
 
-/// Reports each step of a purge as the last one.
 #[derive(Debug)]
 pub(crate) struct ReportsPurgesAsComplete(pub(crate) Arc<dyn Backend>);
 

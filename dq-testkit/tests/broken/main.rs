@@ -1,5 +1,5 @@
-//! Tests of the behaviour suite, the history checker and the comparison of two backends
-//! (`dq_testkit::model`): they must detect backends with a defect, and pass a correct one.
+//! Tests for the suite, the trace checker and the comparison (`dq_testkit::model`): they must
+//! detect a broken backend and accept a correct one.
 
 mod backends;
 mod history;
@@ -15,7 +15,6 @@ use dq_testkit::behaviour;
 use self::backends::{BROKEN_BACKENDS, BrokenBackend};
 use self::subject::Broken;
 
-/// The trials that fail, each with its message.
 async fn failures(subject: &Broken) -> Vec<String> {
     let failed = behaviour::run(subject).await.expect("the backend opens");
     failed.into_iter().map(|(name, failure)| format!("{name}: {failure}")).collect()
@@ -33,7 +32,7 @@ async fn a_backend_without_capabilities_passes_the_trials_that_apply() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-// The runtime's time is paused, so that a trial does not wait in real time for a lost hint.
+// Paused, so that a trial does not wait in real time for a lost hint.
 #[tokio::test(start_paused = true)]
 async fn every_broken_backend_fails_its_trials() {
     let mut undetected = Vec::new();

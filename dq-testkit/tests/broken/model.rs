@@ -1,4 +1,4 @@
-//! The comparison of two backends detects a broken one if one of its answers shows the defect.
+//! The comparison detects a broken backend if an answer shows the defect.
 
 use std::sync::Arc;
 
@@ -9,33 +9,32 @@ use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 use super::backends::BROKEN_BACKENDS;
 use super::subject::{AddDefect, Opened, process};
 
-/// A new job in queue 0 that replaces one with its key.
 fn new(key: Option<u8>, due: DueTime) -> JobSpec {
     let on_conflict = OnConflict::Replace;
     JobSpec { queue: 0, key, on_conflict, detach: false, remember: 0, due }
 }
 
-/// A claim of at most `limit` jobs. Leases last 21 ms.
+/// Leases last 21 ms.
 fn claim(limit: usize) -> Step {
     Step::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 }
 }
 
 const NOW: DueTime = DueTime::After(0);
 
-/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause. Jobs
-/// and leases are numbered from zero.
+/// A replaced job, a retry, an expired lease, a cancel, a dead job and a pause. Jobs and leases are
+/// numbered from zero.
 fn steps() -> Vec<Step> {
     vec![
         Step::Schedule(vec![new(None, NOW), new(Some(1), NOW), new(Some(1), NOW), new(None, NOW)]),
         // Only reports the next due time.
         claim(0),
-        // Grants the leases 0 and 1.
+        // Grants leases 0 and 1.
         claim(2),
         Step::Settle(vec![(0, Ending::Retry(NOW)), (1, Ending::Skip)]),
-        // Grants the leases 2 and 3, which lapse.
+        // Grants leases 2 and 3, which expire.
         claim(2),
         Step::Wait(30),
-        // Grants lease 4, the only live one.
+        // Grants lease 4, the only one held.
         claim(1),
         Step::Renew(vec![0], 20),
         Step::Settle(vec![(3, Ending::Dead(true)), (4, Ending::Dead(true)), (0, Ending::Done)]),
@@ -52,21 +51,21 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-/// A sequence with a job that is remembered, one with a second step, and one that takes its key.
+/// A remembered job, one with a second step, and one that takes its key.
 fn steps_of_long_jobs() -> Vec<Step> {
     vec![
         Step::Schedule(vec![JobSpec { remember: 40, ..new(None, NOW) }, new(Some(2), NOW)]),
         claim(1),
         Step::Settle(vec![(0, Ending::Done)]),
-        // The id of job 0 is pinned, and then is not.
+        // Job 0's id is pinned, and then is not.
         Step::Repeat(0, None),
         Step::Wait(40),
         Step::Repeat(0, None),
-        // Lease 1 is of job 1.
+        // Lease 1 belongs to job 1.
         claim(1),
         Step::Settle(vec![(1, Ending::Again(NOW, 3))]),
         Step::Repeat(1, None),
-        // Leases 2 and 3 are of both jobs.
+        // Leases 2 and 3 belong to the two jobs.
         claim(2),
         Step::Schedule(vec![JobSpec { detach: true, ..new(Some(2), NOW) }]),
         Step::Cancel(vec![JobChoice::Key(0, 2)]),
@@ -76,7 +75,7 @@ fn steps_of_long_jobs() -> Vec<Step> {
     ]
 }
 
-/// Compares a backend with the reference on both sequences, with and without a history.
+/// Tests both sequences, with and without a history.
 async fn compare(add_defect: AddDefect) -> TrialResult {
     for limit in [HistoryLimit::default(), HistoryLimit::OFF] {
         for steps in [steps(), steps_of_long_jobs()] {
@@ -111,7 +110,7 @@ async fn broken_backends_give_other_answers() {
         }
     }
     // Their answers to these steps are right: races, crashes and lost hints need a second caller,
-    // and the other defects need calls that the steps do not make.
+    // and the other defects need other calls.
     let undetectable = [
         "loses jobs in a crash",
         "leases one job twice in a race",

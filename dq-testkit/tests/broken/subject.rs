@@ -10,20 +10,15 @@ use dq_core::{
 };
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// A handle that was just opened, and what a defect may need.
 pub(crate) struct Opened {
-    /// The handle of one process, without a defect.
+    /// Without a defect.
     pub(crate) process: Arc<dyn Backend>,
-    /// The store's clock.
     pub(crate) clock: Arc<VirtualClock>,
-    /// How many handles were opened before.
     pub(crate) opened_before: usize,
 }
 
-/// Adds a defect to a handle.
 pub(crate) type AddDefect = fn(Opened) -> Arc<dyn Backend>;
 
-/// A backend under test whose handles get a defect.
 #[derive(Debug)]
 pub(crate) struct Broken {
     add_defect: AddDefect,
@@ -71,7 +66,7 @@ impl StoreUnderTest for MemoryStore {
     }
 }
 
-/// One process's handle on a memory store that outlives the process.
+/// The memory store outlives the process.
 pub(crate) fn process(memory: Arc<MemoryBackend>) -> Arc<dyn Backend> {
     Arc::new(Process { memory, closed: AtomicBool::new(false) })
 }

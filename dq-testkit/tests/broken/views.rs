@@ -1,4 +1,4 @@
-//! Defects of what a store shows and remembers; as those of `layers`.
+//! More layers with a defect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dq_core::{
     QueueName, Result, Timestamp, async_trait,
 };
 
-/// Makes a layer that changes the jobs that `get` and `browse` return.
+/// Changes the jobs from `get` and `browse`.
 macro_rules! view_layer {
     ($(#[$doc:meta])* $name:ident, $change:expr) => {
         $(#[$doc])*
@@ -89,7 +89,7 @@ layer!(ListsPayloads, 0, {
     }
 });
 
-/// Keeps announcements for a thousand times as long as asked.
+/// A thousand times longer than asked.
 #[derive(Debug)]
 pub(crate) struct AnnouncesTooLong(pub(crate) Arc<dyn Backend>);
 
@@ -112,7 +112,7 @@ layer!(IgnoresWithdrawals, 0, {
     }
 });
 
-/// Counts a job that is due at an edge before the edge.
+/// Counts a job due at an edge before the edge.
 #[derive(Debug)]
 pub(crate) struct CountsEdgesBefore(pub(crate) Arc<dyn Backend>);
 

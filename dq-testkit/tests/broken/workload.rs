@@ -1,5 +1,4 @@
-//! A random workload: several clients use one store and one virtual clock, to produce histories
-//! with many overlapping calls.
+//! A random workload: clients share a store and a virtual clock, so that many calls overlap.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,29 +10,25 @@ use dq_core::{
     Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
-/// A source of random numbers.
 struct Dice(Entropy);
 
 impl Dice {
-    /// A number below the bound.
     fn below(&self, bound: u64) -> u64 {
         u64::try_from(self.0.bits() % u128::from(bound)).unwrap_or(0)
     }
 
-    /// A time of fewer milliseconds than the bound.
     fn millis(&self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }
 }
 
 const CLIENTS: u64 = 4;
-/// Number of steps of each client.
+/// Per client.
 const STEPS: usize = 150;
 const MIN_LEASE: Duration = Duration::from_millis(1);
 
-/// Runs the clients of a `Recorder`, until each has taken its steps. A step advances the clock by
-/// up to 20 ms and makes one random call; due times and leases are 200 ms at most, so that many
-/// leases lapse.
+/// Each step advances the clock by up to 20 ms and makes one random call. Due times and leases are
+/// at most 200 ms, so that many leases expire.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
     let clock = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {
@@ -45,12 +40,10 @@ pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, see
     }
 }
 
-/// Runs one client. The mutex around the clock makes an advance and the reading after it atomic, so that
-/// the time that a client reads is the one to which it has advanced the clock.
+/// The mutex makes advancing and reading the clock atomic, so that a client reads its own time.
 async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");
-    // The jobs that this client scheduled, how it refers to them, and its leases.
     let mut jobs: Vec<NewJob> = Vec::new();
     let mut scheduled = Vec::new();
     let mut leases = Vec::new();
@@ -61,9 +54,8 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>,
             clock.now()
         };
         tokio::task::yield_now().await;
-        // Errors are ignored: the recorder records them, too. The numbers are the weights of the
-        // calls in tenths; a step without a lease or a job to choose from changes a job or does
-        // nothing.
+        // The recorder records errors, too. The numbers are weights in tenths. A step without a
+        // lease or job to choose from changes a job or does nothing.
         match dice.below(10) {
             0..=2 => {
                 let job = match dice.below(8) {
@@ -85,7 +77,7 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>,
             }
             6 | 7 if !leases.is_empty() => {
                 let at = dice.below(leases.len() as u64) as usize;
-                // Some leases are settled twice, and some after they have ended.
+                // Some leases are settled twice, and some after they expired.
                 let lease =
                     if dice.below(5) == 0 { leases[at].clone() } else { leases.swap_remove(at) };
                 let verdict = verdict(&dice, now);
@@ -105,7 +97,6 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>,
     }
 }
 
-/// A job with one of four keys, or without a key.
 fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     let key = (dice.below(2) == 0).then(|| format!("k{}", dice.below(4)));
     let id = dice.0.job_id(now);
@@ -122,7 +113,6 @@ fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     job.on_conflict(policy)
 }
 
-/// The job's key if it has one, or else its id.
 fn target(job: &NewJob) -> Target {
     job.key.clone().map_or(Target::Id(job.id), Target::Key)
 }
@@ -143,7 +133,6 @@ fn verdict(dice: &Dice, now: Timestamp) -> Verdict {
     }
 }
 
-/// Cancels or reschedules a job, or replays or removes the dead jobs of its queue.
 async fn change_job(
     backend: &dyn Backend,
     dice: &Dice,

@@ -1,4 +1,4 @@
-//! Calls on a main store and a drained one lose no job, wherever they stop or fail.
+//! Calls on a main and a drained store lose no job, wherever they stop or fail.
 #![cfg(feature = "suite")]
 
 mod store;
@@ -16,25 +16,22 @@ use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
 use store::{OpenStore, SteppedStore, poll_times};
 
-/// Each call that the tests make: a future that the test may poll or drop.
+/// A call that the test may poll or drop.
 type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Policies by which the new job replaces the old one, which is due in an hour; with the delay of
-/// the new one.
+/// Policies that let the new job replace the old one, due in an hour, and the new job's delay.
 const REPLACING: [(OnConflict, Duration); 3] = [
     (OnConflict::Replace, Duration::from_secs(1_800)),
     (OnConflict::Earliest, Duration::from_secs(1_800)),
     (OnConflict::Latest, Duration::from_secs(7_200)),
 ];
 
-/// More steps than any call has.
 const MAX_STEPS: usize = 50;
 
-/// A client of a main store and a drained one.
 struct Fixture {
     clock: Arc<VirtualClock>,
     crash_point: CrashPoint,
-    /// The stores without the layer that stops and fails calls.
+    /// Without the layer that stops and fails calls.
     inner: [Arc<dyn Backend>; 2],
     main: Arc<SteppedStore>,
     drained: Arc<SteppedStore>,
@@ -60,7 +57,7 @@ impl Fixture {
         Self { clock, crash_point, inner, main, drained, dq }
     }
 
-    /// A fixture whose drained store holds the job "old" with the key "K", due in an hour.
+    /// The drained store holds the job "old" with the key "K", due in an hour.
     async fn with_old_job() -> Self {
         let fixture = Self::new().await;
         fixture.add_old_job().await;
@@ -77,7 +74,6 @@ impl Fixture {
         self.dq.queue("Q").unwrap()
     }
 
-    /// Schedules the job "new" with the key "K".
     fn schedule(
         &self,
         id: JobId,
@@ -87,7 +83,7 @@ impl Fixture {
         job.on_conflict(policy).into_future()
     }
 
-    /// The payloads of the jobs that wait in the main store and in the drained one.
+    /// In the main and the drained store.
     async fn waiting(&self) -> [Vec<String>; 2] {
         let mut waiting = [Vec::new(), Vec::new()];
         for (store, payloads) in self.inner.iter().zip(&mut waiting) {
@@ -100,7 +96,7 @@ impl Fixture {
         waiting
     }
 
-    /// Makes the job of the drained store due and leases it. `false` if there is none.
+    /// `false` if there is no job.
     async fn start_old_job(&self) -> bool {
         let job = JobRef::new(queue("Q"), JobKey::new("K").unwrap());
         self.inner[1].reschedule(&[Reschedule { job, due: Due::NOW }]).await.unwrap();
@@ -108,7 +104,7 @@ impl Fixture {
         !claimed.unwrap().jobs.is_empty()
     }
 
-    /// Polls a call so many times, starts the old job, and waits until the call ends.
+    /// Polls the call `polls` times before the old job starts.
     async fn start_old_job_after(
         &self,
         polls: usize,
@@ -129,11 +125,11 @@ impl Fixture {
 /// A call during which the old job started.
 struct Interrupted {
     result: Scheduled,
-    /// Whether the call had ended before the old job started.
+    /// The call ended before the old job started.
     is_complete: bool,
-    /// Whether the old job was still there.
+    /// The old job was still there.
     started: bool,
-    /// Whether the new job was stored when the old one started.
+    /// The new job was already stored.
     was_stored: bool,
 }
 
@@ -144,8 +140,7 @@ fn assert_old_or_new_waits(waiting: &[Vec<String>; 2], context: &str) {
     assert!(main.len() <= 1 && drained.len() <= 1, "{context}: {waiting:?}");
 }
 
-/// The call stops at each step in turn, as in a process that crashes there, and is repeated: with
-/// the same id, as the documentation of `Schedule` advises, or with another.
+/// The call is repeated with the same id, as the docs of `Schedule` advise, or with another.
 #[tokio::test]
 async fn a_replaced_job_is_never_lost_wherever_the_call_stops() {
     for replacing in REPLACING {
@@ -158,7 +153,7 @@ async fn a_replaced_job_is_never_lost_wherever_the_call_stops() {
                 assert_old_or_new_waits(&fixture.waiting().await, &context);
                 let id = if same_id { id } else { fixture.dq.new_id() };
                 let again = fixture.schedule(id, replacing).await.unwrap();
-                // With another id, a job that is due at the same time stays.
+                // With another id, a job with an equal due time stays.
                 let kept_equal = matches!(again, Scheduled::Kept(_))
                     && replacing.0 != OnConflict::Replace
                     && !same_id;
@@ -176,7 +171,7 @@ async fn a_replaced_job_is_never_lost_wherever_the_call_stops() {
     }
 }
 
-/// Each call to a store fails in turn, before or after it takes effect.
+/// Before or after it takes effect.
 #[tokio::test]
 async fn a_replaced_job_is_never_lost_wherever_a_call_fails() {
     for replacing in REPLACING {
@@ -216,7 +211,7 @@ async fn the_old_job_stays_while_the_main_store_is_unavailable() {
     }
 }
 
-/// The new job is stored and the old one is not cancelled: both run, unless the call is repeated.
+/// Both jobs run, unless the call is repeated.
 #[tokio::test]
 async fn an_unavailable_drained_store_makes_the_outcome_unknown() {
     let fixture = Fixture::with_old_job().await;
@@ -231,8 +226,8 @@ async fn an_unavailable_drained_store_makes_the_outcome_unknown() {
     assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec![]]);
 }
 
-/// The old job starts at each step in turn. Then the new one is not stored, unless the old one was
-/// cancelled before.
+/// The old job starts at each step. The new one is not stored, unless the old one was cancelled
+/// before.
 #[tokio::test]
 async fn the_new_job_is_taken_back_if_the_old_one_starts_meanwhile() {
     let mut started_late = false;
@@ -259,7 +254,6 @@ async fn the_new_job_is_taken_back_if_the_old_one_starts_meanwhile() {
     panic!("the call does not end within {MAX_STEPS} polls");
 }
 
-/// If the new job cannot be taken back because it runs already, the result says that it was stored.
 #[tokio::test]
 async fn a_new_job_that_has_run_is_reported_as_created() {
     let fixture = Fixture::with_old_job().await;
@@ -275,12 +269,11 @@ async fn a_new_job_that_has_run_is_reported_as_created() {
     assert_eq!(ran, ["new"]);
 }
 
-/// A call by key never misses the job that moves from the drained store to the main store. Each
-/// call and the replacement are interrupted by the other one, at each step.
+/// The call and the replacement interrupt each other at each step.
 #[tokio::test]
 async fn a_job_is_found_at_every_moment_of_its_replacement() {
     const BY_KEY: usize = 3;
-    // Whether the call has found the job.
+    // Whether the call found the job.
     let by_key = |queue: QueueHandle, number: usize| -> Call<'static, bool> {
         Box::pin(async move {
             Ok(match number {
@@ -319,7 +312,6 @@ async fn a_job_is_found_at_every_moment_of_its_replacement() {
     }
 }
 
-/// A cancel that fails in one store after it has cancelled the job in another.
 #[tokio::test]
 async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
     let fixture = Fixture::with_old_job().await;
@@ -332,7 +324,7 @@ async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
     assert_error(result, ErrorKind::Unavailable, &[]);
 }
 
-/// `schedule_many` promises that an invalid job prevents all others from being stored.
+/// As `schedule_many` promises.
 #[tokio::test]
 async fn an_invalid_job_of_a_bulk_changes_no_store() {
     let fixture = Fixture::with_old_job().await;
@@ -346,7 +338,6 @@ async fn an_invalid_job_of_a_bulk_changes_no_store() {
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
 }
 
-/// A job that was scheduled before its store was drained is not scheduled again.
 #[tokio::test]
 async fn an_id_that_a_drained_store_holds_is_not_scheduled_again() {
     let fixture = Fixture::with_old_job().await;
@@ -354,14 +345,13 @@ async fn an_id_that_a_drained_store_holds_is_not_scheduled_again() {
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
-    // Nor while it runs.
+    // The same holds while it runs.
     assert!(fixture.start_old_job().await);
     let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
     assert_eq!(fixture.waiting().await, [vec![], Vec::<String>::new()]);
 }
 
-/// A job that the main store keeps out leaves the one in the drained store as it is.
 #[tokio::test]
 async fn a_job_whose_key_runs_in_the_main_store_cancels_nothing() {
     let fixture = Fixture::new().await;
@@ -375,7 +365,6 @@ async fn a_job_whose_key_runs_in_the_main_store_cancels_nothing() {
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
 }
 
-/// Nothing replaces the old job if the main store does not store the new one.
 #[tokio::test]
 async fn a_job_whose_id_is_pinned_or_in_another_queue_cancels_nothing() {
     let fixture = Fixture::with_old_job().await;
@@ -396,7 +385,7 @@ async fn a_job_whose_id_is_pinned_or_in_another_queue_cancels_nothing() {
     assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
 }
 
-/// The old job runs, or starts at each step in turn. The new one is stored in any case.
+/// The old job runs, or starts at each step.
 #[tokio::test]
 async fn a_job_that_detaches_a_running_one_is_stored_whenever_that_starts() {
     let mut started_late = false;

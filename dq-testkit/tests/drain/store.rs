@@ -13,13 +13,12 @@ use dq_core::{
 use dq_testkit::faults::CrashPoint;
 use serde::Deserialize;
 
-/// A store each call of which is pending once before it takes effect, and is a step of a
-/// [`CrashPoint`].
+/// Its calls are steps of a [`CrashPoint`], and pending once before they take effect.
 #[derive(Debug)]
 pub(crate) struct SteppedStore {
     inner: Arc<dyn Backend>,
     crash_point: CrashPoint,
-    /// The method that fails with `Unavailable`.
+    /// Fails with `Unavailable`.
     failing: Mutex<Option<&'static str>>,
 }
 
@@ -28,7 +27,6 @@ impl SteppedStore {
         Arc::new(Self { inner, crash_point: crash_point.clone(), failing: Mutex::default() })
     }
 
-    /// Makes this method fail, and no other.
     pub(crate) fn fail(&self, method: Option<&'static str>) {
         *lock(&self.failing) = method;
     }
@@ -71,7 +69,7 @@ impl Layer for SteppedStore {
     }
 }
 
-/// Settings of a drained store that is open already.
+/// A drained store that is already open.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OpenStore {
     #[serde(skip)]
@@ -86,7 +84,7 @@ impl BackendConfig for OpenStore {
     }
 }
 
-/// Polls a future this many times, or until it is ready; then returns its output.
+/// Returns the output if the future is ready within `times` polls.
 pub(crate) fn poll_times<T>(
     future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>,
     times: usize,

@@ -1,10 +1,8 @@
-//! Exhaustive exploration of small worlds: a producer and two runners call the state machine of the
-//! contract, whose answers may be lost, in every order and at every time. The machine keeps the
-//! promises in all of them; for each broken variant the search finds a shortest sequence of steps that
-//! breaks one.
+//! Explores small worlds exhaustively. A producer and two runners call the contract's state machine
+//! in every order and at every time, and answers may be lost. The machine always keeps its
+//! promises. For each broken variant, the search finds a shortest sequence that breaks one.
 //!
-//! What is bounded: two jobs with one key, the number of calls of each kind, lost answers and crashes,
-//! and the time. Within these bounds every sequence is covered.
+//! The bounds: two jobs with one key, calls per kind, lost answers and crashes, and the time.
 
 mod monitor;
 mod search;
@@ -15,18 +13,17 @@ use search::{Found, search};
 use store::Variant;
 use world::Budget;
 
-/// About three times the states of the larger world (some 30,000). A change that makes the worlds much
-/// larger fails here, instead of running for hours.
+/// About three times the larger world's states (some 30,000). A change that makes the worlds much
+/// larger fails here instead of running for hours.
 const MAX_STATES: usize = 100_000;
 
-/// The first violation of a variant.
 fn explore(variant: Variant) -> Option<Found> {
     let needs_two_jobs = variant == Variant::ReplacesInTwoSteps;
     let budget = if needs_two_jobs { Budget::two_jobs() } else { Budget::one_job() };
     search(variant, budget, MAX_STATES).found
 }
 
-/// Explores a world with the machine itself, which is what these variants are. It must be worth exploring: these answers occur.
+/// These answers must occur, so that the world is worth exploring.
 fn keeps_every_promise(variant: Variant, budget: Budget, answers: &[&str]) {
     let report = search(variant, budget, MAX_STATES);
     println!("{} states, {} steps", report.states, report.steps);
@@ -53,7 +50,7 @@ fn the_machine_keeps_every_promise_to_two_jobs_with_one_key() {
     }
 }
 
-/// One test for each variant: the search must find this violation.
+/// The search must find this violation.
 macro_rules! finds {
     ($($test:ident: $variant:ident => $violation:literal;)*) => {$(
         #[test]

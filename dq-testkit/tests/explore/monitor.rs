@@ -1,72 +1,65 @@
-//! The promises, judged from what the clients see.
-//!
-//! Calls of some variants overlap, and answers get lost. The monitor reports a violation only if no
-//! order of the calls explains the answers.
+//! Judges the promises by what clients see. Reports a violation only if no order of overlapping
+//! calls and lost answers explains it.
 
 use dq_core::{Cancelled, Renewed, Scheduled, Settled};
 
 use super::store::{Answer, Call, DELAY, Ending, number};
 use super::world::JOBS;
 
-/// What went wrong, as a noun phrase.
+/// A noun phrase.
 pub(crate) type Violation = &'static str;
 
-/// What the clients know of the jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Monitor {
     pub(crate) jobs: [Known; JOBS],
 }
 
-/// What the clients know of one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Known {
     /// Whether a `schedule` was confirmed; `Some(false)` if its answer was lost.
     stored: Option<bool>,
     not_before: i64,
-    /// Confirmed: done, cancelled or replaced.
+    /// Confirmed as done, cancelled or replaced.
     ended: bool,
-    /// A call whose answer was lost may have ended it.
+    /// A call with a lost answer may have ended it.
     maybe_ended: bool,
-    /// A `schedule` of the other job whose answer was lost may have replaced it.
+    /// The other job's `schedule`, with a lost answer, may have replaced it.
     maybe_replaced: bool,
-    /// Confirmed failures, and those that may have been counted besides.
+    /// Confirmed failures, and failures with a lost answer.
     failures: (u32, u32),
     pub(crate) leases: Vec<KnownLease>,
 }
 
 impl Known {
-    /// Whether a `schedule` of it was confirmed. Others may be repeated.
+    /// Unconfirmed calls may be repeated.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.stored == Some(true)
     }
 
-    /// Whether it was stored, or may have been.
     pub(crate) fn was_scheduled(&self) -> bool {
         self.stored.is_some()
     }
 }
 
-/// A lease that a runner was given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct KnownLease {
     pub(crate) token: u64,
-    /// It is certainly live until then.
+    /// Certainly held until then.
     until: i64,
-    /// A settlement has begun: it may be over already.
+    /// A settlement has begun, so the lease may be over.
     maybe_settled: bool,
 }
 
-/// What was known when a call began.
+/// The knowledge when a call began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Begun {
     ended: [bool; JOBS],
-    /// A newer lease than that of the call was known.
+    /// A newer lease was known.
     is_stale: bool,
     at: i64,
 }
 
 impl Monitor {
-    /// A call begins.
     pub(crate) fn begin(&mut self, call: Call, now: i64) -> Begun {
         let mut is_stale = false;
         if let Call::Renew(job, token) | Call::Settle(job, token, _) = call {
@@ -78,7 +71,6 @@ impl Monitor {
         Begun { ended: self.jobs.each_ref().map(|job| job.ended), is_stale, at: now }
     }
 
-    /// A call returns an answer.
     pub(crate) fn returns(
         &mut self,
         call: Call,
@@ -113,7 +105,7 @@ impl Monitor {
         }
     }
 
-    /// The answer to a call is lost: it may have taken effect.
+    /// The call may have taken effect.
     pub(crate) fn loses(&mut self, call: Call, begun: &Begun) {
         match call {
             Call::Schedule(job) => {
@@ -126,10 +118,10 @@ impl Monitor {
                 }
             }
             Call::Cancel(job) => self.jobs[job].maybe_ended = true,
-            // The end of its lease is the old one, which is the earlier one, or the new one.
+            // Its lease expires at the old time, which is earlier, or at the new one.
             Call::Claim | Call::Renew(..) => {}
             Call::Settle(job, token, ending) => {
-                // A repeated settlement may be stale.
+                // A repeated settlement may find the lease lost.
                 self.lease(job, token, |lease| lease.until = i64::MIN);
                 match ending {
                     Ending::Done => self.jobs[job].maybe_ended = true,
@@ -140,7 +132,7 @@ impl Monitor {
         }
     }
 
-    /// Nobody calls, and a late claim has returned these jobs: all that still wait must be there.
+    /// A late claim returned these jobs. All waiting jobs must be among them.
     pub(crate) fn drained(&self, claimed: &[usize]) -> Result<(), Violation> {
         let present = |job: usize| claimed.contains(&job);
         for (at, job) in self.jobs.iter().enumerate() {
@@ -173,7 +165,7 @@ impl Monitor {
                 if begun.ended[job] {
                     return Err("an ended job that is stored again");
                 }
-                // A repeated call may have found the job of the first one.
+                // A repeated call may have found the first call's job.
                 if known.stored.is_none() {
                     known.not_before = begun.at + DELAY;
                 }
@@ -207,7 +199,7 @@ impl Monitor {
             }
             Cancelled::NotFound => {
                 let may_be_gone = known.ended || known.maybe_ended || known.maybe_replaced;
-                // A settlement that is under way may have ended it.
+                // A settlement in flight may have ended it.
                 let maybe_settled = known.leases.iter().any(|lease| lease.maybe_settled);
                 if known.stored == Some(true) && !may_be_gone && !maybe_settled {
                     return Err("a live job that is not found");
@@ -283,7 +275,7 @@ impl Monitor {
                 Ok(())
             };
         }
-        // No lease can follow the end of a job.
+        // No lease can follow a job's end.
         let is_final = ending == Ending::Done;
         if begun.is_stale || begun.ended[job] || is_final && self.newer(job, token) {
             return Err("a stale token that settles");

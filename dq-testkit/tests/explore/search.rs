@@ -1,4 +1,4 @@
-//! A breadth-first search through all states of a world.
+//! Breadth-first search through all states of a world.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt;
@@ -7,7 +7,6 @@ use super::monitor::Violation;
 use super::store::{Answer, Variant};
 use super::world::{Action, Budget, World};
 
-/// A violation, and a shortest sequence of steps that leads to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) violation: Violation,
@@ -24,23 +23,22 @@ impl fmt::Display for Found {
     }
 }
 
-/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) states: usize,
     pub(crate) steps: usize,
-    /// The names of the variants of all answers.
+    /// Variant names.
     pub(crate) answers: BTreeSet<String>,
     pub(crate) found: Option<Found>,
 }
 
-/// How a state was reached: from the state with this number, by this step.
+/// The previous state's number, and the step.
 type Origin = Option<(usize, Action)>;
 
 /// Visits every state, until one breaks a promise.
 ///
 /// # Panics
-/// With more than `max_states` states.
+/// If there are more than `max_states` states.
 pub(crate) fn search(variant: Variant, budget: Budget, max_states: usize) -> Report {
     let mut report = Report::default();
     let start = World::new(variant, budget);
@@ -75,7 +73,6 @@ pub(crate) fn search(variant: Variant, budget: Budget, max_states: usize) -> Rep
     report
 }
 
-/// The steps that lead to a state, and one more.
 fn trace(origins: &[Origin], state: usize, last: Action) -> Vec<Action> {
     let mut trace = vec![last];
     let mut at = state;
@@ -87,7 +84,7 @@ fn trace(origins: &[Origin], state: usize, last: Action) -> Vec<Action> {
     trace
 }
 
-/// The name of an answer, without its contents: of `Created(…)` it is `Created`. None for a claim.
+/// The variant name, such as `Created`; none for a claim.
 fn name(answer: Answer) -> Option<String> {
     let text = match answer {
         Answer::Scheduled(answer) => format!("{answer:?}"),

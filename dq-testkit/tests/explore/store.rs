@@ -1,7 +1,5 @@
-//! The store under exploration: the machine, or a variant of it with one defect.
-//!
-//! A correct call is one atomic step. Some variants take two, between which others may act or the
-//! caller may crash.
+//! The explored store: the machine, or a variant with one defect. Some variants make a call in two
+//! steps, between which others may act or the caller may crash.
 
 use std::time::Duration;
 
@@ -13,68 +11,59 @@ use dq_core::{
     QueueName, Renewal, Renewed, Scheduled, Settled, Settlement, Timestamp, Verdict,
 };
 
-/// The length of a lease, in milliseconds.
+/// Milliseconds.
 pub(crate) const LEASE: i64 = 2;
-/// The delay of a job, and of a retry, in milliseconds.
+/// For jobs and retries, in milliseconds.
 pub(crate) const DELAY: i64 = 1;
 
-/// What a store does differently from the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// It pins ids, and keeps no history.
+    /// Pins ids, and keeps no history.
     Correct,
-    /// It pins no ids, but keeps a history.
+    /// Pins no ids, but keeps a history.
     CorrectByHistory,
-    /// A claim reads a due job, then leases it without looking again.
+    /// Reads a due job, then leases it without a second look.
     ClaimsInTwoSteps,
-    /// A claim is made with a clock that is a millisecond ahead: it takes jobs that are due in the
-    /// next one.
+    /// Takes jobs that are due one millisecond later.
     ClaimsEarly,
-    /// A claim removes the job.
     AcknowledgesOnClaim,
-    /// All leases have the same token.
     ReusesTokens,
     NeverLapses,
-    /// A claim takes jobs whose leases end in the next millisecond.
+    /// Takes jobs whose lease expires one millisecond later.
     LapsesEarly,
-    /// A lease that lapses counts as a failed attempt.
+    /// As failed attempts.
     CountsLapses,
-    /// A lease that lapses takes its job with it.
+    /// An expired lease removes its job.
     DropsLapsed,
-    /// A renewal extends the lease of whichever token holds the job.
     RenewsAnyToken,
-    /// A renewal of a lease that is lost is confirmed.
+    /// Confirms a renewal after the lease was lost.
     RenewsLapsed,
-    /// A settlement ends the lease of whichever token holds the job.
     SettlesAnyToken,
-    /// A settlement checks the token, then settles the job without looking again.
+    /// Checks the token, then settles without a second look.
     SettlesInTwoSteps,
-    /// A retry does not count the failed attempt.
     ForgetsFailures,
-    /// A cancel of a running job is confirmed.
     CancelsRunning,
-    /// A cancel checks that the job waits, then confirms, whatever happened in between.
+    /// Checks that the job waits, then confirms.
     CancelsInTwoSteps,
-    /// A replacement removes the old job, then stores the new one.
+    /// Removes the old job, then stores the new one.
     ReplacesInTwoSteps,
-    /// A repeated `schedule` of a running job makes it wait.
+    /// A repeated `schedule` makes a running job wait.
     RepeatsAnew,
-    /// The ids of ended jobs are neither pinned nor in a history.
+    /// Ended ids are neither pinned nor in a history.
     ForgetsEnds,
 }
 
-/// A call. Jobs are numbered from zero.
+/// Jobs are numbered from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Call {
     Schedule(usize),
     Cancel(usize),
     Claim,
-    /// Of this job with this token.
+    /// Job and token.
     Renew(usize, u64),
     Settle(usize, u64, Ending),
 }
 
-/// How a lease is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ending {
     Done,
@@ -82,7 +71,6 @@ pub(crate) enum Ending {
     Release,
 }
 
-/// The answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Scheduled(Scheduled),
@@ -93,14 +81,11 @@ pub(crate) enum Answer {
     Settled(Settled),
 }
 
-/// What the first of two steps has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FirstStep {
-    /// The job that the second step is about.
     job: Option<usize>,
 }
 
-/// The result of a step.
 pub(crate) enum Progress {
     Answered(Answer),
     /// A second step follows.
@@ -123,8 +108,7 @@ fn millis(millis: i64) -> Duration {
     Duration::from_millis(millis.unsigned_abs())
 }
 
-/// Job 1 replaces job 0, since both have one key. Ids stay pinned, or in the history, for
-/// longer than the world exists.
+/// Job 1 replaces job 0, because both have one key. Ids stay taken longer than the world exists.
 fn new_job(job: usize) -> NewJob {
     let new = NewJob::new(id(job), queue(), Due::After(millis(DELAY)), Bytes::new());
     let policy = if job == 0 { OnConflict::Keep } else { OnConflict::Replace };
@@ -133,7 +117,6 @@ fn new_job(job: usize) -> NewJob {
         .remember(Duration::from_secs(60))
 }
 
-/// Takes the first step of a call, or the second one.
 pub(crate) fn step(
     variant: Variant,
     store: &mut MachineSnapshot,
@@ -156,7 +139,6 @@ pub(crate) fn step(
     }
 }
 
-/// What a variant does to the state before each call.
 fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
     if variant != Variant::CorrectByHistory {
         store.ended.clear();
@@ -174,7 +156,7 @@ fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
     }
 }
 
-/// Calls the machine, with the defect of a variant that needs one step only.
+/// Adds the defects of one-step variants.
 fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) -> Answer {
     let current =
         |store: &MachineSnapshot, job: usize, token: u64| token_of(store, job).unwrap_or(token);
@@ -207,7 +189,7 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
     match (variant, &mut answer) {
         (Variant::AcknowledgesOnClaim, Answer::Claimed(Some(leased))) => {
             store.jobs.retain(|it| it.job.id != leased.job.id);
-            // Counted as done, so that the counts add up and the search finds that the job is lost.
+            // So that the counts add up and the search finds the lost job.
             store.queues[0].2.done += 1;
         }
         (Variant::ReusesTokens, Answer::Claimed(Some(leased))) => {
@@ -233,7 +215,6 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
     answer
 }
 
-/// Makes the call as every store should.
 fn on_machine(machine: &mut Machine, call: Call, now: Timestamp) -> Answer {
     let lease = |job, token| Lease { queue: queue(), job: id(job), token: FencingToken(token) };
     match call {
@@ -258,8 +239,7 @@ fn on_machine(machine: &mut Machine, call: Call, now: Timestamp) -> Answer {
     }
 }
 
-/// The first of two steps: what the call reads before it writes; of a replacement, the removal of the
-/// old job.
+/// Reads. For a replacement, removes the old job.
 fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     let at = Timestamp::from_millis(now);
     let mut machine = Machine::restore(std::mem::take(store), Default::default());
@@ -281,7 +261,6 @@ fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
             Progress::Unfinished(FirstStep { job: Some(job) })
         }
         Call::Schedule(_) if machine.is_waiting(id(0)) => {
-            // The old job is gone before the new one is stored.
             let _ = machine.cancel(&JobRef::new(queue(), id(0)), at);
             Progress::Unfinished(FirstStep { job: Some(0) })
         }
@@ -291,7 +270,7 @@ fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     progress
 }
 
-/// The second of two steps: what the call writes, on the ground of what it has read before.
+/// Writes, based on the first step's read.
 fn second_step(store: &mut MachineSnapshot, call: Call, job: Option<usize>, now: i64) -> Answer {
     let at = Timestamp::from_millis(now);
     if let (Call::Claim, Some(job)) = (call, job) {
@@ -327,7 +306,6 @@ fn second_step(store: &mut MachineSnapshot, call: Call, job: Option<usize>, now:
     answer
 }
 
-/// The token that holds a job.
 fn token_of(store: &MachineSnapshot, job: usize) -> Option<u64> {
     let record = store.jobs.iter().find(|it| it.job.id == id(job))?;
     match record.placement {

@@ -1,4 +1,4 @@
-//! A world: the store, a producer, two runners and the time; and the steps that can happen in it.
+//! A world (the store, a producer, two runners and the time) and its possible steps.
 
 use std::fmt;
 
@@ -8,12 +8,11 @@ use dq_core::{Renewed, Settled};
 use super::monitor::{Begun, Monitor, Violation};
 use super::store::{Answer, Call, Ending, FirstStep, Progress, Variant, number, step};
 
-/// The number of jobs.
 pub(crate) const JOBS: usize = 2;
 const RUNNERS: usize = 2;
-/// The clients: the producer, then the runners.
+/// The runners follow.
 const PRODUCER: usize = 0;
-/// When nobody holds a lease any more, and every job is due.
+/// Every lease has expired and every job is due.
 const LATE: i64 = 1_000;
 
 /// How often each kind of step may still happen.
@@ -26,12 +25,12 @@ pub(crate) struct Budget {
     claims: u8,
     renewals: u8,
     settlements: u8,
-    /// Answers that are lost, and clients that crash.
+    /// Lost answers and crashes.
     losses: u8,
 }
 
 impl Budget {
-    /// One job, whose leases lapse and are granted anew.
+    /// Its leases expire and are granted again.
     pub(crate) const fn one_job() -> Self {
         Self {
             time: 4,
@@ -44,7 +43,7 @@ impl Budget {
         }
     }
 
-    /// Two jobs with one key.
+    /// Both have one key.
     pub(crate) const fn two_jobs() -> Self {
         Self {
             time: 3,
@@ -58,16 +57,15 @@ impl Budget {
     }
 }
 
-/// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A millisecond passes.
     Tick,
-    /// A client makes a call. With `lost`, the answer is lost.
+    /// `lost`: the answer is lost.
     Begin { client: usize, call: Call, lost: bool },
-    /// A client's call takes its second step.
+    /// The call's second step.
     Continue { client: usize, lost: bool },
-    /// A client crashes, and forgets its lease and its call.
+    /// The client forgets its lease and call.
     Crash { client: usize },
 }
 
@@ -96,14 +94,13 @@ struct Unfinished {
     begun: Begun,
 }
 
-/// A client. Only runners hold leases: the job and the token.
+/// Only runners hold leases: job and token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Client {
     lease: Option<(usize, u64)>,
     unfinished: Option<Unfinished>,
 }
 
-/// A state of the world.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     variant: Variant,
@@ -126,7 +123,6 @@ impl World {
         }
     }
 
-    /// All steps that can happen next.
     pub(crate) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let losses = if self.budget.losses > 0 { &[false, true][..] } else { &[false] };
@@ -149,7 +145,6 @@ impl World {
         actions
     }
 
-    /// The calls that a client can make.
     fn calls(&self, client: usize) -> Vec<Call> {
         let budget = &self.budget;
         let mut calls = Vec::new();
@@ -179,15 +174,14 @@ impl World {
         calls
     }
 
-    /// The world after a step, and the answer if one arrived; or the promise that it breaks.
+    /// The answer is missing if it was lost.
     pub(crate) fn after(&self, action: Action) -> Result<(Self, Option<Answer>), Violation> {
         let mut next = self.clone();
         let answer = next.take(action)?;
         Ok((next, answer))
     }
 
-    /// Judges the store itself, as far as no call is under way: it holds every job that waits, and its
-    /// counts add up.
+    /// While no call is in flight, the store holds every waiting job, and its counts add up.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         if self.clients.iter().any(|client| client.unfinished.is_some()) {
             return Ok(());
@@ -249,7 +243,6 @@ impl World {
         } -= 1;
     }
 
-    /// A call has been answered.
     fn end(
         &mut self,
         client: usize,
@@ -269,7 +262,7 @@ impl World {
             Answer::Claimed(Some(leased)) => {
                 *lease = Some((number(leased.job.id), leased.token.0));
             }
-            // A runner that has lost its lease goes on to the next job.
+            // A runner that has lost the lease takes the next job.
             Answer::Settled(Settled::Accepted | Settled::Stale)
             | Answer::Renewed(Renewed::Lost) => *lease = None,
             _ => {}
@@ -286,7 +279,7 @@ impl World {
         created == stored + departed
     }
 
-    /// The jobs that a runner gets that asks long after.
+    /// The jobs that a much later claim returns.
     fn drain(&self) -> Vec<usize> {
         let mut store = self.store.clone();
         let mut claimed = Vec::new();
@@ -302,8 +295,8 @@ impl World {
         claimed
     }
 
-    /// What distinguishes this state: equal fingerprints have equal futures. Tokens are replaced by
-    /// their ranks, and the runners are interchangeable.
+    /// Equal fingerprints have equal futures. Ranks replace tokens, and runners are
+    /// interchangeable.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut tokens: Vec<u64> = Vec::new();
         for job in &self.store.jobs {
@@ -351,7 +344,7 @@ impl World {
                 *token = rank(*token);
             }
         }
-        // Any order that does not depend on their numbers.
+        // Any order works if it ignores the runner numbers.
         clients[1..].sort_unstable();
         let mut monitor = self.monitor.clone();
         for lease in monitor.jobs.iter_mut().flat_map(|job| &mut job.leases) {
@@ -368,15 +361,13 @@ impl World {
     }
 }
 
-/// A job in the store: number, due time, failed attempts, whether it has its key, token and end of its
-/// lease.
+/// Number, due time, failed attempts, whether it has its key, token and lease end.
 type JobState = (usize, i64, u32, bool, Option<(u64, i64)>);
 
-/// See [`World::fingerprint`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     jobs: Vec<JobState>,
-    /// Ids that are pinned or in the history.
+    /// Pinned or in the history.
     remembered: Vec<usize>,
     now: i64,
     clients: [Client; 1 + RUNNERS],

@@ -1,4 +1,3 @@
-//! Imports from another store lose and duplicate no job, wherever a process crashes.
 #![cfg(feature = "suite")]
 
 mod source;
@@ -16,11 +15,11 @@ use dq_testkit::fixture::run_due;
 use source::{Entry, MemorySource, StartAt, Target};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// Longer than the ten years for which an import parks a job in the target: then a job that was left
-/// parked runs too, and is found as a duplicate.
+/// Longer than the ten years for which an import parks a job in the target, so that a job left
+/// parked runs too.
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
-/// A target behind a client with small batches, so that few jobs make several batches.
+/// Small batches, so that few jobs fill several.
 struct Fixture {
     dq: Dq,
     clock: Arc<VirtualClock>,
@@ -39,13 +38,12 @@ impl Fixture {
         let target = Target { inner, crash_point: crash_point.clone(), capabilities };
         let mut limits = Limits::default();
         limits.bulk = 4;
-        // Shorter than one payload of the source, which is therefore not imported.
+        // Too short for one payload in the source.
         limits.payload = 10;
         let builder = Dq::builder().backend(Arc::new(target)).clock(clock.clone());
         Self { dq: builder.limits(limits).connect().await.unwrap(), clock, crash_point }
     }
 
-    /// Imports from the source, with its calls as steps of the crash point.
     async fn import(&self, source: &MemorySource) -> Result<ImportReport> {
         self.dq.import(CrashingSource::new(source, &self.crash_point)).await
     }
@@ -65,7 +63,6 @@ impl Fixture {
     }
 }
 
-/// An entry that is due this many minutes from now.
 fn job(payload: &str, minutes: i64) -> Entry {
     let due = Timestamp::from_millis(NOW.as_millis() + minutes * 60_000);
     Entry { payload: payload.to_owned(), due, is_job: true, in_later_part: false }
@@ -75,8 +72,7 @@ fn not_a_job(payload: &str, in_later_part: bool) -> Entry {
     Entry { is_job: false, in_later_part, ..job(payload, 0) }
 }
 
-/// The parts of a source: jobs due now and later, two equal ones, one whose payload is too long,
-/// and an entry that is not a job and is listed in two parts.
+/// Jobs due now and later, two equal ones, one too long, and a non-job in two parts.
 fn parts() -> Vec<Vec<Entry>> {
     vec![
         vec![job("a", -5), not_a_job("x", true), job("b", 10), job("c", 20), job("d", 30)],
@@ -85,7 +81,7 @@ fn parts() -> Vec<Vec<Entry>> {
     ]
 }
 
-/// The payloads of the entries of [`parts`] that can be imported.
+/// The payloads that can be imported.
 const ALL: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "same", "same"];
 
 #[track_caller]
@@ -104,7 +100,7 @@ async fn jobs_are_imported_with_their_due_times_and_other_entries_stay() {
     assert!(reasons.contains(&("it is not a job", 1)), "{reasons:?}");
     assert!(reasons.iter().any(|(reason, count)| reason.contains("15 bytes") && *count == 1));
     assert!(source.contents().journal.is_empty());
-    // The entry that is not a job, in both parts, and the one whose payload is too long.
+    // The non-job in both parts, and the long payload.
     assert_eq!(source.contents().parts.iter().map(Vec::len).sum::<usize>(), 3);
     assert_eq!(fixture.run_due().await.len(), 5, "jobs that are due already");
     fixture.clock.advance(10.minutes());
@@ -112,11 +108,10 @@ async fn jobs_are_imported_with_their_due_times_and_other_entries_stay() {
     assert_eq!(fixture.run_all().await, ["c", "d"]);
 }
 
-/// Crashes at every step of a first import and at each of the first eight steps of a second, which
-/// resumes the journal of the first; with and without the target running due jobs in between.
+/// The first import crashes at every step. The second resumes its journal and crashes at each of
+/// its first eight steps. Due jobs run in between, or not.
 #[tokio::test]
 async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
-    // A crash before and after each of the first `steps` steps.
     let crashes = |steps| {
         (1..=steps).flat_map(|step| [Some((step, Crash::Before)), Some((step, Crash::After))])
     };
@@ -142,7 +137,7 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
                 assert_each_once(ran, &format!("{first:?}, {second:?}, runs: {runs}"));
             }
         }
-        // The step is beyond the last one, so all have been tried.
+        // All steps were tried.
         if first_completed {
             let (step, _) = first.unwrap();
             assert!(step > 20, "an import has only {step} steps");
@@ -154,7 +149,7 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
 
 #[tokio::test]
 async fn entries_that_another_consumer_takes_are_not_imported() {
-    // The two calls before which another consumer takes the first entry, in every combination.
+    // Before each combination of two calls, another consumer takes the first entry.
     for (first, second) in (1..30).flat_map(|first| (1..30).map(move |n| (first, n))) {
         let fixture = Fixture::new().await;
         let source = MemorySource::new(parts());
@@ -185,7 +180,7 @@ async fn an_import_overtaken_by_a_concurrent_one_duplicates_no_job() {
 async fn a_job_that_was_rescheduled_after_a_crash_keeps_its_new_due_time() {
     let fixture = Fixture::new().await;
     let source = MemorySource::new(vec![vec![job("a", 10)]]);
-    // Step 7 of: entries, list, take, schedule, mark_stored, reschedule, remove.
+    // Steps: entries, list, take, schedule, mark_stored, reschedule, remove.
     fixture.crash_point.set(Some((7, Crash::Before)));
     fixture.import(&source).await.unwrap_err();
     let preview = fixture.dq.preview_import(&source).await.unwrap();
@@ -202,7 +197,7 @@ async fn a_job_that_was_rescheduled_after_a_crash_keeps_its_new_due_time() {
 
 #[tokio::test]
 async fn an_import_is_not_continued_in_a_store_that_lacks_its_jobs() {
-    // The job may be parked in the first store, or released there; the second one has neither.
+    // The first store has the job, parked or released. The second has neither.
     for crash in [(6, Crash::Before), (7, Crash::Before)] {
         let (first, second) = (Fixture::new().await, Fixture::new().await);
         let source = MemorySource::new(vec![vec![job("a", 10)]]);

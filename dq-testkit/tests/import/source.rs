@@ -1,5 +1,4 @@
-//! An import source in memory, from which others may take entries, too, and a target whose calls are
-//! steps of a crash point. So are those of a source that is wrapped in a `CrashingSource`.
+//! An import source that others may also take from, and a target that may crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,20 +14,18 @@ use dq_core::{
 use dq_testkit::faults::CrashPoint;
 use dq_testkit::fixture::{queue, run_due};
 
-/// The contents of the source.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// The entries of each part, such as a list or a sorted set.
+    /// A part is a list or a sorted set.
     pub(crate) parts: Vec<Vec<Entry>>,
-    /// Entries that were taken from the parts and whose import is not complete.
+    /// Taken from the parts, but not yet imported.
     pub(crate) journal: BTreeMap<JobId, (Stage, ImportJob)>,
-    /// Payloads of entries that other consumers took, and of jobs of a concurrent import that have run:
-    /// those that do not run later.
+    /// These payloads must not run later: other consumers took them, or a concurrent import ran
+    /// them.
     pub(crate) taken_by_others: Vec<String>,
-    /// The calls, counted from 1, before which another consumer takes the first entry of the part. Calls
-    /// of the journal count, too, and take from part 0.
+    /// Before these calls, counted from 1, another consumer takes the part's first entry. Journal
+    /// calls count, too, and take from part 0.
     pub(crate) competing_takes: BTreeSet<usize>,
-    /// Number of calls so far.
     calls: usize,
 }
 
@@ -36,16 +33,14 @@ pub(crate) struct Contents {
 pub(crate) struct Entry {
     pub(crate) payload: String,
     pub(crate) due: Timestamp,
-    /// `false` if the entry cannot be imported.
     pub(crate) is_job: bool,
-    /// Whether a later part lists the entry, too.
     pub(crate) in_later_part: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct MemorySource {
     contents: Arc<Mutex<Contents>>,
-    /// Another import, which runs completely at this point of the first.
+    /// Runs completely at this point in the first import.
     pub(crate) concurrent_import: Arc<Mutex<Option<(StartAt, Dq)>>>,
 }
 
@@ -59,8 +54,7 @@ impl MemorySource {
         self.contents.lock().unwrap()
     }
 
-    /// Runs the concurrent import if this is its point, and then its due jobs, so that one that the first
-    /// import stores again would run twice.
+    /// Also runs the due jobs, so that a job that the first import stores again runs twice.
     async fn import_concurrently(&self, point: StartAt) {
         let import = self.concurrent_import.lock().unwrap().take_if(|(at, _)| *at == point);
         if let Some((_, dq)) = import {
@@ -70,7 +64,6 @@ impl MemorySource {
         }
     }
 
-    /// Counts a call and makes it, after another consumer has taken an entry if that is planned.
     fn call<T>(&self, part: usize, act: impl FnOnce(&mut Contents) -> T) -> T {
         let mut contents = self.contents();
         contents.calls += 1;
@@ -82,7 +75,6 @@ impl MemorySource {
     }
 }
 
-/// The point of the first import at which the concurrent one runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartAt {
     /// Before the target has the job.
@@ -91,7 +83,6 @@ pub(crate) enum StartAt {
     BeforeStored,
 }
 
-/// Identifies an entry and its due time.
 fn token(entry: &Entry) -> Bytes {
     format!("{} {}", entry.due.as_millis(), entry.payload).into()
 }
@@ -175,7 +166,7 @@ impl ImportJournal for MemorySource {
     }
 }
 
-/// A target whose calls are steps of the crash point.
+/// Its calls are steps of the crash point.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) inner: Arc<dyn Backend>,

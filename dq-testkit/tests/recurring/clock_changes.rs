@@ -1,18 +1,16 @@
-//! Occurrences on days on which the clocks of a zone change.
+//! Occurrences on days on which a zone's clocks change.
 
 use dq_core::Timestamp;
 use dq_core::sync::lock;
 
 use crate::fixture::World;
 
-/// A time such as `2026-03-08T03:00-04:00`.
 fn at(text: &str) -> Timestamp {
     let (local, offset) = text.split_at(text.len() - 6);
     let time: jiff::Timestamp = format!("{local}:00{offset}").parse().unwrap();
     Timestamp::from_millis(time.as_millisecond())
 }
 
-/// Runs a schedule from a time on, and asserts what has run when the last of these times has come.
 async fn assert_runs(expression: &str, zone: &str, from: &str, expected: &[&str]) {
     let world = World::at(at(from));
     let program = world.start(None).await;

@@ -1,4 +1,4 @@
-//! A process that crashes at each call of the store, and a move to another store.
+//! A process that crashes at each store call, and a move to another store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,10 @@ use dq_testkit::fixture::memory;
 
 use crate::fixture::{START, World, hourly};
 
-/// More calls than the test makes.
 const MAX_STEPS: usize = 200;
 
-/// The store as a process reaches it that crashes at one of its calls that claim, schedule, settle or get:
-/// all later ones of these fail. Other calls are not steps; add those that tickers come to use.
+/// The process crashes at one call: from then on, claim, schedule, settle and get fail. Other calls
+/// are not steps; add any call that schedule jobs come to use.
 #[derive(Debug)]
 struct Stepped {
     store: Arc<dyn Backend>,
@@ -58,9 +57,8 @@ impl Layer for Stepped {
     }
 }
 
-/// The process crashes at one call, before it or after it has taken effect, while it declares the
-/// schedule, ticks or runs its jobs; a second process goes on. Each occurrence runs once: its handler
-/// once, unless the crash comes between the run and its settlement.
+/// The process declares the schedule, handles it and runs jobs. A second process continues. Each
+/// handler runs once per occurrence, unless the crash comes between the run and its settlement.
 #[tokio::test]
 async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
     for crash in [Crash::Before, Crash::After] {
@@ -88,7 +86,7 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
                 drop(first);
                 let context = format!("{crash:?} {step}, {overlap:?}");
                 let second = world.start(Some(schedule)).await;
-                // On the way, the clock passes the ends of the first process's leases.
+                // Meanwhile the first process's leases expire.
                 second.run_until(5.hours() + 30.minutes()).await;
                 let mut runs = world.take_runs();
                 let twice = runs.len().saturating_sub(5);
@@ -96,7 +94,7 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
                 runs.sort_unstable();
                 runs.dedup();
                 assert_eq!(runs, [1, 2, 3, 4, 5].map(|hour: u64| hour.hours()), "{context}");
-                // A job that was stored twice, one after the other, counts twice.
+                // A job stored twice in a row counts twice.
                 let stats = second.dq.queue("REPORT").unwrap().stats().await.unwrap();
                 let created = stats.totals.unwrap().created;
                 assert_eq!(created, 5, "{context}: each occurrence is one job");
@@ -106,7 +104,6 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
     }
 }
 
-/// The schedules of a store that is being drained move to the main store.
 #[tokio::test]
 async fn schedules_move_out_of_a_store_that_is_drained() {
     let world = World::new();
@@ -124,7 +121,7 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
     for hour in 3_u64..=5 {
         world.clock.set(START + hour.hours());
-        // The main store first, then the drained one, whose ticker moves to the main one.
+        // The main store first, then the drained one, whose schedule job moves to the main one.
         runner.run_due().await.unwrap();
         runner.run_due().await.unwrap();
     }
@@ -134,7 +131,7 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     assert_eq!(Backend::stats(&*main, &tickers).await.unwrap()[0].stored(), 1);
 }
 
-/// Settings of a drained store that is open already.
+/// A drained store that is already open.
 #[derive(Debug, serde::Deserialize)]
 struct OpenStore {
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! Schedules that programs declare: versions that follow each other, and orphans.
+//! Schedules that programs declare: successive versions, and orphans.
 
 use dq_core::config::{Config, ScheduleSettings};
 use dq_core::{Dq, DurationExt, ErrorKind};
@@ -21,20 +21,19 @@ async fn the_version_that_has_started_last_decides() {
     assert_eq!(world.take_runs(), [3.hours(), 27.hours()]);
     assert_eq!(generation(&old).await, 1);
 
-    // A rolling deployment at 06:00 of the second day: both versions run for a while.
+    // A rolling deployment at 06:00 on the second day: both versions run for a while.
     let new = world.start(Some(daily(5))).await;
     new.run_until(31.hours()).await;
     assert!(world.take_runs().is_empty(), "05:00 of that day was before the deployment");
     assert_eq!(generation(&new).await, 2);
     old.run_until(40.hours()).await;
     assert_eq!(generation(&new).await, 2, "the old version does not change it back");
-    // Another process of the new version.
     let second = world.start(Some(daily(5))).await;
     second.run_until(54.hours()).await;
     assert_eq!(world.take_runs(), [53.hours()]);
     assert_eq!(generation(&new).await, 2);
 
-    // The deployment is rolled back at 04:00 of the fourth day.
+    // A rollback at 04:00 on the fourth day.
     new.run_until(76.hours()).await;
     let rolled_back = world.start(Some(daily(3))).await;
     rolled_back.run_until(100.hours()).await;
@@ -53,7 +52,7 @@ async fn a_new_version_catches_up_on_what_the_old_one_has_missed() {
     old.run_until(1.hours()).await;
     drop(old);
     world.clock.set(START + 5.hours() + 30.minutes());
-    // The jitter makes it another specification, and so a new generation.
+    // The jitter makes another specification, and so a new generation.
     let changed = hourly().jitter(1.millis()).catch_up("all:2".parse().unwrap());
     let new = world.start(Some(changed)).await;
     new.run_until(6.hours() + 1.minutes()).await;
@@ -80,7 +79,7 @@ async fn a_pause_outlives_a_deployment_and_a_removal_lasts_until_one() {
     assert_eq!(world.take_runs(), [31.hours()]);
 }
 
-/// The next version does not declare the schedule any more.
+/// The next version no longer declares the schedule.
 #[tokio::test]
 async fn a_schedule_that_no_process_declares_stops_after_a_day() {
     let world = World::new();
@@ -101,7 +100,7 @@ async fn a_schedule_that_no_process_declares_stops_after_a_day() {
     let last = world.take_runs().pop().unwrap();
     assert_eq!(last, 54.hours(), "a day after it was last declared");
 
-    // Rolled back: it catches up, as after an outage.
+    // After the rollback it catches up, as after an outage.
     let rolled_back = world.start(Some(hourly())).await;
     rolled_back.run_until(81.hours()).await;
     assert_eq!(world.take_runs(), [80.hours(), 81.hours()]);
@@ -167,7 +166,7 @@ async fn jobs_run_although_a_declared_schedule_cannot_be_stored() {
     assert_eq!(world.take_runs(), [2.days()]);
 }
 
-/// The clock, which store and programs share here, is a year ahead for a moment.
+/// The clock, which store and programs share here, is briefly a year ahead.
 #[tokio::test]
 async fn a_store_clock_that_was_far_ahead_does_not_silence_a_schedule() {
     for declares in [true, false] {

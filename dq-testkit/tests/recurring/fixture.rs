@@ -1,4 +1,4 @@
-//! Programs that share a store and a virtual clock, and the occurrences that they have run.
+//! Programs that share a store and a virtual clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,16 +11,14 @@ use dq_core::{
 };
 use dq_testkit::fixture::memory;
 
-/// Sunday, 2026-03-01 at 00:00 UTC: when each test begins.
+/// Sunday, 2026-03-01 at 00:00 UTC.
 pub(crate) const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
 
-/// The occurrences that have run, in order, each with its payload.
+/// Each with its payload.
 pub(crate) type Runs = Arc<Mutex<Vec<(Timestamp, u32)>>>;
 
-/// The queue of the jobs.
 pub(crate) const QUEUE: &str = "REPORT";
 
-/// The handler of the jobs.
 pub(crate) struct Report {
     pub(crate) runs: Runs,
     pub(crate) schedule: Option<ScheduleSettings>,
@@ -44,14 +42,12 @@ impl DelayHandler for Report {
     }
 }
 
-/// A store and its clock.
 pub(crate) struct World {
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) runs: Runs,
 }
 
-/// A program that has started.
 pub(crate) struct Program {
     pub(crate) dq: Dq,
     pub(crate) runner: Runner,
@@ -63,19 +59,18 @@ impl World {
         Self::at(START)
     }
 
-    /// A world in which it is this time.
     pub(crate) fn at(start: Timestamp) -> Self {
         let clock = Arc::new(VirtualClock::new(start));
         let store = Arc::new(memory(clock.clone()));
         Self { clock, store, runs: Runs::default() }
     }
 
-    /// Starts a program, which may declare a schedule called [`QUEUE`].
+    /// The program may declare a schedule named [`QUEUE`].
     pub(crate) async fn start(&self, schedule: Option<ScheduleSettings>) -> Program {
         self.start_over(self.store.clone(), schedule).await.unwrap()
     }
 
-    /// Starts a program that reaches the store through this layer.
+    /// The program reaches the store through this layer.
     pub(crate) async fn start_over(
         &self,
         store: Arc<dyn Backend>,
@@ -85,7 +80,6 @@ impl World {
         self.start_runner(store, |runner| runner.handler(report)).await
     }
 
-    /// Starts a program with this runner.
     pub(crate) async fn start_runner(
         &self,
         store: Arc<dyn Backend>,
@@ -96,7 +90,7 @@ impl World {
         Ok(Program { dq, runner, clock: self.clock.clone() })
     }
 
-    /// Starts a program without schedules of its own and with this configuration of its queues.
+    /// The program has no schedules.
     pub(crate) async fn start_configured(&self, text: &str) -> Program {
         let config = Config::from_toml(&format!("[backend]\ntype = \"memory\"\n{text}")).unwrap();
         let dq = Dq::builder().config(config).backend(self.store.clone());
@@ -106,7 +100,7 @@ impl World {
         Program { dq, runner, clock: self.clock.clone() }
     }
 
-    /// The times of the occurrences that have run since the last call, after [`START`].
+    /// The occurrences since the last call, as offsets from [`START`].
     pub(crate) fn take_runs(&self) -> Vec<Duration> {
         let runs = std::mem::take(&mut *lock(&self.runs));
         runs.into_iter().map(|(occurrence, _)| occurrence.since(START)).collect()
@@ -114,22 +108,19 @@ impl World {
 }
 
 impl Program {
-    /// The schedule of the test.
     pub(crate) fn schedule(&self) -> Recurring<serde_json::Value> {
         self.dq.recurring_in(QUEUE, QUEUE)
     }
 
-    /// Runs everything until this time after [`START`], each job at its due time.
+    /// Runs each job at its due time. `end` counts from [`START`].
     pub(crate) async fn run_until(&self, end: Duration) {
         self.try_run_until(end).await.unwrap();
     }
 
-    /// As [`run_until`](Self::run_until), until a call fails.
     pub(crate) async fn try_run_until(&self, end: Duration) -> Result<()> {
         self.run_to(START + end).await
     }
 
-    /// Runs everything until this time, each job at its due time.
     pub(crate) async fn run_to(&self, end: Timestamp) -> Result<()> {
         loop {
             let report = self.runner.run_due().await?;
@@ -143,7 +134,6 @@ impl Program {
     }
 }
 
-/// A schedule each hour.
 pub(crate) fn hourly() -> ScheduleSettings {
     ScheduleSettings::new().every(1.hours())
 }

@@ -1,4 +1,4 @@
-//! Schedules of annotated functions, with what else the attribute and the runner can have.
+//! Schedules on annotated functions, with other attributes and runner settings.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,11 +11,10 @@ use dq_core::{
 
 use crate::fixture::{Program, QUEUE, Report, START, World, hourly};
 
-/// A function as the attribute declares it, with the code [`QUEUE`], an earlier code, a version of
-/// the payload and an hourly schedule.
+/// Has the code [`QUEUE`], an earlier code, a payload version and an hourly schedule.
 struct Renamed;
 
-/// The queue, the hour and the schema version of each job that has run.
+/// Queue, hour and schema version.
 type Seen = Arc<Mutex<Vec<(String, u64, Option<String>)>>>;
 
 impl Queue for Renamed {
@@ -65,13 +64,12 @@ async fn start_renamed(world: &World, seen: &Seen) -> Program {
     world.start_runner(world.store.clone(), runner).await.unwrap()
 }
 
-/// A program before the handler had an alias.
+/// Before the handler had an alias.
 async fn start_code(world: &World, code: &'static str) -> Program {
     let runner = |runner: dq_core::RunnerBuilder| runner.handler(Old(code));
     world.start_runner(world.store.clone(), runner).await.unwrap()
 }
 
-/// A handler with an hourly schedule.
 struct Old(&'static str);
 
 impl DelayHandler for Old {
@@ -100,7 +98,7 @@ async fn an_alias_of_a_handler_has_no_schedule_of_its_own() {
     assert_eq!(seen, [(QUEUE, 1), (QUEUE, 2)]);
 }
 
-/// Runs no job, such as during maintenance.
+/// Runs no job, as during maintenance.
 struct Maintenance(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -124,7 +122,7 @@ async fn middleware_does_not_end_a_schedule() {
     assert_eq!(program.schedule().next(1).await.unwrap(), [START + 4.hours()]);
 }
 
-/// Otherwise the handler reads the payload as one of version 1.
+/// A job without the version is read as version 1.
 #[tokio::test]
 async fn the_jobs_of_a_schedule_have_the_schema_version_of_their_payload() {
     let (world, seen) = (World::new(), Seen::default());
@@ -157,7 +155,7 @@ async fn the_jobs_of_a_schedule_have_the_schema_version_of_their_payload() {
 #[tokio::test]
 async fn a_handler_with_a_new_code_takes_its_schedule_along() {
     let (world, seen) = (World::new(), Seen::default());
-    // The process of the old version: a schedule of each sort with a name and a queue.
+    // The old version's process: schedules with each combination of name and queue.
     let old = start_code(&world, "NIGHTLY").await;
     old.runner.run_due().await.unwrap();
     old.dq.recurring_in("NIGHTLY", "called").every(1.days()).upsert().await.unwrap();

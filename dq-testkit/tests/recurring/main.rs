@@ -1,4 +1,5 @@
-//! Recurring schedules on the virtual clock: what runs and when, after outages, changes and crashes.
+//! Schedules on the virtual clock: which occurrences run and when, after outages, changes and
+//! crashes.
 #![cfg(feature = "suite")]
 
 mod clock_changes;

@@ -132,7 +132,7 @@ async fn a_longer_jitter_repeats_no_occurrence() {
     assert!(hourly().upsert().await.unwrap());
     program.run_until(1.hours()).await;
     assert_eq!(world.take_runs(), [1.hours()]);
-    // The id of an occurrence is free again after 16 minutes.
+    // An occurrence's id is free again after 16 minutes.
     program.run_until(1.hours() + 17.minutes()).await;
     let changed = || hourly().jitter(59.minutes());
     assert!(changed().upsert().await.unwrap());
@@ -146,7 +146,6 @@ async fn a_longer_jitter_repeats_no_occurrence() {
     assert_eq!(world.take_runs(), [2.hours()]);
 }
 
-/// Though its nominal time is over.
 #[tokio::test]
 async fn other_times_with_a_jitter_begin_with_the_first_that_is_due() {
     let world = World::new();
@@ -241,7 +240,7 @@ async fn what_cannot_be_is_refused_and_nothing_is_stored() {
         (schedule().every(0.seconds()).upsert().await, "interval"),
         (schedule().cron("0 0 31 2 *", "UTC").upsert().await, "no such date"),
         (schedule().cron("@daily", "Mars").upsert().await, "Mars"),
-        // A time in the past.
+        // In the past.
         (schedule().cron("0 0 12 1 1 * 2020", "UTC").upsert().await, "no time in the future"),
         (program.dq.recurring_in("dq.x", "n").every(1.hours()).upsert().await, "reserved"),
         (program.dq.recurring_in("Q", "").every(1.hours()).upsert().await, "empty"),
@@ -254,7 +253,7 @@ async fn what_cannot_be_is_refused_and_nothing_is_stored() {
     assert!(program.dq.recurring_schedules().await.unwrap().is_empty());
 }
 
-/// Changes are made while another process pauses and resumes the schedule; none is lost.
+/// The other process pauses and resumes the schedule.
 #[tokio::test]
 async fn concurrent_changes_do_not_undo_each_other() {
     let world = World::new();
@@ -268,7 +267,7 @@ async fn concurrent_changes_do_not_undo_each_other() {
             if paused { two.schedule().pause().await } else { two.schedule().resume().await }
         };
         let clock = async {
-            // A change that finds another one waits on the virtual clock.
+            // A conflicting change waits on the virtual clock.
             for _ in 0..200 {
                 tokio::task::yield_now().await;
                 world.clock.advance(10.millis());
@@ -282,8 +281,7 @@ async fn concurrent_changes_do_not_undo_each_other() {
     }
 }
 
-/// A store each call of which lets other tasks run first, so that the calls of two processes
-/// alternate.
+/// Yields before each call, so that two processes' calls alternate.
 #[derive(Debug)]
 struct Yielding(Arc<dyn Backend>);
 
@@ -299,7 +297,6 @@ impl Layer for Yielding {
     }
 }
 
-/// A store without one of the capabilities.
 #[derive(Debug)]
 struct Lacking {
     store: Arc<dyn Backend>,
@@ -358,7 +355,7 @@ async fn the_horizon_of_the_client_does_not_end_a_schedule() {
     assert_eq!(world.take_runs(), [7.days(), 14.days()]);
 }
 
-/// A store in which calls of this method wait until the test lets them go on.
+/// Calls to this method wait for the test.
 #[derive(Debug)]
 struct Gate {
     store: Arc<dyn Backend>,
@@ -388,7 +385,7 @@ impl Gate {
     }
 }
 
-/// Another process removes the schedule between the reading and the writing of a change.
+/// The removal comes between a change's read and write.
 #[tokio::test]
 async fn a_change_in_flight_does_not_bring_a_removed_schedule_back() {
     for pauses in [true, false] {
@@ -407,12 +404,12 @@ async fn a_change_in_flight_does_not_bring_a_removed_schedule_back() {
             gate.arrived.notified().await;
             let removed = program.schedule().remove().await;
             gate.goes_on.notify_one();
-            // A change that was too late tries again after a pause, by the virtual clock.
+            // A change that came too late retries after a pause, on the virtual clock.
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
             world.clock.advance(1.seconds());
-            // The upsert of a schedule that is not there any more.
+            // The upsert finds no schedule.
             gate.goes_on.notify_one();
             removed
         };
@@ -423,13 +420,13 @@ async fn a_change_in_flight_does_not_bring_a_removed_schedule_back() {
         assert_eq!(changed.unwrap(), !pauses);
         let found = program.schedule().get().await.unwrap();
         let found = found.map(|view| view.spec.recurrence.to_string());
-        // An upsert takes effect before the removal or after it, but never half.
+        // Before or after the removal, but never half.
         let expected = (!pauses).then(|| "every 2h".to_owned());
         assert_eq!(found, expected);
     }
 }
 
-/// A change reads the schedule after the first call of a removal, and writes it after the second.
+/// The change reads the schedule after the removal's first call, and writes it after the second.
 #[tokio::test]
 async fn a_change_during_a_removal_does_not_bring_the_schedule_back() {
     let world = World::new();
@@ -454,7 +451,7 @@ async fn a_change_during_a_removal_does_not_bring_the_schedule_back() {
     assert!(program.schedule().get().await.unwrap().is_none());
 }
 
-/// The schedule is changed before the first call of its removal, and once more before the second.
+/// The changes come before the removal's first call, and before the second.
 #[tokio::test]
 async fn a_removal_that_meets_two_changes_removes_the_schedule() {
     let world = World::new();
@@ -469,7 +466,7 @@ async fn a_removal_that_meets_two_changes_removes_the_schedule() {
     first.goes_on.notify_one();
     second.arrived.notified().await;
     assert!(program.schedule().resume().await.unwrap());
-    // It tries again after a pause, by the virtual clock.
+    // It retries after a pause, on the virtual clock.
     for _ in 0..1_000 {
         first.goes_on.notify_one();
         second.goes_on.notify_one();
@@ -481,7 +478,7 @@ async fn a_removal_that_meets_two_changes_removes_the_schedule() {
     assert!(program.schedule().get().await.unwrap().is_none());
 }
 
-/// The name of a schedule is free as soon as its removal has begun, whenever it was due.
+/// The name is free as soon as the removal has begun, at any due time.
 #[tokio::test]
 async fn a_schedule_replaces_one_whose_removal_was_interrupted() {
     let world = World::new();
@@ -498,7 +495,7 @@ async fn a_schedule_replaces_one_whose_removal_was_interrupted() {
     assert_eq!(world.take_runs(), [1.hours()], "the new one is not removed");
 }
 
-/// The process ends after the first call of a removal.
+/// The process ends after the first call.
 #[tokio::test]
 async fn a_removal_that_is_interrupted_removes_the_schedule() {
     for calls_again in [true, false] {
@@ -536,7 +533,7 @@ async fn the_view_has_the_last_occurrence_and_its_job() {
     let job = last().await.unwrap();
     assert_eq!((job.state, job.ended.unwrap().ending), (JobState::Ended, Ending::Done));
 
-    // One that was skipped has no job.
+    // A skipped occurrence has no job.
     assert!(program.schedule().skip_next().await.unwrap());
     let queue = program.dq.queue(QUEUE).unwrap();
     program.run_until(30.hours()).await;
@@ -570,7 +567,6 @@ async fn a_specification_that_the_store_rounds_is_the_same_one() {
     assert!(error.to_string().contains("millisecond"), "{error}");
 }
 
-/// A client of a store that takes only a few jobs in one call.
 async fn with_small_calls(world: &World) -> (Dq, Runner) {
     let mut limits = Limits::default();
     limits.bulk = 3;
@@ -617,7 +613,7 @@ async fn a_forecast_counts_occurrences_with_the_queue_of_their_jobs() {
     let total: u64 = forecast.minutes.iter().map(|minute| minute.due).sum();
     assert_eq!(total, 23 + 1 + 1, "24:00 is after the window");
 
-    // Nothing has run since: what was missed is due at once.
+    // Nothing has run since, so missed occurrences are due at once.
     world.clock.set(START + 5.hours() + 30.seconds());
     assert!(program.dq.queue("A").unwrap().pause().await.unwrap());
     let forecast = program.dq.forecast_all(10.minutes()).await.unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! What runs after a time without processes, and while earlier jobs are live.
+//! Which occurrences run after a time without processes, and while earlier jobs are live.
 
 use std::time::Duration;
 
@@ -8,16 +8,14 @@ use crate::fixture::{QUEUE, World};
 
 const OVERLAPS: [Overlap; 3] = [Overlap::Skip, Overlap::Allow, Overlap::QueueOne];
 
-/// No process runs for a while, from half a minute before noon; the schedule is hourly. The
-/// occurrences that run late, as the numbers of hours before the last one, with `skip`, `allow` and
-/// `queue_one`.
+/// No process runs for a while, from half a minute before noon. The schedule is hourly. Each entry
+/// lists late occurrences, in hours before the last one, for `skip`, `allow` and `queue_one`.
 #[tokio::test]
 async fn what_runs_after_an_outage() {
     type Late<'a> = [&'a [u64]; 3];
     const ONE: Late<'static> = [&[0], &[0], &[0]];
     const NONE: Late<'static> = [&[], &[], &[]];
-    // The missed ones are scheduled at once. The first is live then, so the others are skipped, or
-    // one of them waits.
+    // While the first is live, the others are skipped, or one waits.
     const THREE: Late<'static> = [&[2], &[2, 1, 0], &[2, 1]];
     let (minute, hours, days) = (1.minutes(), 3.hours(), 40.days());
     for (down, catch_up, late) in [
@@ -49,7 +47,7 @@ async fn what_runs_after_an_outage() {
             world.clock.set(crate::fixture::START + restart);
             let after = world.start(None).await;
             after.run_until(restart).await;
-            // One that is queued starts a while after the one before it.
+            // A queued one starts a while after the one before it.
             let last = restart.as_secs() / 3_600;
             after.run_until(restart + 10.minutes()).await;
             let expected: Vec<_> = late.iter().map(|before| (last - before).hours()).collect();
@@ -58,7 +56,7 @@ async fn what_runs_after_an_outage() {
             if down == 1.minutes() {
                 assert_eq!(runs, expected, "{context}");
             } else {
-                // 14:59:30: the next occurrence is due in half a minute.
+                // At 14:59:30 the next occurrence is due in half a minute.
                 assert_eq!(runs.pop(), Some(next), "{context}");
                 assert_eq!(runs, expected, "{context}");
             }
@@ -85,7 +83,7 @@ async fn an_occurrence_after_its_deadline_does_not_run() {
     assert_eq!(world.take_runs(), [1, 9, 10].map(|hour: u64| hour.hours()));
 }
 
-/// The queue of the jobs is paused from 00:30 to 03:30, so the first job stays live.
+/// The job queue is paused from 00:30 to 03:30, so the first job stays live.
 #[tokio::test]
 async fn what_runs_while_an_earlier_job_is_live() {
     let (skip, allow, queue_one): (&[u64], &[u64], &[u64]) = (&[1], &[1, 2, 3], &[1, 2]);
@@ -111,8 +109,7 @@ async fn what_runs_while_an_earlier_job_is_live() {
     }
 }
 
-/// An occurrence that waits for an earlier one is asked for at growing intervals, not more often than
-/// each second.
+/// The intervals between checks grow; they are at least a second.
 #[tokio::test]
 async fn one_that_waits_costs_few_calls() {
     let world = World::new();
@@ -135,7 +132,6 @@ async fn one_that_waits_costs_few_calls() {
     assert!(last > 50.minutes() && (50..120).contains(&ticks), "{ticks} in an hour");
 }
 
-/// The schedule changes while an occurrence waits for an earlier one.
 #[tokio::test]
 async fn a_change_does_not_delay_one_that_waits() {
     let world = World::new();

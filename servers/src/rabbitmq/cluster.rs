@@ -1,4 +1,3 @@
-//! A RabbitMQ cluster.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -7,17 +6,16 @@ use std::time::{Duration, Instant};
 use crate::rabbitmq::server::RabbitMq;
 use crate::rabbitmq::tools::TIMEOUT;
 
-/// Number of running nodes and list of partitioned nodes, as a node sees them.
+/// Running node count and partitioned nodes.
 const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
 
-/// Maximum time in which a cluster detects by itself that a partition has ended.
+/// A cluster normally notices within this time that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// A RabbitMQ cluster: nodes that share users, virtual hosts and queues. Dropping it ends them.
+/// A RabbitMQ cluster. Dropping it ends its nodes.
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<RabbitMq>,
-    /// Indexes of the partitioned nodes.
     partitioned: Mutex<Vec<usize>>,
 }
 
@@ -32,21 +30,22 @@ impl RabbitCluster {
         Self { nodes, partitioned: Mutex::default() }
     }
 
-    /// The nodes. Each can be killed, stopped, frozen and restarted.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &[RabbitMq] {
         &self.nodes
     }
 
-    /// The URLs of the nodes.
+    /// Returns the nodes' URLs.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RabbitMq::url).collect()
     }
 
-    /// The index of the node with the leader of a queue, as `node` sees it. Waits while there is no
-    /// leader, as in an election. Panics after two minutes.
+    /// Returns the index of a queue's leader, as `node` sees it.
+    ///
+    /// Waits during an election. Panics after two minutes.
     pub fn leader(&self, node: &RabbitMq, vhost: &str, queue: &str) -> usize {
-        // Asks the queue's Raft member on `node`: the queue's database record may still name a node
-        // that was partitioned. A classic queue has one process instead of members.
+        // Ask the queue's Raft member on `node`: the database record may still name a partitioned
+        // node. A classic queue has one process instead of members.
         let expression = format!(
             "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
              <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
@@ -59,12 +58,13 @@ impl RabbitCluster {
         self.wait_for(node, &expression, index)
     }
 
-    /// Separates a node from all others: they cannot connect to each other until
-    /// [`heal`](Self::heal). Clients can still reach it. Nodes that are separated one after the
-    /// other are separated from each other, too.
+    /// Separates a node from all others until [`heal`](Self::heal).
+    ///
+    /// Clients can still reach it. Nodes that you separate one by one are also apart from each
+    /// other.
     pub fn partition(&self, index: usize) {
         let node = &self.nodes[index];
-        // Nodes with different cookies refuse each other.
+        // Nodes with different cookies reject each other.
         for other in self.names_except(index) {
             node.eval(&format!(
                 "erlang:set_cookie({other}, 'cut off'), erlang:disconnect_node({other})"
@@ -85,8 +85,9 @@ impl RabbitCluster {
         partitioned.push(index);
     }
 
-    /// Reconnects the partitioned nodes without restarting them. Unless
-    /// `cluster_partition_handling` is set, each side keeps its own state of everything but quorum
+    /// Reconnects the partitioned nodes without a restart.
+    ///
+    /// Unless `cluster_partition_handling` is set, each side keeps its own state, except for quorum
     /// queues and streams.
     pub fn reconnect(&self) {
         let partitioned = std::mem::take(&mut *self.partitioned());
@@ -104,8 +105,7 @@ impl RabbitCluster {
         }
     }
 
-    /// Reconnects the partitioned nodes, restarts them so that they adopt the state of the others,
-    /// and [waits until all nodes are healthy](Self::wait_until_healthy).
+    /// Reconnects and restarts the partitioned nodes, so that they adopt the others' state.
     pub fn heal(&self) {
         let partitioned = self.partitioned().clone();
         self.reconnect();
@@ -113,20 +113,19 @@ impl RabbitCluster {
         self.wait_until_healthy();
     }
 
-    /// Restarts a node that was partitioned, as an operator must do, unless RabbitMQ does it by
-    /// itself because of `cluster_partition_handling`.
+    /// An operator must do this, unless `cluster_partition_handling` is set.
     fn reset_state(node: &RabbitMq) {
         let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
         if handling == "{ok,ignore}" {
-            // Not by an orderly stop, which takes a minute if a client still publishes to a queue
-            // that had no leader.
+            // An orderly stop takes a minute if a client still publishes to a queue that had no
+            // leader.
             node.kill();
             node.restart();
         }
     }
 
-    /// Kills all nodes, which simulates a power loss, and restarts them at the same time, since
-    /// each waits for those that were running.
+    /// Kills all nodes, to simulate a power loss, and restarts them together, because each waits
+    /// for the others.
     pub fn crash(&self) {
         self.nodes.iter().for_each(RabbitMq::kill);
         self.nodes.iter().for_each(|node| node.process.start());
@@ -134,8 +133,7 @@ impl RabbitCluster {
         self.wait_until_healthy();
     }
 
-    /// Restarts the nodes one after the other, as for an update. Each waits until no queue would
-    /// lose its majority.
+    /// Restarts the nodes one by one, as for an update, while each queue keeps its majority.
     pub fn rolling_restart(&self) {
         for node in &self.nodes {
             let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(5000)";
@@ -146,9 +144,10 @@ impl RabbitCluster {
         }
     }
 
-    /// Waits until each node accepts clients, sees all others running and no partition, for
-    /// instance after a restart. A node that still sees a partition after ten seconds (the others
-    /// may not have noticed a short absence) is restarted. Panics after four minutes.
+    /// Waits until each node accepts clients, sees all others and no partition.
+    ///
+    /// Restarts a node that still sees a partition after ten seconds, because the others may have
+    /// missed a short absence. Panics after four minutes.
     pub fn wait_until_healthy(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
         let deadline = Instant::now() + TIMEOUT * 2;
@@ -170,18 +169,15 @@ impl RabbitCluster {
         self.nodes.iter().for_each(RabbitMq::expect_ready);
     }
 
-    /// The names of all nodes except one, in Erlang syntax.
     fn names_except(&self, index: usize) -> impl Iterator<Item = String> {
         let others = self.nodes.iter().enumerate().filter(move |(other, _)| *other != index);
         others.map(|(_, node)| format!("'{}'", node.node()))
     }
 
-    /// Waits until an expression has a value on a node.
     fn wait_for_value(&self, node: &RabbitMq, expression: &str, value: &str) {
         self.wait_for(node, expression, |seen| (seen == value).then_some(()));
     }
 
-    /// Waits until `parse` accepts the value of an expression on a node.
     fn wait_for<T>(
         &self,
         node: &RabbitMq,

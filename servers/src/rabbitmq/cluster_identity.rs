@@ -1,6 +1,5 @@
-//! What the nodes of a cluster (or a single node) share: a name, the Erlang cookie, certificates,
-//! and the port mapper daemon (epmd). All of it is private: the machine's epmd on port 4369 and the
-//! cookie in the user's home directory are not used.
+//! A cluster's shared name, Erlang cookie, certificates and port mapper daemon (epmd), all private:
+//! neither the machine's epmd on port 4369 nor the user's cookie is used.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,22 +12,16 @@ use crate::process::{Process, TIMEOUT};
 use crate::rabbitmq::installation::Installation;
 use crate::watchdog::Watchdog;
 
-/// Maximum number of attempts to start epmd, each on another port, if another process takes the
-/// port first.
+/// Another process may take epmd's port first.
 const ATTEMPTS: usize = 10;
 
-/// Shared name, cookie and epmd of a cluster's nodes.
 #[derive(Debug)]
 pub(super) struct ClusterIdentity {
     pub(super) installation: Installation,
-    /// Unique name of the cluster, by which a handshake shows that a server on a port belongs to
-    /// it.
+    /// A handshake shows this unique name, so that we recognize our server on a port.
     pub(super) name: String,
-    /// The Erlang cookie: the shared secret of nodes and tools.
     pub(super) cookie: String,
-    /// Port of epmd.
     pub(super) epmd: u16,
-    /// The process of epmd.
     daemon: Process,
 }
 
@@ -44,18 +37,17 @@ impl ClusterIdentity {
         Self { installation, name, cookie, epmd, daemon }
     }
 
-    /// The full name of a node.
     pub(super) fn node(&self, number: usize) -> String {
         format!("rabbit{number}-{}@localhost", self.name)
     }
 
-    /// A directory that exists as long as the cluster.
+    /// Lives as long as the cluster.
     pub(super) fn dir(&self) -> &Path {
         self.daemon.dir()
     }
 }
 
-/// Starts epmd in the foreground, on 127.0.0.1 only. `None` if another process took its port first.
+/// Runs epmd in the foreground, on 127.0.0.1 only. `None` if another process took its port first.
 fn start_epmd(installation: &Installation) -> Option<(u16, Process)> {
     let port = port::free();
     let arguments =

@@ -1,45 +1,39 @@
 //! Finds RabbitMQ and its Erlang, and starts their programs.
 //!
-//! Debian's scripts are not used: `rabbitmq-server` requires root or the user `rabbitmq`, and `erl`
-//! works only in `/usr/lib/erlang`. This does what the scripts do, with every path in the
-//! environment, so that an unpacked tree runs from any directory.
+//! Debian's scripts are unsuitable: `rabbitmq-server` requires root or the user `rabbitmq`, and
+//! `erl` works only in `/usr/lib/erlang`. Here every path is in the environment, so an unpacked
+//! tree runs from any directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::program::{Program, RABBITMQ, library_path, on_path, unpacked_programs};
 
-/// RabbitMQ and an Erlang that runs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Installation {
     /// Erlang's root, with `lib`.
     erlang: PathBuf,
-    /// Erlang's programs.
     bin: PathBuf,
     /// RabbitMQ's root, with `plugins` and `escript`.
     home: PathBuf,
-    /// See [`Program::libraries`].
     libraries: Option<OsString>,
 }
 
 impl Installation {
-    /// The unpacked installation, which exists only if that of the machine does not work; otherwise
-    /// that of the machine.
+    /// Prefers the unpacked installation, which exists only if the machine's does not work.
     pub(crate) fn find() -> Option<Self> {
         Self::unpacked(&unpacked_programs().join(RABBITMQ)).or_else(Self::on_machine)
     }
 
-    /// Like [`find`](Self::find), but panics with the remedy if there is none.
     pub(crate) fn expect() -> Self {
         Self::find()
             .unwrap_or_else(|| panic!("RabbitMQ is not installed: run `cargo xtask servers`"))
     }
 
-    /// The installation on the machine; `None` if it is incomplete.
     pub(crate) fn on_machine() -> Option<Self> {
         let erl = on_path("erl")?.canonicalize().ok()?;
         let (erlang, bin) = erl.ancestors().find_map(erlang)?;
-        // Debian's script is outside of RabbitMQ's tree, and not on every user's path.
+        // Debian's script is outside RabbitMQ's tree, and not on every user's path.
         let server = on_path("rabbitmq-server").and_then(|path| path.canonicalize().ok());
         let server = server.unwrap_or_default();
         let beside_server = server.ancestors().find(|dir| is_home(dir)).map(Path::to_owned);
@@ -47,18 +41,17 @@ impl Installation {
         Some(Self { erlang, bin, home, libraries: None })
     }
 
-    /// The installation that Debian packages were unpacked into.
     pub(crate) fn unpacked(root: &Path) -> Option<Self> {
-        // The programs run in other directories, where a relative path would be wrong.
+        // The programs run in other directories, where a relative path is wrong.
         let root = root.canonicalize().ok()?;
         let (erlang, bin) = erlang(&root.join("usr/lib/erlang"))?;
         let home = home(&root.join("usr/lib/rabbitmq/lib"))?;
         Some(Self { erlang, bin, home, libraries: library_path(&root) })
     }
 
-    /// Whether Erlang starts: its libraries, or those of its `crypto`, may be missing.
+    /// Its libraries, or its `crypto`'s, may be missing.
     pub(crate) fn runs(&self) -> bool {
-        // Erlang does not start without `HOME`; there it finds no files to load.
+        // Erlang needs `HOME`; there it finds no files to load.
         let home = OsString::from("/nonexistent");
         let test = "ok = crypto:start(), halt(0).";
         let erl = self.erl(vec![("HOME", home)]);
@@ -67,7 +60,7 @@ impl Installation {
         output.is_ok_and(|output| output.status.success())
     }
 
-    /// The Erlang emulator, with additional environment variables.
+    /// The Erlang emulator.
     pub(crate) fn erl(&self, environment: Vec<(&'static str, OsString)>) -> Program {
         let mut program = self.program("erlexec", environment);
         let plugins = self.home.join("plugins");
@@ -75,8 +68,7 @@ impl Installation {
             ("ROOTDIR", self.erlang.clone().into()),
             ("BINDIR", self.bin.clone().into()),
             ("EMU", "beam".into()),
-            // The program with which newer nodes start a helper node that inspects a cluster before
-            // they join it.
+            // Newer nodes use it to start a helper node, which inspects a cluster before they join.
             ("PROGNAME", "erlexec".into()),
             ("ERL_LIBS", plugins.clone().into()),
             ("RABBITMQ_HOME", self.home.clone().into()),
@@ -85,17 +77,16 @@ impl Installation {
         program
     }
 
-    /// The tool that evaluates expressions on a running node.
+    /// Evaluates expressions on a running node.
     pub(crate) fn erl_call(&self, environment: Vec<(&'static str, OsString)>) -> Program {
         self.program("erl_call", environment)
     }
 
-    /// The port mapper daemon, by which Erlang nodes find each other's ports.
+    /// Erlang's port mapper daemon.
     pub(crate) fn epmd(&self) -> Program {
         self.program("epmd", Vec::new())
     }
 
-    /// The script of `rabbitmqctl`, for Erlang.
     pub(crate) fn ctl(&self) -> PathBuf {
         self.home.join("escript/rabbitmqctl")
     }
@@ -111,13 +102,12 @@ impl Installation {
     }
 }
 
-/// `dir` and its directory of programs, if `dir` is a root of Erlang.
+/// `dir` and its program directory.
 fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     let bin = newest(dir, "erts-")?.join("bin");
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
-/// The home directory of RabbitMQ in `lib`.
 fn home(lib: &Path) -> Option<PathBuf> {
     newest(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }
@@ -126,7 +116,7 @@ fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The entry of `dir` whose name is `prefix` and a version; of several, the newest.
+/// The directory entry with the prefix and the newest version.
 fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let versioned = entries.filter_map(|path| {
@@ -136,13 +126,12 @@ fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
     versioned.max().map(|(_, path)| path)
 }
 
-/// A version such as `3.12.1` or `4.0.0-rc.1`. Versions are ordered by age.
+/// A version such as `3.12.1` or `4.0.0-rc.1`, ordered by age.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     numbers: Vec<u64>,
-    /// Whether nothing follows the numbers: a suffix marks a version before the release.
+    /// A suffix marks a pre-release.
     is_release: bool,
-    /// Numbers of the suffix.
     suffix: Vec<u64>,
 }
 

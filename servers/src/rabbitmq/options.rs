@@ -1,4 +1,3 @@
-//! Settings of a private RabbitMQ server.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,13 +16,11 @@ use crate::rabbitmq::tools::{LOOPBACK, Tools};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
-/// Maximum number of attempts to start a cluster, each on other ports, if another process takes a
-/// port first.
+/// Another process may take a port first.
 const ATTEMPTS: usize = 10;
 
-/// Defaults for `rabbitmq.conf`. A test must not fail on a nearly full disk, nor because those
-/// before it have declared thousands of queues: with 512 MB a memory alarm stopped the last trials
-/// of a long run.
+/// A test must not fail on a nearly full disk, or because earlier tests declared thousands of
+/// queues: with 512 MB, a memory alarm stopped the last trials of a long run.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),
@@ -32,32 +29,29 @@ const DEFAULTS: [(&str, &str); 5] = [
     ("log.file", "false"),
 ];
 
-/// Settings of `rabbit` in `advanced.config` that are recommended for at-least-once dead-lettering.
-/// The stock values are 180000 and 32.
+/// Recommended for at-least-once dead-lettering. The stock values are 180000 and 32.
 const RECOMMENDED: [(&str, &str); 2] = [
     ("dead_letter_worker_publisher_confirm_timeout", "5000"),
     ("dead_letter_worker_consumer_prefetch", "512"),
 ];
 
-/// Arguments of Erlang: those of RabbitMQ's own start script, and settings for tests: two
-/// schedulers whatever the number of cores, no busy waiting, no shell, and no start of an epmd. The
-/// last argument needs a value: [`LOOPBACK`] must follow it.
+/// From RabbitMQ's own start script, plus test settings: always two schedulers, no busy waiting, no
+/// shell, and no epmd start. [`LOOPBACK`] must follow as the last argument's value.
 const ARGUMENTS: &str = "-noinput -s rabbit boot -boot start_sasl -start_epmd false +W w +S 2:2 \
     +P 1048576 +t 5000000 +zdbbl 128000 +sbwt none +sbwtdcpu none +sbwtdio none \
     -syslog logger [] -syslog syslog_error_logger false \
     -kernel prevent_overlapping_partitions false -kernel inet_dist_use_interface";
 
-/// Erlang's `inetrc`: host names are resolved by this file only. By default Erlang starts a helper
-/// program for that, which outlives a killed server by some seconds.
+/// Resolves host names by this file only. By default, Erlang starts a helper program for this,
+/// which outlives a killed server by some seconds.
 const INETRC: &str = "{lookup, [file]}.\n{host, {127,0,0,1}, [\"localhost\"]}.\n";
 
-/// Settings of a private RabbitMQ server; created by [`RabbitMq::options`].
+/// Settings for a private RabbitMQ server; created by [`RabbitMq::options`].
 #[derive(Clone, Debug, Default)]
 pub struct RabbitOptions {
     settings: Vec<(String, String)>,
     advanced: Vec<[String; 3]>,
     plugins: Vec<String>,
-    /// Feature flags to leave disabled.
     disabled_flags: Vec<String>,
     stock: bool,
     tls: bool,
@@ -65,30 +59,29 @@ pub struct RabbitOptions {
 }
 
 impl RabbitOptions {
-    /// Sets a key of `rabbitmq.conf` to a value, which is written as it is. The last value of a key
-    /// counts.
+    /// Sets a key in `rabbitmq.conf` to a literal value. The last value counts.
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.settings.retain(|(name, _)| name != key);
         self.settings.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets a key of an Erlang application in `advanced.config` to an Erlang term. The last value
-    /// of a key counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
+    /// Sets an Erlang application's key in `advanced.config` to an Erlang term.
+    ///
+    /// The last value counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
     pub fn advanced(mut self, application: &str, key: &str, term: &str) -> Self {
         self.advanced.retain(|[app, name, _]| (&**app, &**name) != (application, key));
         self.advanced.push([application, key, term].map(str::to_owned));
         self
     }
 
-    /// Omits the settings of `advanced.config` that are recommended for delayed jobs. Those of
-    /// `rabbitmq.conf` stay.
+    /// Omits the `advanced.config` settings that are recommended for delayed jobs.
     pub fn stock(mut self) -> Self {
         self.stock = true;
         self
     }
 
-    /// Enables a plugin, which must be in RabbitMQ's plugin directory.
+    /// Enables an installed plugin.
     pub fn plugin(mut self, name: &str) -> Self {
         self.plugins.push(name.to_owned());
         self
@@ -100,36 +93,35 @@ impl RabbitOptions {
         self.plugin("rabbitmq_management")
     }
 
-    /// Adds a port with TLS and a certificate of a private CA: [`RabbitMq::ca`]. The URL has that
-    /// port. The nodes of a cluster have the same certificate.
+    /// Adds a TLS port, which the URL then has, with a certificate from a private CA:
+    /// [`RabbitMq::ca`].
+    ///
+    /// All nodes in a cluster share the certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Leaves a feature flag such as `stream_queue` disabled, as on a server that was upgraded. All
-    /// other flags are enabled, as on a new server. A flag that the server's version requires is
-    /// enabled in any case.
+    /// Leaves a feature flag such as `stream_queue` disabled, as on an upgraded server.
+    ///
+    /// All other flags are enabled, as on a new server, and so is a flag that the version requires.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
         self.disabled_flags.push(name.to_owned());
         self
     }
 
-    /// Starts the server and returns when it is ready. Panics with the reason and the server's log
-    /// if it does not start.
+    /// Starts the server and waits until it is ready. Panics with the log if it does not start.
     pub fn start(self) -> RabbitMq {
         self.start_nodes(1).remove(0)
     }
 
-    /// Starts a cluster of nodes with the same settings. When this returns, each node sees all
-    /// others running.
+    /// Starts a cluster and waits until each node sees all others running.
     pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
         let cluster = RabbitCluster::new(self.start_nodes(nodes));
         cluster.wait_until_healthy();
         cluster
     }
 
-    /// Starts the nodes of a cluster and waits until each is ready.
     fn start_nodes(&self, count: usize) -> Vec<RabbitMq> {
         let mut attempts = 0;
         loop {
@@ -150,7 +142,7 @@ impl RabbitOptions {
         let nodes: Vec<RabbitMq> =
             (1..=count).map(|number| self.create_node(&identity, number)).collect();
         let (first, others) = nodes.split_first().expect("a cluster has at least one node");
-        // The others join the first node. Started all at once, they might form separate clusters.
+        // The others join the first node. If all start at once, they may form separate clusters.
         first.process.start();
         first.wait_until_ready()?;
         others.iter().for_each(|node| node.process.start());
@@ -159,7 +151,6 @@ impl RabbitOptions {
         Ok(nodes)
     }
 
-    /// Creates the directory, the ports and the configuration of a node.
     fn create_node(&self, identity: &Arc<ClusterIdentity>, number: usize) -> RabbitMq {
         let watchdog = Watchdog::start("dq-rabbitmq-");
         let dir = watchdog.dir().to_owned();
@@ -179,14 +170,13 @@ impl RabbitOptions {
         write(&dir.join("advanced.config"), &self.advanced_config(), 0o600);
         write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.plugins.join(",")), 0o600);
         write(&dir.join("inetrc"), INETRC, 0o600);
-        // Erlang refuses a cookie that other users can read.
+        // Erlang rejects a cookie that other users can read.
         write(&dir.join(".erlang.cookie"), &identity.cookie, 0o400);
 
         let environment = Tools { identity, node: &node, dir: &dir }.environment();
         let mut server = identity.installation.erl(environment);
         if !self.disabled_flags.is_empty() {
-            // The node starts without optional flags; `enable_flags` enables all but the unwanted
-            // ones.
+            // The node starts without optional flags; `enable_flags` then enables all wanted ones.
             let none = ("RABBITMQ_FEATURE_FLAGS", OsString::new());
             server.environment.get_or_insert_default().push(none);
         }
@@ -196,7 +186,6 @@ impl RabbitOptions {
         RabbitMq { process, identity: identity.clone(), node, port, tls, management }
     }
 
-    /// The text of `rabbitmq.conf`.
     fn configuration(
         &self,
         identity: &ClusterIdentity,
@@ -234,8 +223,7 @@ impl RabbitOptions {
         text
     }
 
-    /// The text of `advanced.config`. The settings of an application are in one group, since
-    /// RabbitMQ uses only the last of several groups.
+    /// Each application has one group, because RabbitMQ uses only the last group.
     fn advanced_config(&self) -> String {
         let mut settings = self.advanced.clone();
         let is_set =
@@ -250,8 +238,7 @@ impl RabbitOptions {
         format!("[{}].\n", groups.collect::<Vec<_>>().join(","))
     }
 
-    /// Enables all feature flags except `disabled_flags`. If there are none, the server has enabled
-    /// all flags at its start.
+    /// Without `disabled_flags`, the server enables all flags at its start.
     fn enable_flags(&self, rabbit: &RabbitMq) {
         if !self.disabled_flags.is_empty() {
             let unwanted = self.disabled_flags.join(",");
@@ -265,20 +252,20 @@ impl RabbitOptions {
 }
 
 impl RabbitMq {
-    /// Starts a server with the settings that are recommended for delayed jobs, and returns when it
-    /// is ready.
+    /// Starts a server with the settings recommended for delayed jobs, and waits until it is ready.
     pub fn start() -> Self {
         Self::options().start()
     }
 
-    /// Settings for a server.
+    /// Returns settings for a server.
     pub fn options() -> RabbitOptions {
         RabbitOptions::default()
     }
 }
 
-/// A server that the tests of this process share, each with its own queues or virtual host. It is
-/// started at its first use and ends with the process.
+/// Returns a server for all tests in this process.
+///
+/// Use your own queues or virtual host. The server starts at first use and ends with the process.
 pub fn shared_rabbitmq() -> &'static RabbitMq {
     static SHARED: OnceLock<RabbitMq> = OnceLock::new();
     SHARED.get_or_init(RabbitMq::start)

@@ -1,4 +1,3 @@
-//! One private RabbitMQ node.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
@@ -10,20 +9,20 @@ use crate::rabbitmq::handshake;
 use crate::rabbitmq::tools::{TIMEOUT, Tools};
 use crate::tls;
 
-/// The user of every server: an administrator. The servers listen on 127.0.0.1 only.
+/// An administrator. The servers listen on 127.0.0.1 only.
 pub(super) const USER: &str = "dq";
 pub(super) const PASSWORD: &str = "secret";
 
 /// A private RabbitMQ node on a free port of 127.0.0.1, with its own directory, cookie and port
 /// mapper daemon (epmd).
 ///
-/// Dropping it ends the server and removes the directory, and so does any end of this process.
+/// It ends, and its directory vanishes, when you drop it or when this process ends.
 #[derive(Debug)]
 pub struct RabbitMq {
     pub(super) process: Process,
     pub(super) identity: Arc<ClusterIdentity>,
     pub(super) node: String,
-    /// The port without TLS.
+    /// Without TLS.
     pub(super) port: u16,
     pub(super) tls: Option<u16>,
     pub(super) management: Option<u16>,
@@ -32,14 +31,13 @@ pub struct RabbitMq {
 impl RabbitMq {
     process_control!();
 
-    /// The URL for clients, with the default virtual host:
-    /// `amqp://USER:PASSWORD@127.0.0.1:PORT/%2f`, or `amqps://` with
-    /// [`RabbitOptions::tls`](crate::RabbitOptions::tls).
+    /// Returns the URL with the default virtual host: `amqp://USER:PASSWORD@127.0.0.1:PORT/%2f`, or
+    /// `amqps://` with [`RabbitOptions::tls`](crate::RabbitOptions::tls).
     pub fn url(&self) -> String {
         self.url_of("%2f")
     }
 
-    /// Creates an empty virtual host and returns its URL. The name consists of letters, digits, `-`
+    /// Creates an empty virtual host and returns its URL. The name may have letters, digits, `-`
     /// and `_`.
     pub fn vhost(&self, name: &str) -> String {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -56,45 +54,45 @@ impl RabbitMq {
         self.url_of(name)
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// The port of [`url`](Self::url), which [`restart`](Self::restart) does not change.
+    /// Returns the port, which [`restart`](Self::restart) keeps.
     pub fn port(&self) -> u16 {
         self.tls.unwrap_or(self.port)
     }
 
-    /// With [`RabbitOptions::management`](crate::RabbitOptions::management): the URL of the
-    /// management API, `http://USER:PASSWORD@127.0.0.1:PORT`.
+    /// Returns the management API's URL, `http://USER:PASSWORD@127.0.0.1:PORT`. Requires
+    /// [`RabbitOptions::management`](crate::RabbitOptions::management).
     pub fn management_url(&self) -> String {
         let port = self.management.expect("the server was started with `management`");
         format!("http://{USER}:{PASSWORD}@127.0.0.1:{port}")
     }
 
-    /// With [`RabbitOptions::tls`](crate::RabbitOptions::tls): the CA certificate that clients must
-    /// trust, as PEM.
+    /// Returns the CA certificate that clients must trust, as PEM. Requires
+    /// [`RabbitOptions::tls`](crate::RabbitOptions::tls).
     pub fn ca(&self) -> PathBuf {
         self.identity.dir().join(tls::CA_CERTIFICATE)
     }
 
-    /// The name of the node, `NAME@localhost`.
+    /// Returns the node name, `NAME@localhost`.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The port of the node's port mapper daemon (epmd), which keeps running while the node is
-    /// down.
+    /// Returns the port of epmd, which runs even while the node is down.
     pub fn epmd_port(&self) -> u16 {
         self.identity.epmd
     }
 
-    /// Starts the server again after [`kill`](Self::kill) or [`stop`](Self::stop), on the same port
-    /// and with the data on its disk. Returns when it is ready.
+    /// Restarts the server after [`kill`](Self::kill) or [`stop`](Self::stop), with its port and
+    /// data.
     ///
-    /// A node of a cluster that starts while another one declares a stream may find a record without
-    /// a process, and exit (seen with 3.10.8). Then it is started again, as service managers do.
+    /// Returns when it is ready. If a cluster node starts while another declares a stream, it may
+    /// find a record without a process and exit (seen with 3.10.8). It is then started again, as
+    /// service managers do.
     pub fn restart(&self) {
         for attempt in 1..=3 {
             self.process.start();
@@ -108,28 +106,31 @@ impl RabbitMq {
         }
     }
 
-    /// Waits until all declarations are on disk. The server replies to a declaration before that: a
-    /// node that is killed within the next moments has no such queue after a restart, durable or not.
+    /// Waits until all declarations are on disk.
+    ///
+    /// The server replies earlier: a node killed in the next moments loses the queue, durable or
+    /// not.
     pub fn sync_declarations(&self) {
         self.eval("mnesia:sync_log()");
     }
 
-    /// Runs `rabbitmqctl` on this node and returns its output. Panics if it fails or takes longer
-    /// than two minutes.
+    /// Runs `rabbitmqctl` and returns its output. Panics if it fails or takes longer than two
+    /// minutes.
     #[track_caller]
     pub fn ctl(&self, arguments: &[&str]) -> String {
         self.try_ctl(arguments)
             .unwrap_or_else(|output| panic!("rabbitmqctl {arguments:?} failed:\n{output}"))
     }
 
-    /// Like [`ctl`](Self::ctl); the error is the output of the failed command.
+    /// Like [`ctl`](Self::ctl); the error is the failed command's output.
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         self.tools().ctl(arguments)
     }
 
-    /// Evaluates comma-separated Erlang expressions on this node and returns the value of the last
-    /// one in Erlang syntax. A hundred times as fast as [`ctl`](Self::ctl). Panics if an expression
-    /// fails or takes longer than two minutes.
+    /// Evaluates comma-separated Erlang expressions and returns the last value in Erlang syntax.
+    ///
+    /// This is a hundred times faster than [`ctl`](Self::ctl). Panics if an expression fails or
+    /// takes longer than two minutes.
     #[track_caller]
     pub fn eval(&self, expressions: &str) -> String {
         self.try_eval(expressions).unwrap_or_else(|error| panic!("{expressions} failed:\n{error}"))
@@ -155,7 +156,7 @@ impl RabbitMq {
         }
     }
 
-    /// Waits until the server accepts clients. The error is the reason, with the log.
+    /// The error has the reason and the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
         let name = self.identity.name.as_bytes();
         self.process.wait_until_ready(TIMEOUT, || {
@@ -164,7 +165,7 @@ impl RabbitMq {
             if !frame.windows(name.len()).any(|part| part == name) {
                 return Err(format!("another server replied on port {}", self.port));
             }
-            // Newer versions open the ports one after the other.
+            // Newer versions open the ports one by one.
             let mut ports = self.tls.into_iter().chain(self.management);
             match ports.find(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_err()) {
                 Some(port) => Err(format!("it has not opened port {port}")),

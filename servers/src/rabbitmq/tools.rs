@@ -1,4 +1,4 @@
-//! The command line tools for a node: `rabbitmqctl` and `erl_call`.
+//! A node's command line tools.
 
 use std::ffi::OsString;
 use std::io::{Error, Read, Write};
@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 
-/// Maximum time for a node to start, or to reply to a tool, on a busy machine.
+/// For a node's start, or a tool's reply, on a busy machine.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The address on which Erlang listens for other nodes and for tools.
 pub(super) const LOOPBACK: &str = "{127,0,0,1}";
 
-/// The tools for one node.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) identity: &'a ClusterIdentity,
@@ -25,7 +23,7 @@ pub(super) struct Tools<'a> {
 }
 
 impl Tools<'_> {
-    /// Environment variables of the node and its tools. All paths are in the node's directory.
+    /// All paths are in the node's directory.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let file = |name: &str| OsString::from(self.dir.join(name));
         vec![
@@ -35,7 +33,7 @@ impl Tools<'_> {
             ("ERL_INETRC", file("inetrc")),
             ("ERL_MAX_PORTS", "65536".into()),
             ("ERL_MAX_ETS_TABLES", "50000".into()),
-            // No crash dump: writing it would take longer than the test.
+            // Writing a crash dump takes longer than the test.
             ("ERL_CRASH_DUMP_SECONDS", "0".into()),
             ("RABBITMQ_NODENAME", self.node.into()),
             ("RABBITMQ_CONFIG_FILE", file("rabbitmq.conf")),
@@ -44,12 +42,12 @@ impl Tools<'_> {
             ("RABBITMQ_MNESIA_BASE", file("data")),
             ("RABBITMQ_LOG_BASE", file("logs")),
             ("RABBITMQ_LOGS", "-".into()),
-            // Instead of the machine's file in /etc.
+            // Replaces the machine's file in /etc.
             ("RABBITMQ_CONF_ENV_FILE", file("rabbitmq-env.conf")),
         ]
     }
 
-    /// Runs `rabbitmqctl` and returns its output; the error is also its output.
+    /// The error is also the output.
     pub(super) fn ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let installation = &self.identity.installation;
         let mut command = installation.erl(self.environment()).command();
@@ -64,10 +62,9 @@ impl Tools<'_> {
         }
     }
 
-    /// Evaluates Erlang expressions; see [`RabbitMq::eval`](super::RabbitMq::eval). The error is
-    /// the output.
+    /// See [`RabbitMq::eval`](super::RabbitMq::eval). The error is the output.
     pub(super) fn eval(&self, expressions: &str) -> Result<String, String> {
-        // Two tools of the same name cannot be connected at once.
+        // Two tools with the same name cannot connect at once.
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         let name = format!("dq-{}-{call}", std::process::id());
@@ -76,14 +73,14 @@ impl Tools<'_> {
         let expressions = expressions.trim_end().trim_end_matches('.');
         let script = format!("io:put_chars(io_lib:format(\"~tp\", [begin {expressions} end])).\n");
         let output = self.run(command, &script)?;
-        // On success the output ends with `{ok, ok}`, the result of `io:put_chars`; the exit code
-        // does not depend on it.
+        // A successful output ends with `{ok, ok}`, the result of `io:put_chars`. The exit code
+        // does not tell.
         let stdout = text(&output.stdout);
         let value = stdout.strip_suffix("{ok, ok}").map(str::to_owned);
         value.ok_or_else(|| stdout + &text(&output.stderr))
     }
 
-    /// Runs a tool to its end. It is killed after [`TIMEOUT`]: a frozen node never replies.
+    /// Kills the tool after [`TIMEOUT`], because a frozen node never replies.
     fn run(&self, mut command: Command, input: &str) -> Result<Output, String> {
         command.current_dir(self.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -103,14 +100,13 @@ impl Tools<'_> {
     }
 }
 
-/// Reads a pipe to its end.
 fn read(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
     bytes
 }
 
-/// Waits for the end of a process. `None` if it was killed after [`TIMEOUT`].
+/// `None` if the process was killed after [`TIMEOUT`].
 fn wait(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {

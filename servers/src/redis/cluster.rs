@@ -1,4 +1,3 @@
-//! A Redis cluster of primaries.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::process::TIMEOUT;
 use crate::redis::server::Redis;
 
-/// Number of hash slots of a Redis cluster.
 const SLOTS: usize = 16_384;
 
 /// A Redis cluster of primaries that share all slots evenly. Dropping it ends them.
@@ -16,7 +14,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts a cluster and returns when each primary reports it as healthy.
+    /// Starts a cluster and waits until each primary reports it as healthy.
     pub fn start(primaries: usize) -> Self {
         assert!((1..=SLOTS).contains(&primaries), "a cluster has 1 to {SLOTS} primaries");
         let nodes: Vec<Redis> =
@@ -28,17 +26,17 @@ impl RedisCluster {
         cluster
     }
 
-    /// The primaries, in the order of their slots.
+    /// Returns the primaries in slot order.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// The URLs of the primaries.
+    /// Returns the primaries' URLs.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// The primary to which the slot of `key` was assigned at the start.
+    /// Returns the primary that got `key`'s slot at the start.
     pub fn owner(&self, key: &str) -> &Redis {
         let slot = self.nodes[0].command(&["CLUSTER", "KEYSLOT", key]).int();
         let mut nodes = self.nodes.iter().enumerate();
@@ -46,8 +44,7 @@ impl RedisCluster {
         owner.map_or(&self.nodes[0], |(_, node)| node)
     }
 
-    /// Waits until each node reports `cluster_state:ok` and knows all others, for instance after a
-    /// restart. Panics after 120 s.
+    /// Waits until each node reports `cluster_state:ok` and knows all others. Panics after 120 s.
     pub fn wait_until_healthy(&self) {
         let deadline = Instant::now() + TIMEOUT;
         let all = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
@@ -67,14 +64,13 @@ impl RedisCluster {
         }
     }
 
-    /// Assigns each node an equal range of slots.
     fn assign_slots(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
             let slots = self.first_slot(index)..self.first_slot(index + 1);
             let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
             let mut command = vec!["CLUSTER", "ADDSLOTS"];
             command.extend(slots.iter().map(String::as_str));
-            // With different epochs the nodes need not negotiate whose slots are newer.
+            // With different epochs, the nodes need not negotiate the slots.
             let epoch = (index + 1).to_string();
             for command in [&command[..], &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]] {
                 let reply = node.command(command);
@@ -83,7 +79,6 @@ impl RedisCluster {
         }
     }
 
-    /// Connects each node to the first, through which it discovers the others.
     fn join_nodes(&self) {
         let port = self.nodes[0].port().to_string();
         for node in &self.nodes[1..] {
@@ -92,7 +87,6 @@ impl RedisCluster {
         }
     }
 
-    /// The first slot of a node.
     fn first_slot(&self, index: usize) -> usize {
         index * SLOTS / self.nodes.len()
     }

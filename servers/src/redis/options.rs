@@ -1,4 +1,3 @@
-//! Settings of a private Redis server.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,15 +13,14 @@ use crate::redis::server::{Redis, SOCKET};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
-/// TLS directives, with paths relative to the server's directory.
+/// Relative to the server's directory.
 const TLS_DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
     tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
 
-/// Maximum number of attempts to start a server, each on another port, if another process takes the
-/// port first.
+/// Another process may take the port first.
 const ATTEMPTS: usize = 10;
 
-/// Settings of a private Redis server; created by [`Redis::options`].
+/// Settings for a private Redis server; created by [`Redis::options`].
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     directives: Vec<(String, String)>,
@@ -34,20 +32,19 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Syncs every write to the disk before the reply: `appendonly yes`, `appendfsync always`.
+    /// Syncs every write to disk before the reply: `appendonly yes`, `appendfsync always`.
     pub fn aof(self) -> Self {
         self.set("appendonly", "yes").set("appendfsync", "always")
     }
 
-    /// Sets a directive of `redis.conf` to a value, which is written as it is. The last value of a
-    /// directive counts.
+    /// Sets a directive in `redis.conf` to a literal value. The last value counts.
     pub fn set(mut self, directive: &str, value: &str) -> Self {
         self.directives.retain(|(name, _)| name != directive);
         self.directives.push((directive.to_owned(), value.to_owned()));
         self
     }
 
-    /// Requires a password, which must consist of letters and digits, since the URL contains it.
+    /// Requires a password of letters and digits, because the URL contains it.
     pub fn password(mut self, password: &str) -> Self {
         let plain = password.bytes().all(|byte| byte.is_ascii_alphanumeric());
         assert!(plain && !password.is_empty(), "the password must consist of letters and digits");
@@ -55,14 +52,13 @@ impl RedisOptions {
         self.set("requirepass", password).set("masterauth", password)
     }
 
-    /// Makes the server a cluster node, without slots and without knowledge of other nodes.
+    /// Makes the server a cluster node without slots or neighbours.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
         self.set("cluster-enabled", "yes").set("cluster-node-timeout", "30000")
     }
 
-    /// Makes the server a replica of `primary`, connected to it when [`start`](Self::start)
-    /// returns.
+    /// Makes the server a replica of `primary`, connected when [`start`](Self::start) returns.
     pub fn replica_of(self, primary: &Redis) -> Self {
         let replica = self.set("replicaof", &format!("127.0.0.1 {}", primary.port()));
         match &primary.password {
@@ -71,27 +67,26 @@ impl RedisOptions {
         }
     }
 
-    /// Uses the Unix socket instead of the port in the URL.
+    /// Puts the Unix socket in the URL instead of the port.
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
-    /// Accepts only TLS on the port, with a certificate of a private CA: [`Redis::ca`]. Private
-    /// replicas and Sentinels use no TLS and cannot connect to such a primary.
+    /// Accepts only TLS on the port, with a certificate from a private CA: [`Redis::ca`].
+    ///
+    /// Private replicas and Sentinels use no TLS and cannot connect to such a primary.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts a Sentinel instead of a server with data.
     pub(super) fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// Starts the server and returns when it is ready. Panics with the reason and the server's log
-    /// if it does not start.
+    /// Starts the server and waits until it is ready. Panics with the log if it does not start.
     pub fn start(self) -> Redis {
         let program = Program::expect(REDIS, "redis-server");
         let mut attempts = 0;
@@ -110,7 +105,6 @@ impl RedisOptions {
         }
     }
 
-    /// Creates the directory, the port and the configuration of a server.
     fn create(&self, program: Program) -> Redis {
         let watchdog = Watchdog::start("dq-redis-");
         let port = if self.cluster { port::free_with_bus() } else { port::free() };
@@ -129,7 +123,7 @@ impl RedisOptions {
         Redis { process, port, password: self.password.clone(), url }
     }
 
-    /// The text of `redis.conf`. Paths are relative to the server's directory, in which it runs.
+    /// Paths are relative to the server's directory.
     fn configuration(&self, port: u16) -> String {
         let port_directives = match self.tls {
             true => format!("port 0\ntls-port {port}\n{}", TLS_DIRECTIVES),
@@ -148,7 +142,6 @@ impl RedisOptions {
         text
     }
 
-    /// The URL for clients.
     fn url(&self, port: u16, dir: &Path) -> String {
         let socket = dir.join(SOCKET);
         let password = self.password.as_deref();
@@ -161,12 +154,10 @@ impl RedisOptions {
         format!("{scheme}://{user}127.0.0.1:{port}/0")
     }
 
-    /// Whether a directive was set.
     fn has(&self, directive: &str) -> bool {
         self.directives.iter().any(|(name, _)| name == directive)
     }
 
-    /// Waits until a replica is connected to its primary.
     fn wait_until_replicating(&self, redis: &Redis) {
         let deadline = Instant::now() + TIMEOUT;
         while self.has("replicaof")
@@ -179,19 +170,20 @@ impl RedisOptions {
 }
 
 impl Redis {
-    /// Starts a server that keeps nothing on disk, and returns when it is ready.
+    /// Starts a server that keeps nothing on disk, and waits until it is ready.
     pub fn start() -> Self {
         Self::options().start()
     }
 
-    /// Settings for a server.
+    /// Returns settings for a server.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
 }
 
-/// A server that the tests of this process share, each with its own keys. It is started at its
-/// first use and ends with the process.
+/// Returns a server for all tests in this process.
+///
+/// Use your own keys. The server starts at first use and ends with the process.
 pub fn shared_redis() -> &'static Redis {
     static SHARED: OnceLock<Redis> = OnceLock::new();
     SHARED.get_or_init(Redis::start)

@@ -1,4 +1,3 @@
-//! A Redis Sentinel.
 
 use std::collections::HashMap;
 use std::thread;
@@ -8,8 +7,9 @@ use crate::process::TIMEOUT;
 use crate::redis::server::Redis;
 use crate::resp::Reply;
 
-/// A Redis Sentinel that monitors one primary with a quorum of 1. It fails over to a replica when
-/// the primary has not replied for five seconds. Dropping this ends the Sentinel.
+/// A Redis Sentinel that monitors one primary with a quorum of 1.
+///
+/// It fails over when the primary has not replied for five seconds. Dropping it ends it.
 #[derive(Debug)]
 pub struct Sentinel {
     server: Redis,
@@ -17,14 +17,16 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a Sentinel that monitors `primary` under `name`. When this returns, it knows the
-    /// primary and its connected replicas; it discovers later ones within ten seconds.
+    /// Starts a Sentinel that monitors `primary` under `name`.
+    ///
+    /// When this returns, it knows the primary and its connected replicas. It discovers later
+    /// replicas within ten seconds.
     pub fn start(primary: &Redis, name: &str) -> Self {
         let options = Redis::options().sentinel();
         let mut options = options
             .set("sentinel monitor", &format!("{name} 127.0.0.1 {} 1", primary.port()))
             .set("sentinel down-after-milliseconds", &format!("{name} 5000"))
-            // Also the delay before a failed failover is retried.
+            // Also the delay before it retries a failed failover.
             .set("sentinel failover-timeout", &format!("{name} 3000"));
         if let Some(password) = &primary.password {
             options = options.set("sentinel auth-pass", &format!("{name} {password}"));
@@ -34,27 +36,27 @@ impl Sentinel {
         sentinel
     }
 
-    /// The name of the monitored primary.
+    /// Returns the monitored primary's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The Sentinel's own URL: `redis://127.0.0.1:PORT`.
+    /// Returns the Sentinel's own URL: `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    /// `127.0.0.1:PORT` of the Sentinel.
+    /// Returns the Sentinel's `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         self.server.address()
     }
 
-    /// The Sentinel's port.
+    /// Returns the Sentinel's port.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The port of the current primary.
+    /// Returns the current primary's port.
     pub fn primary_port(&self) -> u16 {
         let reply = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]);
         let port = reply.list()[1].text();
@@ -67,7 +69,6 @@ impl Sentinel {
         self.server.command(arguments)
     }
 
-    /// Waits until the Sentinel knows the primary and all its connected replicas.
     fn wait_until_discovered(&self, primary: &Redis) {
         let replication = primary.command(&["INFO", "replication"]).text();
         let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));

@@ -1,4 +1,3 @@
-//! One private Redis server.
 
 use std::path::PathBuf;
 
@@ -6,13 +5,11 @@ use crate::process::{Process, TIMEOUT, process_control};
 use crate::resp::{Connection, Reply};
 use crate::tls;
 
-/// The Unix socket in a server's directory.
 pub(super) const SOCKET: &str = "redis.sock";
 
 /// A private Redis server on a free port of 127.0.0.1, with its own directory.
 ///
-/// Dropping it stops the server and removes the directory. The same happens when this process ends,
-/// however it ends.
+/// It ends, and its directory vanishes, when you drop it or when this process ends.
 #[derive(Debug)]
 pub struct Redis {
     pub(super) process: Process,
@@ -24,35 +21,35 @@ pub struct Redis {
 impl Redis {
     process_control!();
 
-    /// The URL for clients, with the password if there is one: `redis://127.0.0.1:PORT/0`,
-    /// `rediss://…` with TLS, or `redis+unix://…` with a socket.
+    /// Returns the URL, with any password: `redis://127.0.0.1:PORT/0`, `rediss://…` with TLS, or
+    /// `redis+unix://…` with a socket.
     pub fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The port, which [`restart`](Self::restart) does not change.
+    /// Returns the port, which [`restart`](Self::restart) keeps.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The Unix socket on which every server also listens.
+    /// Returns the Unix socket, on which every server also listens.
     pub fn socket(&self) -> PathBuf {
         self.dir().join(SOCKET)
     }
 
-    /// With [`RedisOptions::tls`](crate::RedisOptions::tls): the CA certificate that clients must
-    /// trust, as PEM.
+    /// Returns the CA certificate that clients must trust, as PEM. Requires
+    /// [`RedisOptions::tls`](crate::RedisOptions::tls).
     pub fn ca(&self) -> PathBuf {
         self.dir().join(tls::CA_CERTIFICATE)
     }
 
-    /// Starts the server again after [`kill`](Self::kill) or [`stop`](Self::stop), on the same port
-    /// and with the data on its disk. Returns when it is ready.
+    /// Restarts the server after [`kill`](Self::kill) or [`stop`](Self::stop), with its port and
+    /// data, and waits until it is ready.
     pub fn restart(&self) {
         self.process.start();
         if let Err(reason) = self.wait_until_ready() {
@@ -60,14 +57,14 @@ impl Redis {
         }
     }
 
-    /// Sends a command on a new connection and returns the reply, which may be an error. Panics if
-    /// there is none within 120 s.
+    /// Sends a command on a new connection and returns the reply, which may be an error. Panics
+    /// after 120 s.
     #[track_caller]
     pub fn command(&self, arguments: &[&str]) -> Reply {
         self.connect().command(arguments)
     }
 
-    /// Like [`command`](Self::command), for arguments that are not text.
+    /// Like [`command`](Self::command), for binary arguments.
     #[track_caller]
     pub fn command_bytes(&self, arguments: &[&[u8]]) -> Reply {
         self.connect().command_bytes(arguments)
@@ -80,10 +77,10 @@ impl Redis {
             .unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits until the server replies. The error is the reason, with the log.
+    /// The error has the reason and the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
         self.process.wait_until_ready(TIMEOUT, || {
-            // On the socket, where no other server can reply. It is opened after the port.
+            // No other server can reply on the socket. It opens after the port.
             let reply = Connection::open(&self.socket(), self.password.as_deref())
                 .and_then(|mut connection| connection.request(&[b"PING"]));
             match reply {

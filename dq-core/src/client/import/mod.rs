@@ -1,33 +1,29 @@
 //! Imports jobs from other stores, each exactly once: [`Dq::import`](crate::Dq::import).
 //!
-//! Two stores cannot be changed in one atomic step, this process may die between any two steps, the
-//! target may run a job as soon as it is due, and other clients may take from the source meanwhile.
-//! So each job passes through a journal in the *source*, and is *parked* in the target first:
+//! No atomic step spans two stores, and this process may die at any time. The target may run a job
+//! once it is due, and other clients may take from the source meanwhile. So each job passes through
+//! a journal in the *source*, and is first *parked* in the target:
 //!
 //! | | step | where the job is if the process dies after it |
 //! |---|---|---|
-//! | 1 | the source lists entries and removes nothing | in the source |
-//! | 2 | the source moves an entry into the journal, as *taken* and under a new job id, in one atomic step | only in the journal; no other client can take it |
+//! | 1 | the source lists entries | in the source |
+//! | 2 | the source atomically moves an entry into the journal, as *taken* with a new job id | only in the journal; no other client can take it |
 //! | 3 | the target stores the job under that id, parked: due in ten years | in both; the target cannot run it yet |
 //! | 4 | the journal marks the entry as *stored* | in both; it is never scheduled again |
-//! | 5 | the target reschedules the job to its own due time | in the target, which may have run it already |
-//! | 6 | the entry is removed from the journal | in the target |
+//! | 5 | the target reschedules the job to its own due time | in the target, which may have run it |
+//! | 6 | the journal removes the entry | in the target |
 //!
-//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3,
-//! which may be repeated under the same id while the job cannot have run. A *stored* one continues
-//! at step 5, which changes nothing if the job has run. No job is scheduled after it could have
-//! run, so none is doubled; no entry is removed before the target has the job, so none is lost.
+//! An import starts with the journal's entries. A *taken* entry continues at step 3, which can
+//! repeat under the same id while the job cannot have run. A *stored* entry continues at step 5,
+//! which changes nothing if the job has run. So no job is doubled or lost.
 //!
-//! Ids are new and not derived from the entries: an equal entry that appears later is another job,
-//! and two equal elements of a list are two jobs.
+//! Ids are new, not derived from entries, because equal entries are different jobs.
 //!
-//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that
-//! the other one has finished an entry, it cancels the job that it has just parked, unless that is
-//! the job that the other one released. Only if it is killed at this point a parked job remains, so
-//! one import at a time is better.
+//! Two concurrent imports from one source finish each other's work. If step 4 finds that the other
+//! import has finished an entry, it cancels the job it just parked, unless the other one released
+//! that very job. A kill at this point leaves a parked job, so run one import at a time.
 //!
-//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken,
-//! and stay in the source.
+//! Jobs that exceed the target's [`Limits`](crate::Limits) stay in the source.
 
 mod report;
 mod source;
@@ -44,20 +40,16 @@ use crate::backend::{Backend, Reschedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobView, NewJob};
 
-/// Maximum number of entries that pass through the steps together.
 const BATCH: usize = 100;
 
-/// Delay of a parked job, which must not run yet: ten years.
+/// A parked job must not run yet.
 const PARK_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Maximum number of entries of the journal that a preview counts.
 const MAX_RESUMABLE: usize = 1_000;
 
-/// Maximum number of consecutive scans in which no entry can be taken. Many, since consumers of the
-/// source that take each entry soon after it appears win several scans in a row by chance.
+/// High, because fast consumers of the source win several scans in a row by chance.
 const MAX_FAILED_SCANS: u32 = 100;
 
-/// A running import.
 pub(super) struct Import<'a> {
     dq: &'a Dq,
     source: &'a dyn ImportSource,
@@ -105,7 +97,6 @@ impl<'a> Import<'a> {
         Ok(self.report)
     }
 
-    /// Lists what [`run`](Self::run) would import, and changes nothing.
     pub(super) async fn preview(&self) -> Result<ImportPreview> {
         self.source.check_target(self.dq.backend().name())?;
         let mut preview = ImportPreview {
@@ -120,7 +111,7 @@ impl<'a> Import<'a> {
                     break;
                 }
                 offset += listed.len() as u64;
-                // The later part counts those that it lists, too.
+                // The later part counts its entries itself.
                 for entry in listed.into_iter().filter(|entry| !entry.in_later_part) {
                     match entry.job.and_then(|job| self.check_limits(self.dq.new_id(), job)) {
                         Ok(_) => preview.importable += 1,
@@ -132,7 +123,6 @@ impl<'a> Import<'a> {
         Ok(preview)
     }
 
-    /// Finishes the entries of interrupted imports.
     async fn resume(&mut self) -> Result<()> {
         loop {
             let entries = self.source.journal().entries(self.batch()).await?;
@@ -144,13 +134,12 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Imports one part of the source, until only entries that cannot be imported are left in it.
     async fn import_part(&mut self, part: usize) -> Result<()> {
         let mut failed_scans = 0;
         loop {
             let scan = self.scan(part).await?;
-            // If other clients removed entries before the offset, the scan has passed over as many
-            // others. So a scan that took entries is repeated.
+            // If other clients removed entries before the offset, the scan skipped some. So scan
+            // again after taking entries.
             let may_have_missed = scan.taken > 0 && scan.offset > 0;
             if !may_have_missed && scan.not_taken == 0 {
                 self.report.rejected.merge(scan.rejected);
@@ -171,10 +160,8 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Lists one part from its front to its end and imports its entries.
-    ///
-    /// Entries that are taken disappear from the listing, so the offset counts only those that
-    /// stay.
+    /// Imports from front to end. Taken entries leave the listing, so the offset only counts
+    /// entries that stay.
     async fn scan(&mut self, part: usize) -> Result<Scan> {
         let mut scan = Scan::default();
         loop {
@@ -201,7 +188,6 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Takes entries and imports those that were still in the source.
     async fn import_entries(
         &mut self,
         part: usize,
@@ -218,7 +204,7 @@ impl<'a> Import<'a> {
             .collect();
         let not_taken = (requested - taken.len()) as u64;
         scan.not_taken += not_taken;
-        // Entries whose due time has changed are still listed; the next scan requests them again.
+        // An entry with a changed due time is still listed; the next scan requests it again.
         scan.offset += not_taken;
         scan.taken += taken.len() as u64;
         let stored = self.park(taken).await?;
@@ -226,8 +212,8 @@ impl<'a> Import<'a> {
         self.release(stored).await
     }
 
-    /// Steps 3 and 4. Returns the entries that are now stored, which this import has to release;
-    /// without those that another import has finished.
+    /// Steps 3 and 4. Returns the entries to release, without those that another import has
+    /// finished.
     async fn park(&self, taken: Vec<JournalEntry>) -> Result<Vec<JournalEntry>> {
         if taken.is_empty() {
             return Ok(taken);
@@ -240,8 +226,8 @@ impl<'a> Import<'a> {
         let (stored, finished): (Vec<_>, Vec<_>) =
             taken.into_iter().zip(marked).partition(|(_, marked)| *marked);
         for (entry, _) in &finished {
-            // Another import has finished the entry. Unless it released this very job, the job that
-            // was just parked is a duplicate.
+            // The job parked just now is a duplicate, unless the other import released this very
+            // job.
             if self.is_parked(entry).await? {
                 self.dq.backend().cancel(&[entry.reference()]).await?;
             }
@@ -269,7 +255,6 @@ impl<'a> Import<'a> {
         self.dq.backend().reschedule(&moves).await.map(drop)
     }
 
-    /// Continues the import of these entries at their stages.
     async fn resume_entries(&self, entries: Vec<JournalEntry>) -> Result<()> {
         let (taken, stored): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.stage == Stage::Taken);
@@ -281,7 +266,7 @@ impl<'a> Import<'a> {
         }
         let mut parked = Vec::with_capacity(stored.len());
         for entry in &stored {
-            // A released job may have been rescheduled on purpose since.
+            // Someone may have rescheduled a released job on purpose.
             if self.is_parked(entry).await? {
                 parked.push(entry);
             }
@@ -291,11 +276,10 @@ impl<'a> Import<'a> {
         self.source.journal().remove(&ids).await
     }
 
-    /// Refuses to remove stored entries from the journal if the target is not the store that has
-    /// their jobs.
+    /// Keeps stored entries in the journal if the target is not the store with their jobs.
     ///
-    /// A job that is not due yet is still in the target, unless an operator has run or removed it. One
-    /// that is due may have ended without a trace, so its absence proves nothing.
+    /// A job that is not due yet is in the target, unless an operator ran or removed it. An absent
+    /// due job proves nothing, because it may have ended without a trace.
     async fn check_store(&self, stored: &[JournalEntry]) -> Result<()> {
         let target = self.dq.backend();
         let now = target.now().await?;
@@ -318,23 +302,20 @@ impl<'a> Import<'a> {
         )))
     }
 
-    /// Whether the target has the job with the due time of a parked one.
     async fn is_parked(&self, entry: &JournalEntry) -> Result<bool> {
         let target = self.dq.backend();
         let Some(JobView { job, .. }) = target.get(&entry.reference()).await? else {
             return Ok(false);
         };
-        // Some time has passed since it was parked: more the later an interrupted import resumes.
+        // Time has passed since it was parked, more if an interrupted import resumes late.
         let far = target.now().await? + PARK_FOR / 2;
         Ok(job.due > far && job.due != entry.job.due)
     }
 
-    /// Maximum number of entries in one call, also within the target's limit.
     fn batch(&self) -> usize {
         BATCH.min(self.dq.shared().limits.bulk).max(1)
     }
 
-    /// The job if it is within the target's limits, or else the reason.
     fn check_limits(&self, id: JobId, job: ImportJob) -> Result<ImportJob, String> {
         let shared = self.dq.shared();
         let now = shared.environment.clock.now();
@@ -345,15 +326,13 @@ impl<'a> Import<'a> {
     }
 }
 
-/// Result of one scan of a part.
 #[derive(Debug, Default)]
 struct Scan {
     taken: u64,
-    /// Number of entries that were gone or changed when they were to be taken.
+    /// Entries that were gone or changed before they could be taken.
     not_taken: u64,
-    /// Number of entries at the front of the part that stay there, from which the next call lists.
+    /// Entries that stay at the front of the part; the next listing skips them.
     offset: u64,
-    /// Entries that cannot be imported.
     rejected: ReasonCounts,
 }
 
@@ -362,29 +341,29 @@ fn new_job(id: JobId, job: &ImportJob, due: Due) -> NewJob {
 }
 
 impl Dq {
-    /// Moves all jobs of another store into this one, each exactly once; [`import`](self) describes
-    /// the steps and how they continue after an interruption.
+    /// Moves all jobs from another store into this one, each exactly once.
     ///
-    /// It ends when the source contains only entries that cannot be imported. Jobs that others add
-    /// meanwhile may be imported now or by the next import.
+    /// [`import`](self) describes the steps and how they resume. The import ends when the source
+    /// only has entries that cannot be imported. Jobs that others add meanwhile go into this or the
+    /// next import.
     ///
-    /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
-    /// same source and store: it continues where it stopped, and what was begun goes to the queue
-    /// that the source had then. Another store is refused if it lacks a job that was stored and is
-    /// not due yet; other jobs may be left behind in the first store, parked. Until then, up to a
-    /// hundred jobs are in the source's journal, where no runner finds them. Call it again within
-    /// five years.
+    /// **Cancellation safety:** after an error or a dropped future, call it again with the same
+    /// source and store within five years. It continues where it stopped, and begun jobs go to the
+    /// queue that the source had then. Until then, up to a hundred jobs are in the source's
+    /// journal, where no runner finds them. Another store is refused if it lacks a stored job that
+    /// is not due yet; other jobs may stay parked in the first store.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot reschedule or cancel jobs, `InvalidInput` if it is not the
-    /// store of an interrupted import, or has the source's queue, `Unavailable` if the source or
-    /// the store cannot be reached.
+    /// `Unsupported` if the store cannot reschedule or cancel jobs; `InvalidInput` if it is not the
+    /// interrupted import's store, or has the source's queue; `Unavailable` if the source or the
+    /// store cannot be reached.
     pub async fn import(&self, source: impl ImportSource) -> Result<ImportReport> {
         Import::new(self, &source).run().await.map_err(|error| error.operation("import"))
     }
 
-    /// Counts what [`import`](Self::import) would move now, and changes nothing. The counts are not
-    /// exact while other programs change the source.
+    /// Counts the jobs that [`import`](Self::import) would move now.
+    ///
+    /// The counts are not exact while other programs change the source.
     ///
     /// # Errors
     /// `Unavailable` if the source cannot be reached.

@@ -1,49 +1,49 @@
-//! The result of an import.
+//! Import results.
 
 use std::collections::BTreeMap;
 
-/// How many entries an import moved, finished and rejected.
+/// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportReport {
     /// Jobs moved from the source to the target.
     pub imported: u64,
-    /// Jobs that an interrupted import left in the journal and this one finished.
+    /// Jobs that this import finished after an interrupted one left them in the journal.
     pub resumed: u64,
-    /// Entries that stay in the source since the target does not accept them as jobs.
+    /// Source entries that the target does not accept as jobs; they stay in the source.
     pub rejected: ReasonCounts,
 }
 
-/// What an import would do now; a result of [`Dq::preview_import`](crate::Dq::preview_import).
+/// A result of [`Dq::preview_import`](crate::Dq::preview_import).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportPreview {
-    /// Jobs that would be moved from the source to the target.
+    /// Jobs that an import would move to the target.
     pub importable: u64,
-    /// Jobs that an interrupted import has left in the journal and the next import would finish; at
-    /// most 1,000 are counted.
+    /// Journal entries from interrupted imports, which the next import would finish. The count
+    /// stops at 1,000.
     pub resumable: u64,
-    /// Entries that would stay in the source since the target does not accept them as jobs.
+    /// Source entries that the target would not accept as jobs.
     pub rejected: ReasonCounts,
 }
 
-/// How many entries an import rejected, by reason.
+/// Rejected entries by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReasonCounts {
     counts: BTreeMap<String, u64>,
 }
 
-/// Maximum number of distinct reasons. Entries with other reasons are counted together.
+/// Further reasons are counted together.
 const MAX_REASONS: usize = 20;
 
 impl ReasonCounts {
-    /// Number of rejected entries, for all reasons.
+    /// Returns the number of rejected entries.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Each reason with its number of entries.
+    /// Iterates over reasons and their entry counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts.iter().map(|(reason, count)| (reason.as_str(), *count))
     }
@@ -71,7 +71,6 @@ mod tests {
 
     #[test]
     fn further_reasons_are_counted_together() {
-        // 50 distinct reasons, each twice.
         let mut reasons = ReasonCounts::default();
         for number in 0..100 {
             reasons.add(format!("reason {}", number % 50));

@@ -1,4 +1,4 @@
-//! Sources of imports.
+//! Import sources and their journal.
 
 use std::fmt::Debug;
 
@@ -8,25 +8,25 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobId, JobRef, QueueName, Timestamp};
 
-/// A store of delayed jobs that [`Dq::import`](crate::Dq::import) moves to another backend.
+/// A store that [`Dq::import`](crate::Dq::import) moves to another backend.
 ///
-/// The source keeps an [`ImportJournal`] beside its entries, so that an interrupted import can be
-/// resumed.
+/// It keeps an [`ImportJournal`] beside its entries, so that you can resume an interrupted import.
 ///
-/// **Cancellation safety:** dropping the future of any method leaves the source consistent; the
-/// call may or may not have taken effect.
+/// **Cancellation safety:** dropping a method's future leaves the source consistent; the call may
+/// or may not have taken effect.
 #[async_trait]
 pub trait ImportSource: Debug + Send + Sync {
-    /// Description of the source for errors, such as `the sorted set "timeouts"`.
+    /// Describes the source in errors, such as `the sorted set "timeouts"`.
     fn name(&self) -> String;
 
-    /// Number of parts, which are imported one after the other.
+    /// Returns the number of parts, which are imported one by one.
     fn parts(&self) -> usize {
         1
     }
 
-    /// Refuses a target whose jobs would be entries of this source again: such an import would not
-    /// end. `target` is the backend's name, such as `redisson`. Called before anything is listed.
+    /// Refuses a target whose jobs become entries of this source: the import would never end.
+    ///
+    /// `target` is the backend's name, such as `redisson`. Called before anything is listed.
     ///
     /// # Errors
     /// `InvalidInput` if the source may be a queue of the target.
@@ -34,26 +34,24 @@ pub trait ImportSource: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Lists up to `limit` entries of one part, without the first `skip`. Removes nothing.
+    /// Lists up to `limit` entries of a part, after the first `skip`. Removes nothing.
     ///
-    /// The order of entries does not change between calls. The result is empty only at the end of
-    /// the part.
+    /// The order is the same in each call. The result is empty only at the part's end.
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>>;
 
-    /// Moves listed entries into the journal, as [`Stage::Taken`], each in one atomic step.
+    /// Moves listed entries into the journal as [`Stage::Taken`], each in one atomic step.
     ///
-    /// Returns one result per request, in the same order: `false` if the entry is gone or its due
-    /// time has changed, and it was not taken.
+    /// Returns one result per request, in order: `false` if the entry is gone or has another due
+    /// time, and is not taken.
     async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>>;
 
-    /// The journal of the entries that were taken.
+    /// Returns the journal of taken entries.
     fn journal(&self) -> &dyn ImportJournal;
 }
 
-/// The journal of an import: what was taken from the source and may not be in the target yet.
+/// An import's journal: jobs taken from the source that may not be in the target yet.
 ///
-/// Each entry has the new job's id, the job, and a [`Stage`]. All changes are atomic for each entry
-/// and as durable as the store of the source allows.
+/// Changes are atomic per entry, and as durable as the source's store.
 ///
 /// **Cancellation safety:** as for [`ImportSource`].
 #[async_trait]
@@ -63,11 +61,11 @@ pub trait ImportJournal: Debug + Send + Sync {
 
     /// Sets entries to [`Stage::Stored`].
     ///
-    /// Returns one result per id, in the same order: `false` if it is no longer in the journal,
-    /// because another import has finished the entry.
+    /// Returns one result per id, in order: `false` if another import has finished the entry and
+    /// removed it.
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>>;
 
-    /// Removes entries whose jobs are in the target.
+    /// Removes entries that are in the target.
     async fn remove(&self, ids: &[JobId]) -> Result<()>;
 }
 
@@ -99,19 +97,18 @@ impl<S: ImportSource + ?Sized> ImportSource for &S {
     }
 }
 
-/// An entry that an import source has listed.
+/// An entry listed by an import source.
 #[derive(Debug, Clone)]
 pub struct SourceEntry {
     /// Identifies the entry and its due time for [`take`](ImportSource::take).
     pub token: Bytes,
-    /// The job, or why the entry is not one. The reason does not show the payload.
+    /// The job, or why the entry is not one, without the payload.
     pub job: Result<ImportJob, String>,
-    /// Whether a later part of the source lists the entry, too. A preview then counts it only when
-    /// that part is listed, and so does a report if it cannot be imported.
+    /// Whether a later part also lists the entry. Previews and rejections count it only there.
     pub in_later_part: bool,
 }
 
-/// A request to take an entry from an import source.
+/// An argument of [`take`](ImportSource::take).
 #[derive(Debug, Clone)]
 pub struct TakeRequest {
     /// The id of the new job.
@@ -122,12 +119,12 @@ pub struct TakeRequest {
     pub job: ImportJob,
 }
 
-/// A job that an import has begun to move.
+/// A job that an import is moving.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// The id of the job in the target.
+    /// The job id in the target.
     pub id: JobId,
-    /// How far the import of the job has come.
+    /// The import stage.
     pub stage: Stage,
     /// The job.
     pub job: ImportJob,
@@ -139,30 +136,32 @@ impl JournalEntry {
     }
 }
 
-/// How far the import of a journal entry has come.
+/// A journal entry's import stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Removed from the source's entries. The target may have the job, parked: with a due time so
-    /// far ahead that it does not run.
+    /// Taken from the source. The target may have the job, parked far ahead so that it does not
+    /// run.
     Taken,
     /// Stored in the target, which may have run it already.
     Stored,
 }
 
-/// A job to be imported. `Debug` does not show the payload.
+/// A job to import. `Debug` does not show the payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ImportJob {
     /// The queue in the target.
     pub queue: QueueName,
-    /// The payload that the handler decodes.
+    /// The payload for the handler.
     pub payload: Bytes,
     /// The due time.
     pub due: Timestamp,
 }
 
 impl ImportJob {
-    /// Serializes the job for a journal: due time in Unix milliseconds (8 bytes, big endian),
-    /// length of the queue name (1 byte), queue name, payload.
+    /// Serializes the job for a journal.
+    ///
+    /// Due time in Unix milliseconds (8 bytes, big endian), queue name length (1 byte), queue name,
+    /// payload.
     #[must_use]
     pub fn to_record(&self) -> Vec<u8> {
         let queue = self.queue.as_str().as_bytes();
@@ -175,7 +174,7 @@ impl ImportJob {
         record
     }
 
-    /// Parses the bytes of [`to_record`](Self::to_record).
+    /// Parses the bytes from [`to_record`](Self::to_record).
     ///
     /// # Errors
     /// `Incompatible` if they are malformed.

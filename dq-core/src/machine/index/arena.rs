@@ -1,16 +1,14 @@
 //! An arena: records with stable slot numbers.
 
-/// The number of a record in an [`Arena`].
+/// A record's number in an [`Arena`].
 pub type Slot = u32;
 
-/// Number of records in a chunk.
 const CHUNK: usize = 1_024;
 
 /// Records in chunks that never move, so that growing copies nothing.
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Vec<Cell<T>>>,
-    /// The head of the list of free slots.
     free: Option<Slot>,
     len: usize,
 }
@@ -18,7 +16,6 @@ pub struct Arena<T> {
 #[derive(Debug)]
 enum Cell<T> {
     Used(T),
-    /// The next slot in the list of free slots.
     Free(Option<Slot>),
 }
 

@@ -5,21 +5,19 @@ use std::ops::Bound;
 
 use super::arena::Slot;
 
-/// An entry of an index by time; ordered by time, then by sequence number.
+/// An entry in an index by time, ordered by time, then sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeEntry {
-    /// The time, in Unix milliseconds.
+    /// Time in Unix milliseconds.
     pub at: i64,
-    /// The sequence number, unique, which orders entries with equal times.
+    /// Unique sequence number, which orders entries with equal times.
     pub seq: u64,
-    /// The slot of the record.
+    /// The record's slot.
     pub slot: Slot,
 }
 
-/// The sort key of an entry: time and sequence number.
 type Key = (i64, u64);
 
-/// The smallest possible key.
 const MIN_KEY: Key = (i64::MIN, 0);
 
 impl TimeEntry {
@@ -28,18 +26,17 @@ impl TimeEntry {
     }
 }
 
-/// Maximum number of entries in a leaf. Larger leaves make the tree smaller and sorting a leaf
-/// slower.
+/// Larger leaves make the tree smaller and sorting a leaf slower.
 const LEAF_CAPACITY: usize = 256;
 
-/// A B-tree with leaves that are sorted lazily.
+/// A B-tree with lazily sorted leaves.
 ///
-/// An insertion appends to a leaf; the leaf is sorted when it becomes the first one or is listed.
-/// So an insertion costs little more than in a timer wheel, but the order is exact, the first entry
-/// is known, and pages can be read from any position.
+/// An insertion appends to a leaf. The leaf is sorted when it becomes the first one or is listed.
+/// So an insertion costs little more than in a timer wheel, yet the order is exact, the first entry
+/// is known, and pages can start anywhere.
 #[derive(Debug, Default)]
 pub struct DueIndex {
-    /// Each leaf by the smallest key that it may hold.
+    /// By the smallest key a leaf may hold.
     leaves: BTreeMap<Key, Leaf>,
     len: usize,
 }
@@ -47,7 +44,7 @@ pub struct DueIndex {
 #[derive(Debug)]
 struct Leaf {
     entries: Vec<TimeEntry>,
-    /// Number of entries at the front that have been popped.
+    /// How many entries at the front have been popped.
     head: usize,
     sorted: bool,
 }
@@ -57,7 +54,6 @@ impl Leaf {
         Self { entries: Vec::new(), head: 0, sorted: true }
     }
 
-    /// The entries that have not been popped.
     fn remaining(&self) -> &[TimeEntry] {
         &self.entries[self.head..]
     }
@@ -86,7 +82,6 @@ impl Leaf {
         true
     }
 
-    /// Removes the upper half of a full leaf and returns it with its smallest key.
     fn split(&mut self) -> (Key, Self) {
         self.entries.drain(..self.head);
         self.head = 0;
@@ -94,7 +89,7 @@ impl Leaf {
         if !self.sorted {
             self.entries.select_nth_unstable(middle);
         }
-        // Full capacity: a vector of the exact size would have to grow on the next insertion.
+        // Full capacity, so that the next insertion does not reallocate.
         let mut upper = Vec::with_capacity(LEAF_CAPACITY + 1);
         upper.extend(self.entries.drain(middle..));
         (upper[0].key(), Self { entries: upper, head: 0, sorted: self.sorted })
@@ -102,13 +97,13 @@ impl Leaf {
 }
 
 impl DueIndex {
-    /// The number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -120,7 +115,7 @@ impl DueIndex {
         let key = entry.key();
         let starts_leaf = match self.leaves.last_key_value() {
             None => true,
-            // Ascending due times fill one leaf after the other, without splits.
+            // Ascending due times fill leaf after leaf without splits.
             Some((_, leaf)) => {
                 leaf.sorted
                     && leaf.remaining().len() >= LEAF_CAPACITY
@@ -135,8 +130,7 @@ impl DueIndex {
         }
         let leaf = self.leaf_of(key).expect("the index has a leaf");
         leaf.push(entry);
-        // Popped entries count: otherwise a leaf that is popped and filled in turn would grow
-        // forever.
+        // Popped entries count, or a leaf popped and filled in turn grows forever.
         if leaf.entries.len() > LEAF_CAPACITY {
             if leaf.remaining().len() > LEAF_CAPACITY / 2 {
                 let (from, upper) = leaf.split();
@@ -148,7 +142,7 @@ impl DueIndex {
         }
     }
 
-    /// Removes an entry; returns `false` if there is no such entry.
+    /// Removes an entry. Returns `false` if it does not exist.
     pub fn remove(&mut self, at: i64, seq: u64) -> bool {
         let key = (at, seq);
         let Some((&from, leaf)) = self.leaves.range_mut(..=key).next_back() else { return false };
@@ -162,14 +156,14 @@ impl DueIndex {
         true
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     pub fn first(&mut self) -> Option<TimeEntry> {
         let mut first = self.leaves.first_entry()?;
         first.get_mut().sort();
         first.get().remaining().first().copied()
     }
 
-    /// Removes and returns the first entry, if its time is not after `now`.
+    /// Removes and returns the first entry, if due by `now`.
     pub fn pop(&mut self, now: i64) -> Option<TimeEntry> {
         let mut first = self.leaves.first_entry()?;
         let leaf = first.get_mut();
@@ -186,14 +180,13 @@ impl DueIndex {
         Some(entry)
     }
 
-    /// The number of entries with a time that is not after `now`.
+    /// Counts the entries due by `now`.
     #[must_use]
     pub fn count_until(&self, now: i64) -> usize {
         self.counts_until([now]).next().unwrap_or_default()
     }
 
-    /// For each of these times, which ascend, the number of entries with a time that is not after it.
-    /// Visits each leaf once, however many times there are.
+    /// Counts the entries due by each of these ascending times. Visits each leaf once.
     pub fn counts_until(
         &self,
         times: impl IntoIterator<Item = i64>,
@@ -202,7 +195,7 @@ impl DueIndex {
         let (mut leaf, mut next) = (leaves.next(), leaves.next());
         let mut before = 0;
         times.into_iter().map(move |time| {
-            // All keys of a leaf are smaller than the smallest key of the next one.
+            // A leaf's keys are all smaller than the next leaf's smallest key.
             while let (Some((_, passed)), Some((from, _))) = (leaf, next)
                 && from.0 <= time
             {
@@ -214,7 +207,7 @@ impl DueIndex {
         })
     }
 
-    /// The entries after the key `(at, seq)`, in order. Sorts the leaves that it passes.
+    /// Returns the entries after the key `(at, seq)`, in order. Sorts the leaves it passes.
     pub fn after(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
         let key = (at, seq);
         let from = self.leaves.range(..=key).next_back().map(|(from, _)| *from);
@@ -228,7 +221,7 @@ impl DueIndex {
             .skip_while(move |entry| entry.key() <= key)
     }
 
-    /// The entries before the key `(at, seq)`, last one first. Sorts the leaves that it passes.
+    /// Returns the entries before the key `(at, seq)`, last first. Sorts the leaves it passes.
     pub fn before(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
         let key = (at, seq);
         self.leaves
@@ -241,10 +234,10 @@ impl DueIndex {
             .skip_while(move |entry| entry.key() >= key)
     }
 
-    /// The leaf that may hold this key; `None` if the index is empty.
+    /// Finds the leaf for a key; `None` if the index is empty.
     ///
-    /// Keys below the first leaf belong to it too. It is then stored under the smallest possible
-    /// key, so that the leaves stay in order when it splits.
+    /// Smaller keys go into the first leaf too. It is then stored under the smallest possible key,
+    /// so that the leaves stay in order when it splits.
     fn leaf_of(&mut self, key: Key) -> Option<&mut Leaf> {
         let (smallest, _) = self.leaves.first_key_value()?;
         if key < *smallest {
@@ -266,7 +259,6 @@ mod tests {
 
     #[test]
     fn random_operations_agree_with_a_btree_set() {
-        // From many entries for each time to almost none with the same time.
         for range in [3_i64, 1_000, i64::MAX / 4] {
             let mut rng = SmallRng::seed_from_u64(range.unsigned_abs());
             let mut index = DueIndex::default();

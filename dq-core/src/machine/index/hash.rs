@@ -7,20 +7,18 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::arena::Slot;
 
-/// Number of separate tables.
 const SHARDS: usize = 256;
 
-/// A hash table of slots. Keys are not stored in it; they stay in the records.
+/// A hash table of slots. The keys stay in the records.
 ///
-/// The table is split into 256 shards that grow one at a time, so that growing moves few entries at
-/// once.
+/// Its 256 shards grow one at a time, so that growing moves few entries at once.
 pub struct HashIndex {
     shards: Box<[HashTable<HashedSlot>]>,
     hasher: DefaultHashBuilder,
 }
 
-/// A slot with half of the hash of its key, so that growing and probing need not read the records,
-/// which are scattered in memory.
+/// A slot with half of its key's hash, so that growing and probing do not read the records, which
+/// are scattered in memory.
 #[derive(Clone, Copy)]
 struct HashedSlot {
     hash: u32,
@@ -37,8 +35,8 @@ impl Default for HashIndex {
 }
 
 impl HashIndex {
-    /// The slot with this key. `matches` tells whether the record in a slot has the key.
-    // Inlined, so that cache misses of successive calls overlap.
+    /// Finds a key's slot. `matches` compares the record in a slot with the key.
+    // Inlined, so that the cache misses of successive calls overlap.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &impl Hash, matches: impl Fn(Slot) -> bool) -> Option<Slot> {
@@ -49,7 +47,7 @@ impl HashIndex {
             .map(|entry| entry.slot)
     }
 
-    /// Adds the slot of a key that is not in the index.
+    /// Adds a key's slot. The key must not be in the index.
     pub fn insert(&mut self, key: &impl Hash, slot: Slot) {
         let hash = self.hash(key);
         let wide = spread(hash);
@@ -57,7 +55,7 @@ impl HashIndex {
             .insert_unique(wide, HashedSlot { hash, slot }, |entry| spread(entry.hash));
     }
 
-    /// Removes the slot of a key.
+    /// Removes a key's slot.
     #[inline]
     pub fn remove(&mut self, key: &impl Hash, slot: Slot) {
         let wide = spread(self.hash(key));
@@ -71,14 +69,13 @@ impl HashIndex {
     }
 }
 
-/// The 32-bit hash as the 64-bit hash of a [`HashTable`], which takes the tag of an entry from the
-/// highest seven bits and its position from the lowest ones: both halves are the same.
+/// Widens a hash to 64 bits by using it for both halves. [`HashTable`] takes an entry's tag from
+/// the highest seven bits and its position from the lowest.
 const fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-/// The shard of a key, from bits 17 to 24: below the tag, and above the position unless the shard
-/// has more than 2¹⁷ places.
+/// Takes bits 17 to 24: below the tag, and above the position up to 2¹⁷ places per shard.
 const fn shard(wide: u64) -> usize {
     (wide >> 17) as usize % SHARDS
 }

@@ -1,8 +1,8 @@
-//! The data structures under a [`Machine`](super::Machine).
+//! Data structures under a [`Machine`](super::Machine).
 //!
-//! They bound the latency of single operations: none of them ever copies or sorts all entries at
-//! once. With ten million entries, an operation takes a few microseconds amortised and a few
-//! milliseconds at worst.
+//! They bound the latency of single operations: none copies or sorts all entries at once. With ten
+//! million entries, an operation takes a few microseconds amortised and a few milliseconds at
+//! worst.
 
 mod arena;
 mod due;
