@@ -6,15 +6,10 @@ use std::time::Duration;
 use dq_core::{Due, HistoryLimit, NewJob, Target, Timestamp};
 
 use crate::handle;
+use crate::key_layout::KeyLayout;
 use crate::keys::Partition;
 use crate::record;
-use crate::redisson::member::{self, Format};
 use crate::script::Call;
-
-/// A record of more bytes marks the partition: later claims there add up the sizes of records
-/// before they read them, which takes more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller
-/// records stays below the maximum bytes of a claim in any case. Also in `scripts/library/jobs.lua`.
-const LARGE_RECORD: usize = 8192;
 
 /// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no
 /// job is early.
@@ -49,92 +44,53 @@ pub(crate) fn millis_arg(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
 }
 
-/// The form in which `schedule` sends jobs, besides their handles and due times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobEncoding {
-    /// Native: the records.
-    Record,
-    /// Redisson: the ids as in members of this format, the record prefixes, the payloads.
-    Member(Format),
-}
-
-impl JobEncoding {
-    /// Adds jobs to a call, as `scripts/schedule.lua` or `scripts/redisson/schedule.lua` lists the
-    /// arguments: flags about all of them, then property by property, since that is how the script
-    /// passes them to Redis. `now` is the estimate of the server's time, `history` as in
-    /// [`history_args`].
-    pub(crate) fn add_jobs(
-        self,
-        call: &mut Call<'_>,
-        jobs: &[&NewJob],
-        now: i64,
-        history: (u32, u64),
-    ) {
-        let mut records: Vec<Vec<u8>> = Vec::new();
-        let mut member_ids: Vec<Vec<u8>> = Vec::new();
-        match self {
-            Self::Record => records.extend(jobs.iter().map(|job| record::encode(job, now))),
-            Self::Member(format) => {
-                member_ids.extend(jobs.iter().map(|job| member::member_id(format, job.id)));
-            }
-        }
-        let mut flags = String::new();
-        let mut add_flag = |letter, is_set: bool| flags.extend(is_set.then_some(letter));
-        add_flag('=', has_duplicates(jobs, &member_ids));
-        add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
-        add_flag('L', records.iter().any(|record| record.len() > LARGE_RECORD));
-        call.arg(flags).arg(jobs.len()).arg(now).arg(history.0).arg(history.1);
-        for job in jobs {
-            call.arg(&handle::handle(job.id)[..]);
-        }
-        match self {
-            Self::Record => {
-                for record in records {
-                    call.arg(record);
-                }
-            }
-            Self::Member(_) => {
-                for member_id in member_ids {
-                    call.arg(member_id);
-                }
-                for job in jobs {
-                    let mut prefix = Vec::new();
-                    record::encode_prefix(job, now, &mut prefix);
-                    call.arg(prefix);
-                }
-                for job in jobs {
-                    call.arg(&job.payload[..]);
-                }
-            }
-        }
-        for job in jobs {
-            call.arg(due_arg(job.due));
-        }
-        for job in jobs.iter().filter(|job| !job.remember.is_zero()) {
-            call.arg(millis_arg(job.remember).min(record::MAX_REMEMBER));
-        }
-        let with_keys =
-            || (1_usize..).zip(jobs).filter_map(|(number, job)| Some((number, job.key.as_ref()?)));
-        for (_, key) in with_keys() {
-            call.arg(key.as_str());
-        }
-        for (number, _) in with_keys() {
-            call.arg(number);
-        }
+/// Adds jobs to a call, as the layout's `schedule` script lists the arguments: flags about all of
+/// them, then property by property, since that is how the script passes them to Redis. `now` is the
+/// estimate of the server's time, `history` as in [`history_args`].
+pub(crate) fn add_jobs(
+    call: &mut Call<'_>,
+    layout: &dyn KeyLayout,
+    jobs: &[&NewJob],
+    now: i64,
+    history: (u32, u64),
+) {
+    let encoded = layout.encode(jobs, now);
+    let mut flags = String::new();
+    let mut add_flag = |letter, is_set: bool| flags.extend(is_set.then_some(letter));
+    add_flag('=', encoded.has_duplicates || has_duplicates(jobs));
+    add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
+    add_flag('L', encoded.has_large_record);
+    call.arg(flags).arg(jobs.len()).arg(now).arg(history.0).arg(history.1);
+    for job in jobs {
+        call.arg(&handle::handle(job.id)[..]);
+    }
+    for value in encoded.columns.into_iter().flatten() {
+        call.arg(&value[..]);
+    }
+    for job in jobs {
+        call.arg(due_arg(job.due));
+    }
+    for job in jobs.iter().filter(|job| !job.remember.is_zero()) {
+        call.arg(millis_arg(job.remember).min(record::MAX_REMEMBER));
+    }
+    let with_keys =
+        || (1_usize..).zip(jobs).filter_map(|(number, job)| Some((number, job.key.as_ref()?)));
+    for (_, key) in with_keys() {
+        call.arg(key.as_str());
+    }
+    for (number, _) in with_keys() {
+        call.arg(number);
     }
 }
 
-/// Whether two of the jobs have the same handle, member id or key.
-fn has_duplicates(jobs: &[&NewJob], member_ids: &[Vec<u8>]) -> bool {
-    if jobs.len() < 2 {
-        return false;
-    }
+/// Whether two of the jobs have the same handle or key.
+fn has_duplicates(jobs: &[&NewJob]) -> bool {
     let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
-    let repeated = jobs.iter().any(|job| {
-        let repeated_key = job.key.as_ref().is_some_and(|key| !keys.insert(key));
-        !handles.insert(handle::handle(job.id)) || repeated_key
-    });
-    repeated || member_ids.iter().collect::<HashSet<_>>().len() < member_ids.len()
+    jobs.len() > 1
+        && jobs.iter().any(|job| {
+            let repeated_key = job.key.as_ref().is_some_and(|key| !keys.insert(key));
+            !handles.insert(handle::handle(job.id)) || repeated_key
+        })
 }
 
 #[cfg(test)]

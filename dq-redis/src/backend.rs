@@ -11,14 +11,14 @@ use dq_core::{
     Timestamp, Wakeups,
 };
 
-use crate::args::JobEncoding;
 use crate::check;
 use crate::claim::ClaimBatch;
 use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
-use crate::keys::{self, Naming};
-use crate::script::Scripts;
+use crate::key_layout::{KeyLayout, NativeLayout};
+use crate::keys;
+use crate::script::{LIBRARY, Scripts};
 use crate::shards::ShardSettings;
 use crate::store::Store;
 use crate::wakeups::WakeupRouter;
@@ -33,13 +33,6 @@ pub struct RedisBackend {
     pub(crate) wakeups: Arc<WakeupRouter>,
 }
 
-/// What differs between the native keys and those of Redisson.
-pub(crate) struct KeyLayout {
-    pub(crate) naming: Naming,
-    pub(crate) scripts: Scripts,
-    pub(crate) encoding: JobEncoding,
-}
-
 impl RedisBackend {
     /// Connects, and checks the server and the rights of its user.
     ///
@@ -49,13 +42,11 @@ impl RedisBackend {
     /// old or runs no scripts.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let layout = KeyLayout {
-            naming: Naming::Native { prefix: config.prefix.clone() },
-            scripts: Scripts::native(),
-            encoding: JobEncoding::Record,
-        };
+        let layout = Box::new(NativeLayout { prefix: config.prefix.clone() });
+        let scripts = Scripts::new(&LIBRARY);
         let shards = ShardSettings::new(&config.shards);
-        let backend = Self::assemble(&config.server(), environment, layout, shards).await?;
+        let server = config.server();
+        let backend = Self::assemble(&server, environment, layout, scripts, shards).await?;
         backend.store.prove_rights().await?;
         backend.store.check_format().await?;
         Ok(backend)
@@ -65,17 +56,17 @@ impl RedisBackend {
     pub(crate) async fn assemble(
         server: &ServerSettings,
         environment: &Environment,
-        layout: KeyLayout,
+        layout: Box<dyn KeyLayout>,
+        scripts: Scripts,
         shards: ShardSettings,
     ) -> Result<Self> {
         let server = Arc::new(Server::new(server)?);
         let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
-        let KeyLayout { naming, scripts, encoding } = layout;
-        check::probe(&link, keys::slot(naming.queues().as_bytes())).await?;
+        check::probe(&link, keys::slot(layout.queues().as_bytes())).await?;
         let entropy = Arc::clone(&environment.entropy);
         // With a history a settlement costs the server about 1.6 times as much.
         let history = environment.history.clone().or_default(HistoryLimit::OFF);
-        let store = Store::new(link, naming, scripts, encoding, shards, entropy, history);
+        let store = Store::new(link, layout, scripts, shards, entropy, history);
         Ok(Self { store, wakeups: Arc::new(WakeupRouter::start(server)) })
     }
 

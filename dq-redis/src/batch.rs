@@ -154,13 +154,13 @@ mod tests {
     use dq_core::{Due, JobId};
 
     use super::*;
-    use crate::keys::Naming;
+    use crate::key_layout::{KeyLayout, NativeLayout};
 
     #[test]
     fn chunks_are_bounded_and_keep_the_order_of_each_queue() {
-        let naming = Naming::Native { prefix: "dq".to_owned() };
+        let layout = NativeLayout { prefix: "dq".to_owned() };
         let queues = ["a", "b"].map(|name| QueueName::new(name).unwrap());
-        let partitions = [0, 1].map(|n: usize| Arc::new(naming.partition(&queues[n], 1, 0)));
+        let partitions = [0, 1].map(|n: usize| Arc::new(layout.partition(&queues[n], 1, 0)));
         let job = |n: usize| {
             let id = JobId::from_bytes((n as u128).to_be_bytes());
             let payload = vec![0; if n < 4 { CHUNK_BYTES } else { 1 }];

@@ -13,6 +13,7 @@ use crate::error::{
     CLUSTER, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
     unexpected,
 };
+use crate::key_layout::KeyLayout;
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
 use crate::script::{LIBRARY, Script};
@@ -135,7 +136,7 @@ pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
         Ok(None) => vec![unknown_settings()],
         Err(error) => return vec![unreachable(&error)],
     };
-    let channel = store.partitions.naming.test_channel();
+    let channel = store.partitions.layout.rights().channel;
     if let Err(error) = can_subscribe(store.link.server(), &channel).await {
         findings.push(no_wakeups(&error));
     }
@@ -166,7 +167,8 @@ async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Re
     let layout = store.stored_layout(CHECK, queue).await;
     let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
     for partition in &store.partitions.make(queue, stored).all {
-        findings.extend(partition_findings(partition, inspect(store, script, partition).await?));
+        let inspection = inspect(store, script, partition).await?;
+        findings.extend(partition_findings(&*store.partitions.layout, partition, inspection));
     }
     if let Some(shards) = store.shard_settings.for_queue(queue)
         && findings.is_empty()
@@ -288,7 +290,11 @@ async fn inspect(store: &Store, script: &Script, partition: &Partition) -> Resul
     }
 }
 
-fn partition_findings(partition: &Partition, inspection: Inspection) -> Vec<Finding> {
+fn partition_findings(
+    layout: &dyn KeyLayout,
+    partition: &Partition,
+    inspection: Inspection,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let queue = &partition.queue;
     if inspection.quarantined > 0 {
@@ -313,7 +319,7 @@ fn partition_findings(partition: &Partition, inspection: Inspection) -> Vec<Find
             cause: format!(
                 "queue {queue} cannot be served: the key {key} holds another type of value"
             ),
-            remedy: if partition.is_java_key(&key) {
+            remedy: if layout.is_shared(partition, &key) {
                 "rename or remove that key, or use another name for the queue".to_owned()
             } else {
                 "rename or remove that key, or choose another `prefix`".to_owned()

@@ -135,7 +135,7 @@ impl Store {
     /// That of a call that failed before any job was leased; that of a queue if all are refused.
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<ClaimBatch> {
         let mut batch = ClaimBatch::new();
-        match self.partitions.naming.queue_index() {
+        match self.partitions.layout.queue_index() {
             _ if params.wants.is_empty() => batch.claimed.now = self.now(CLAIM).await?,
             Some(index) if params.wants.len() > FEW_QUEUES => {
                 self.claim_by_index(&index, params, &mut batch).await?;
@@ -562,7 +562,7 @@ impl Store {
                 batch.refuse(&partition.queue, error::wrong_type(CLAIM, &origin, &partition.queue));
             }
             Refusal::Format => batch.refuse(&partition.queue, error::too_old(CLAIM)),
-            Refusal::IdCollision(_) | Refusal::OtherFormat => return None,
+            Refusal::IdCollision(_) => return None,
         }
         Some(())
     }

@@ -38,7 +38,7 @@ impl Store {
     /// `Incompatible` if this version is too old.
     pub(crate) async fn check_format(&self) -> Result<()> {
         let script = Script::new(&[], include_str!("scripts/format.lua"), Effect::None);
-        let key = self.partitions.naming.format();
+        let key = self.partitions.layout.format();
         let mut call = script.on_keys([&key]);
         call.arg(OWN).arg(OLDEST_WRITER).arg(OLDEST_READER);
         let Some(mut stored) = Reply::new(call.run(&self.link, CONNECT).await?) else {

@@ -70,6 +70,7 @@ mod fuzz;
 mod handle;
 mod import;
 mod inspect;
+mod key_layout;
 mod keys;
 mod library;
 mod operate;

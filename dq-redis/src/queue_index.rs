@@ -134,7 +134,7 @@ impl Store {
         }
         let mut entries = HashMap::with_capacity(due);
         let mut add = |entry: &[u8], time| {
-            if let Some(queue) = self.partitions.naming.indexed_queue(entry) {
+            if let Some(queue) = self.partitions.layout.indexed_queue(entry) {
                 entries.insert(queue.to_owned(), time);
             }
         };

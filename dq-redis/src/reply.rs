@@ -4,8 +4,6 @@
 use bytes::Bytes;
 use redis::Value;
 
-use crate::redisson::member::OTHER_FORMAT;
-
 /// The items of a reply that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
@@ -68,9 +66,6 @@ pub(crate) enum Refusal {
     Format,
     /// The job with this number in the call, from 1, has the handle of a job with another id.
     IdCollision(usize),
-    /// The queue holds members in another format than the setting `format`; of the Redisson layout
-    /// only.
-    OtherFormat,
 }
 
 impl Refusal {
@@ -83,7 +78,6 @@ impl Refusal {
             "WRONG_TYPE" => Some(Self::WrongType),
             "FORMAT" => Some(Self::Format),
             "ID_COLLISION" => argument.parse().ok().map(Self::IdCollision),
-            OTHER_FORMAT => Some(Self::OtherFormat),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ impl Store {
             true => 0,
             false => millis_arg(announcement.ttl),
         };
-        let keys = self.partitions.naming.runners();
+        let keys = self.partitions.layout.runners();
         let mut call = self.scripts.runners.on_keys(&keys);
         call.arg(&announcement.name).arg(&announcement.info[..]).arg(ttl);
         call.run(&self.link, ANNOUNCE).await.map(drop)
@@ -27,7 +27,7 @@ impl Store {
 
     /// The announced runners, ordered by name.
     pub(crate) async fn runners(&self) -> Result<Vec<Announced>> {
-        let keys = self.partitions.naming.runners();
+        let keys = self.partitions.layout.runners();
         let answer = self.scripts.runners.on_keys(&keys).run(&self.link, RUNNERS).await?;
         let Some(mut runners) = read_runners(answer) else {
             return unexpected(RUNNERS);

@@ -7,7 +7,7 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::args::{JobEncoding, due_arg, target_arg};
+use crate::args::{add_jobs, due_arg, target_arg};
 use crate::batch::Chunk;
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE_BYTES};
@@ -58,17 +58,17 @@ impl Store {
         let mut call = self.scripts.schedule.on([&*chunk.partition]);
         call.arg(&chunk.partition.channel);
         let history = self.history_args(&chunk.partition);
-        self.encoding.add_jobs(&mut call, &chunk.items, self.clock.estimate(), history);
+        let layout = &*self.partitions.layout;
+        add_jobs(&mut call, layout, &chunk.items, self.clock.estimate(), history);
         let sent_at = self.clock.elapsed();
         let Some(answer) = self.run_on(SCHEDULE, &chunk.partition, call).await? else {
             return Ok(None);
         };
-        match (Refusal::read(&answer), self.encoding) {
-            (Some(Refusal::IdCollision(number)), _) => return id_collision(&chunk, number),
-            (Some(Refusal::OtherFormat), JobEncoding::Member(format)) => {
-                return Err(format.refusal());
-            }
-            _ => {}
+        if let Some(Refusal::IdCollision(number)) = Refusal::read(&answer) {
+            return id_collision(&chunk, number);
+        }
+        if let Some(error) = layout.refusal(&answer) {
+            return Err(error);
         }
         let Some(ScheduleReply { now, is_first, results }) = read_scheduled(answer, &chunk) else {
             return unexpected(SCHEDULE);

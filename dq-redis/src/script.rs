@@ -20,7 +20,7 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// The scripts of one layout of keys, native or Redisson.
+/// The scripts of one key layout.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) schedule: Script,
@@ -43,8 +43,7 @@ pub(crate) struct Scripts {
     pub(crate) ends: Script,
 }
 
-/// What scripts share, in an order in which each text needs only earlier ones. The Redisson layout has
-/// more.
+/// What scripts share, in an order in which each text needs only earlier ones.
 pub(crate) const LIBRARY: [&str; 10] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
@@ -59,10 +58,10 @@ pub(crate) const LIBRARY: [&str; 10] = [
 ];
 
 impl Scripts {
-    /// The scripts of the native layout.
-    pub(crate) fn native() -> Self {
-        let lasting = |body| Script::new(&LIBRARY, body, Effect::Lasting);
-        let repeatable = |body| Script::new(&LIBRARY, body, Effect::None);
+    /// The scripts of the native layout, with the functions of this library.
+    pub(crate) fn new(library: &[&str]) -> Self {
+        let lasting = |body| Script::new(library, body, Effect::Lasting);
+        let repeatable = |body| Script::new(library, body, Effect::None);
         Self {
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: repeatable(include_str!("scripts/claim.lua")),
@@ -82,62 +81,6 @@ impl Scripts {
             runners: Script::new(&[], include_str!("scripts/runners.lua"), Effect::None),
             pins: repeatable(include_str!("scripts/pins.lua")),
             ends: repeatable(include_str!("scripts/ends.lua")),
-        }
-    }
-}
-
-/// Scripts that only the Redisson layout has.
-#[derive(Debug)]
-pub(crate) struct JavaScripts {
-    pub(crate) locate: Script,
-    pub(crate) transfer: Script,
-}
-
-/// Shadows some functions of the library.
-const JAVA: &str = include_str!("scripts/redisson/java.lua");
-
-pub(crate) fn redisson_library(settings: &str) -> Vec<&str> {
-    [&[settings], &LIBRARY[..], &[JAVA]].concat()
-}
-
-impl Scripts {
-    /// The scripts of the Redisson layout. `settings` is a line of Lua that sets the locals `FORMAT`
-    /// (of members; not the status of that name) and `VISIBILITY`: see `redisson/java.lua`.
-    pub(crate) fn redisson(settings: &str) -> Self {
-        let library = redisson_library(settings);
-        let lasting = |body| Script::new(&library, body, Effect::Lasting);
-        let repeatable = |body| Script::new(&library, body, Effect::None);
-        Self {
-            schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
-            claim: repeatable(include_str!("scripts/redisson/claim.lua")),
-            queue_index: repeatable(include_str!("scripts/queue_index.lua")),
-            settle: lasting(include_str!("scripts/settle.lua")),
-            renew: repeatable(include_str!("scripts/renew.lua")),
-            cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
-            reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
-            stats: repeatable(include_str!("scripts/redisson/stats.lua")),
-            browse: repeatable(include_str!("scripts/redisson/browse.lua")),
-            get: repeatable(include_str!("scripts/redisson/get.lua")),
-            dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(include_str!("scripts/redisson/purge.lua")),
-            pause: lasting(include_str!("scripts/pause.lua")),
-            shards: repeatable(include_str!("scripts/shards.lua")),
-            forecast: repeatable(include_str!("scripts/redisson/forecast.lua")),
-            runners: Script::new(&[], include_str!("scripts/runners.lua"), Effect::None),
-            pins: repeatable(include_str!("scripts/pins.lua")),
-            ends: repeatable(include_str!("scripts/ends.lua")),
-        }
-    }
-}
-
-impl JavaScripts {
-    /// `settings` as in [`Scripts::redisson`].
-    pub(crate) fn new(settings: &str) -> Self {
-        let library = redisson_library(settings);
-        let script = |body| Script::new(&library, body, Effect::None);
-        Self {
-            locate: script(include_str!("scripts/redisson/locate.lua")),
-            transfer: script(include_str!("scripts/redisson/transfer.lua")),
         }
     }
 }

@@ -9,11 +9,12 @@ use dq_core::sync::lock;
 use dq_core::{Entropy, HistoryLimits, QueueName, Result, Timestamp};
 use redis::Value;
 
-use crate::args::{JobEncoding, history_args};
+use crate::args::history_args;
 use crate::clock::ServerClock;
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
-use crate::keys::{self, Naming, Partition};
+use crate::key_layout::KeyLayout;
+use crate::keys::{self, Partition};
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
@@ -26,7 +27,6 @@ pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
     pub(crate) partitions: Partitions,
     pub(crate) scripts: Scripts,
-    pub(crate) encoding: JobEncoding,
     /// Estimates the server's time.
     pub(crate) clock: ServerClock,
     /// Randomness for pauses between attempts.
@@ -57,9 +57,8 @@ struct Registered {
 impl Store {
     pub(crate) fn new(
         link: Arc<Link>,
-        naming: Naming,
+        layout: Box<dyn KeyLayout>,
         scripts: Scripts,
-        encoding: JobEncoding,
         shard_settings: ShardSettings,
         entropy: Arc<Entropy>,
         history: HistoryLimits,
@@ -68,9 +67,8 @@ impl Store {
             clock: ServerClock::new(Arc::clone(link.clock())),
             entropy,
             link,
-            partitions: Partitions::new(naming),
+            partitions: Partitions::new(layout),
             scripts,
-            encoding,
             shard_settings,
             history,
             marked_queues: Mutex::default(),
@@ -90,7 +88,7 @@ impl Store {
     /// The server's time.
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
         // In a cluster, of the node that has the set of all queues.
-        let slot = keys::slot(self.partitions.naming.queues().as_bytes());
+        let slot = keys::slot(self.partitions.layout.queues().as_bytes());
         let sent_at = self.clock.elapsed();
         let answer = self.link.run_at(slot, operation, &redis::cmd("TIME")).await?;
         let read = |answer| {
@@ -123,7 +121,7 @@ impl Store {
             return Ok(());
         }
         let mut add = redis::cmd("SADD");
-        add.arg(self.partitions.naming.queues());
+        add.arg(self.partitions.layout.queues());
         for queue in &unknown {
             add.arg(queue.as_str());
         }
@@ -149,7 +147,7 @@ impl Store {
     /// All queues that were ever used, sorted by name.
     pub(crate) async fn queues(&self, operation: &'static str) -> Result<Vec<QueueName>> {
         let mut members = redis::cmd("SMEMBERS");
-        members.arg(self.partitions.naming.queues());
+        members.arg(self.partitions.layout.queues());
         let Value::Array(members) = self.link.run(operation, Effect::None, &members).await? else {
             return unexpected(operation);
         };

@@ -16,14 +16,15 @@ use super::check;
 use super::codec::Codec;
 use super::config::RedissonConfig;
 use super::destination_watch::DestinationWatch;
+use super::layout::RedissonLayout;
 use super::member;
+use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
-use crate::args::JobEncoding;
-use crate::backend::{KeyLayout, RedisBackend};
+use crate::backend::RedisBackend;
+use crate::connect::Effect;
 use crate::handle;
-use crate::keys::Naming;
 use crate::reply;
-use crate::script::{JavaScripts, Scripts};
+use crate::rights::{CONNECT, unless_read_only};
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 
@@ -52,24 +53,22 @@ impl RedissonBackend {
     /// [`consumed_by_java`](RedissonConfig::consumed_by_java) cannot exist in the cluster.
     pub async fn connect(config: &RedissonConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let settings = config.script_settings();
-        let layout = KeyLayout {
-            naming: Naming::Redisson {
-                prefix: config.prefix.clone(),
-                name_prefix: config.name_prefix.clone(),
-            },
-            scripts: Scripts::redisson(&settings),
-            encoding: JobEncoding::Member(config.format),
-        };
-        let shards = ShardSettings::default();
-        let native = RedisBackend::assemble(&config.server(), environment, layout, shards).await?;
+        let layout = Box::new(RedissonLayout {
+            prefix: config.prefix.clone(),
+            name_prefix: config.name_prefix.clone(),
+            format: config.format,
+        });
+        let (all_layouts, own) = scripts(&config.script_settings());
+        let (server, shards) = (config.server(), ShardSettings::default());
+        let native =
+            RedisBackend::assemble(&server, environment, layout, all_layouts, shards).await?;
         native.store.prove_rights().await?;
-        native.store.prove_blmove().await?;
+        prove_blmove(&native, &config.prefix).await?;
         native.store.check_format().await?;
         for queue in &config.consumed_by_java {
             check_slot(&native, queue, "connect")?;
         }
-        let scripts = Arc::new(JavaScripts::new(&settings));
+        let scripts = Arc::new(own);
         let transfer = (!config.consumed_by_java.is_empty()).then(|| {
             TransferTask::start(
                 &native,
@@ -127,6 +126,15 @@ impl RedissonBackend {
             }
         }
     }
+}
+
+/// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows it.
+async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
+    let list = format!("{prefix}:rights:list:{{dq-rights}}");
+    // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
+    let mut blmove = redis::cmd("BLMOVE");
+    blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
+    unless_read_only(native.store.link.run(CONNECT, Effect::None, &blmove).await.map(drop))
 }
 
 /// `InvalidInput` if the server is a cluster and the keys of the queue lie in different slots.

@@ -5,6 +5,7 @@ use dq_core::{Finding, QueueName, Result, Severity};
 use redis::Value;
 
 use super::config::JavaVisibility;
+use super::layout::order_key;
 use crate::connect::Effect;
 use crate::reply;
 use crate::store::Store;
@@ -44,7 +45,7 @@ async fn queue_finding(
         return Ok(None);
     }
     let mut length = redis::cmd("LLEN");
-    length.arg(partition.order());
+    length.arg(order_key(&partition));
     let answer: Value = store.link.run(OPERATION, Effect::None, &length).await?;
     let length = reply::number(&answer).unwrap_or_default();
     Ok((length >= LONG_LIST).then(|| Finding {

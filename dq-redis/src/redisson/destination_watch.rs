@@ -15,6 +15,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
 use tokio_util::sync::CancellationToken;
 
+use super::layout::destination_key;
 use crate::connect::{Server, ServerClient};
 use crate::keys::Partition;
 
@@ -123,8 +124,8 @@ impl ListWatcher {
     ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
         command
-            .arg(self.partition.destination())
-            .arg(self.partition.destination())
+            .arg(destination_key(&self.partition))
+            .arg(destination_key(&self.partition))
             .arg("LEFT")
             .arg("LEFT");
         command.arg(block_timeout.as_secs_f64());

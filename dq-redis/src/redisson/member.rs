@@ -37,10 +37,6 @@ pub enum Format {
     Legacy,
 }
 
-/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other
-/// format.
-pub(crate) const OTHER_FORMAT: &str = "OTHER_FORMAT";
-
 impl Format {
     /// The error for a queue that holds members of the other format.
     pub(crate) fn refusal(self) -> Error {

@@ -8,9 +8,9 @@ use dq_servers::shared_redis;
 use super::member::{
     Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse_as, u48,
 };
+use super::scripts::library;
 use crate::handle;
 use crate::library;
-use crate::script::redisson_library;
 
 /// Packs a job as a member.
 pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
@@ -208,7 +208,7 @@ fn java_ids_and_uuids_are_distinguished() {
 /// A script with the functions of the backend.
 fn script(format: &str, body: &str) -> String {
     let settings = format!("local FORMAT = '{format}'\n");
-    library::select(&redisson_library(&settings), body).concat() + body
+    library::select(&library(&settings), body).concat() + body
 }
 
 #[test]

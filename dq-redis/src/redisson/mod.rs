@@ -20,10 +20,14 @@ pub(crate) mod codec;
 mod config;
 mod destination_watch;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod golden;
+mod layout;
 pub(crate) mod member;
 #[cfg(test)]
 mod member_reference;
+mod scripts;
 mod transfer;
 
 pub use backend::RedissonBackend;

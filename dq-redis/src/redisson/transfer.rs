@@ -13,13 +13,13 @@ use dq_core::config::Environment;
 use dq_core::{Clock, QueueName, Result, Timestamp, Wakeups};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::scripts::JavaScripts;
 use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::connect::Link;
 use crate::error::unexpected;
 use crate::keys::Partition;
 use crate::reply::Reply;
-use crate::script::JavaScripts;
 
 const OPERATION: &str = "transfer";
 

@@ -7,7 +7,8 @@ use dq_core::sync::lock;
 use dq_core::{JobId, JobKey, QueueName, Target};
 
 use super::layout::shard_of;
-use crate::keys::{Naming, Partition};
+use crate::key_layout::KeyLayout;
+use crate::keys::Partition;
 
 /// The partitions of one queue.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl QueuePartitions {
 /// The partitions of all queues that this process uses.
 #[derive(Debug)]
 pub(crate) struct Partitions {
-    pub(crate) naming: Naming,
+    pub(crate) layout: Box<dyn KeyLayout>,
     cache: Mutex<Cache>,
 }
 
@@ -85,8 +86,8 @@ struct Cache {
 }
 
 impl Partitions {
-    pub(crate) fn new(naming: Naming) -> Self {
-        Self { naming, cache: Mutex::default() }
+    pub(crate) fn new(layout: Box<dyn KeyLayout>) -> Self {
+        Self { layout, cache: Mutex::default() }
     }
 
     /// The partitions of a queue, if they were looked up on this connection: a new one may lead to
@@ -142,7 +143,7 @@ impl Partitions {
 
     /// Makes the partitions of a queue with this number of shards, without caching them.
     pub(crate) fn make(&self, queue: &QueueName, shards: u16) -> QueuePartitions {
-        let partition = |shard| Arc::new(self.naming.partition(queue, shards, shard));
+        let partition = |shard| Arc::new(self.layout.partition(queue, shards, shard));
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
@@ -152,7 +153,7 @@ impl Partitions {
         let cached = lock(&self.cache).queues.get(queue).cloned();
         match cached {
             Some(cached) if cached.is_single() => Arc::clone(cached.shard(0)),
-            _ => Arc::new(self.naming.partition(queue, 1, 0)),
+            _ => Arc::new(self.layout.partition(queue, 1, 0)),
         }
     }
 }
