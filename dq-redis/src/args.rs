@@ -1,4 +1,4 @@
-//! Arguments of scripts: times, references to jobs, and the jobs that `schedule` stores.
+//! Script arguments: times, job references, and the jobs for `schedule`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use crate::keys::Partition;
 use crate::record;
 use crate::script::Call;
 
-/// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no
-/// job is early.
+/// A due time in milliseconds, or `+` and a delay. Delays are rounded up, so that no job is early.
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
@@ -21,7 +20,7 @@ pub(crate) fn due_arg(due: Due) -> String {
     }
 }
 
-/// A reference to a job: `i` with handle and tail, or `k` with the key.
+/// `i` with handle and tail, or `k` with the key.
 pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     match target {
         Target::Id(id) => [&b"i"[..], &handle::handle_and_tail(*id)].concat(),
@@ -29,24 +28,21 @@ pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     }
 }
 
-/// The limit of the history of a partition: maximum number of jobs, maximum age in milliseconds. A
-/// shard keeps more than its share, since jobs are not spread evenly: listings leave out what exceeds
-/// the limit of the queue.
+/// A partition's history limit: maximum job count, maximum age in milliseconds. A shard keeps more
+/// than its share because jobs are not spread evenly; listings leave out the excess.
 pub(crate) fn history_args(limit: HistoryLimit, partition: &Partition) -> (u32, u64) {
     let share = limit.max.div_ceil(partition.shards.into());
     let spread = share.saturating_add(8 * share.isqrt() + 8);
     (limit.max.min(spread), millis_arg(limit.age))
 }
 
-/// A duration in milliseconds, from 1 to 2⁵¹, which Lua's numbers represent exactly after adding a
-/// time.
+/// A duration in milliseconds, from 1 to 2⁵¹: Lua's numbers then stay exact after adding a time.
 pub(crate) fn millis_arg(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
 }
 
-/// Adds jobs to a call, as the layout's `schedule` script lists the arguments: flags about all of
-/// them, then property by property, since that is how the script passes them to Redis. `now` is the
-/// estimate of the server's time, `history` as in [`history_args`].
+/// Adds jobs as the layout's `schedule` script expects them: flags about all jobs, then property by
+/// property, as the script passes them to Redis. `now` is the estimated server time.
 pub(crate) fn add_jobs(
     call: &mut Call<'_>,
     layout: &dyn KeyLayout,
@@ -83,7 +79,6 @@ pub(crate) fn add_jobs(
     }
 }
 
-/// Whether two of the jobs have the same handle or key.
 fn has_duplicates(jobs: &[&NewJob]) -> bool {
     let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
     jobs.len() > 1

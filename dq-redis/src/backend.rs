@@ -23,7 +23,6 @@ use crate::shards::ShardSettings;
 use crate::store::Store;
 use crate::wakeups::WakeupRouter;
 
-/// The reason of death of a job whose record cannot be decoded.
 const UNDECODABLE: &str = "its record cannot be decoded by this version";
 
 /// A backend that keeps delayed jobs in Redis.
@@ -34,7 +33,7 @@ pub struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// Connects, and checks the server and the rights of its user.
+    /// Connects, and checks the server and its user's rights.
     ///
     /// # Errors
     /// `Config` for invalid settings, wrong credentials or missing rights; `Unavailable` if the
@@ -52,7 +51,7 @@ impl RedisBackend {
         Ok(backend)
     }
 
-    /// Connects, with this layout of keys, and checks the server but not the rights.
+    /// Connects with this key layout and checks the server, but not the rights.
     pub(crate) async fn assemble(
         server: &ServerSettings,
         environment: &Environment,
@@ -86,8 +85,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Jobs of equal due times are claimed in order of ids, which is the order of scheduling
-        // only for the jobs of one producer.
+        // Jobs with equal due times are claimed by id, which is scheduling order only for one
+        // producer's jobs.
         capabilities.fifo = false;
         capabilities
     }

@@ -1,5 +1,5 @@
-//! Runs a batch of items: groups them by partition, cuts each group into *chunks* of one call each,
-//! and makes several calls at a time.
+//! Runs a batch: cuts each partition's items into *chunks* of one call each, and makes several
+//! calls at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,31 +10,27 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::keys::Partition;
 
-/// Maximum number of items of one call, so that no script runs longer than a few milliseconds.
+/// Maximum items per call, so that no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;
 
-/// Maximum bytes of one call, unless a single item is larger. Items of size 0 are not counted.
+/// Maximum bytes per call, unless a single item is larger. Items of size 0 are not counted.
 const CHUNK_BYTES: usize = 512 * 1024;
 
-/// Approximate bytes of a job in a call besides its payload and headers.
+/// Approximate bytes per job in a call besides payload and headers.
 const JOB_BYTES: usize = 64;
 
-/// Maximum number of calls of one batch that wait for a reply at a time.
+/// Maximum calls of one batch that wait for a reply.
 const CONCURRENT_CALLS: usize = 8;
 
-/// An item for one partition.
 pub(crate) struct Request<'a, 'p, I> {
-    /// The index of the item in the batch.
     pub(crate) index: usize,
     pub(crate) item: &'a I,
     pub(crate) partition: &'p Arc<Partition>,
 }
 
-/// Items of one call on a partition.
 pub(crate) struct Chunk<'a, I> {
     pub(crate) partition: Arc<Partition>,
     pub(crate) items: Vec<&'a I>,
-    /// The index of each item in the batch.
     indices: Vec<usize>,
     bytes: usize,
 }
@@ -46,12 +42,10 @@ impl<I> Chunk<'_, I> {
     }
 }
 
-/// An item of a batch.
 pub(crate) trait Item {
-    /// The queue of the item.
     fn queue(&self) -> &QueueName;
 
-    /// Bytes that the item adds to a call; 0 for items that are always small.
+    /// 0 for items that are always small.
     fn size_bytes(&self) -> usize {
         0
     }
@@ -98,10 +92,9 @@ impl Item for Renewal {
     }
 }
 
-/// Cuts requests into chunks of one partition each. The items of one partition keep their order.
+/// Cuts requests into chunks, keeping the order within a partition.
 fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     let mut full = Vec::new();
-    // The last chunk of each partition.
     let mut filling: Vec<Chunk<'a, I>> = Vec::new();
     let mut position_of: HashMap<*const Partition, usize> = HashMap::new();
     for Request { index, item, partition } in requests {
@@ -121,9 +114,7 @@ fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     full
 }
 
-/// Makes a call for each chunk, several at a time. Returns each item's index in the batch and its
-/// answer: `None` for all items of a chunk whose `call` returns `None`, since its partition is
-/// closed.
+/// Returns each item's index and answer: `None` if its partition is closed.
 pub(crate) async fn run<'a, I: Item, T>(
     requests: Vec<Request<'a, '_, I>>,
     call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,

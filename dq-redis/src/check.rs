@@ -1,5 +1,4 @@
-//! Checks of the server when connecting, and `check` for operators: findings about the server and
-//! the keys of all queues.
+//! Checks the server when connecting, and reports findings for `check`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,14 +23,12 @@ const CHECK: &str = "check";
 
 const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// Maximum number of queues that are checked at a time.
 const CONCURRENT_QUEUES: usize = 8;
 
-/// Refuses a server that the backends cannot use, as far as this user may know. `slot` is one of the
-/// slots that are used in a cluster.
+/// Refuses an unusable server, as far as this user may see. `slot` is any slot in use.
 ///
 /// # Errors
-/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one whose topology
+/// `Incompatible` for a server that is too old or runs no scripts, `Config` for a topology that
 /// needs another URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
     if let Some(hello) = hello(link, slot).await? {
@@ -47,7 +44,7 @@ pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
         let mut call = redis::cmd(command);
         call.arg(script).arg(0);
         match link.query(&call).await {
-            // NOSCRIPT: in a cluster EVAL may have run on another node. This one runs scripts, too.
+            // NOSCRIPT: in a cluster EVAL may have run on another node.
             Err(CommandError::Failed(error)) if is_unknown_script(&error) => {}
             answer => {
                 let answer = link.backend_result("connect", Effect::None, answer);
@@ -58,7 +55,6 @@ pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
     Ok(())
 }
 
-/// The part of the reply to HELLO that is used.
 struct Hello {
     version: String,
     /// `standalone`, `cluster` or `sentinel`.
@@ -66,10 +62,10 @@ struct Hello {
     role: String,
 }
 
-/// Asks the server for its version and mode; `None` if this user may not.
+/// `None` if this user may not ask.
 ///
 /// # Errors
-/// `Incompatible` if the server has no such command.
+/// `Incompatible` if the server does not know HELLO.
 async fn hello(link: &Link, slot: u16) -> Result<Option<Hello>> {
     let answer = match link.query_at(slot, &redis::cmd("HELLO")).await {
         Err(CommandError::Failed(error)) if is_refused(&error) => return Ok(None),
@@ -86,7 +82,7 @@ async fn hello(link: &Link, slot: u16) -> Result<Option<Hello>> {
     Ok(Some(Hello { version: text("version"), mode: text("mode"), role: text("role") }))
 }
 
-/// Refuses a server older than [`MIN_VERSION`]. A version that cannot be parsed is accepted.
+/// Accepts versions in an unknown form.
 fn refuse_old(text: &str) -> Result<()> {
     match version(text) {
         Some(version) if version < MIN_VERSION => {
@@ -102,7 +98,6 @@ fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
         .operation("connect")
 }
 
-/// Refuses a server whose topology needs another URL scheme.
 fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
     let (what, remedy) = if mode == "sentinel" {
         ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
@@ -114,8 +109,7 @@ fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect"))
 }
 
-/// Turns an error of the trial script into `Incompatible`, unless it has another cause, like a
-/// missing right.
+/// Keeps an error with another cause, like a missing right.
 fn no_scripting(error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Internal | ErrorKind::Incompatible) {
         return error;
@@ -129,7 +123,7 @@ fn no_scripting(error: Error) -> Error {
         .source(error)
 }
 
-/// All findings about the server and the keys. A failed call is a finding, too.
+/// A failed call is a finding, too.
 pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
     let mut findings = match info(&store.link).await {
         Ok(Some(info)) => server_findings(&info),
@@ -147,7 +141,6 @@ pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
     findings
 }
 
-/// Findings about all queues.
 async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
     let script = Script::new(&LIBRARY, include_str!("scripts/inspect.lua"), Effect::None);
     let queues = store.queues(CHECK).await?;
@@ -163,7 +156,7 @@ async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
 
 async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    // Fails if the key that holds the layout has another type: the inspection below finds that.
+    // Fails if the layout key has another type; the inspection below finds that.
     let layout = store.stored_layout(CHECK, queue).await;
     let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
     for partition in &store.partitions.make(queue, stored).all {
@@ -180,7 +173,6 @@ async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Re
     Ok(findings)
 }
 
-/// The finding that the server cannot be checked.
 fn unreachable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -190,7 +182,6 @@ fn unreachable(error: &Error) -> Finding {
     }
 }
 
-/// The finding that this user may not run INFO.
 fn unknown_settings() -> Finding {
     Finding {
         severity: Severity::Info,
@@ -205,7 +196,6 @@ fn unknown_settings() -> Finding {
     }
 }
 
-/// The finding that this user receives no wake-ups.
 fn no_wakeups(error: &redis::RedisError) -> Finding {
     Finding {
         severity: Severity::Warning,
@@ -218,7 +208,7 @@ fn no_wakeups(error: &redis::RedisError) -> Finding {
     }
 }
 
-/// Findings from the text of `INFO`: settings by which the server loses jobs.
+/// Settings that make the server lose jobs.
 fn server_findings(info: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, code, what: String, remedy: &str| {
@@ -255,7 +245,6 @@ fn server_findings(info: &str) -> Vec<Finding> {
     findings
 }
 
-/// The finding that a queue cannot be used.
 fn unusable(queue: &QueueName, error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -265,11 +254,9 @@ fn unusable(queue: &QueueName, error: &Error) -> Finding {
     }
 }
 
-/// The reply of `scripts/inspect.lua`: traces of other programs in the keys of a partition.
+/// The reply of `scripts/inspect.lua`: damage by other programs in a partition's keys.
 struct Inspection {
-    /// The number of quarantined entries.
     quarantined: i64,
-    /// The names of keys that have another type.
     mistyped_keys: Vec<String>,
 }
 
@@ -329,8 +316,7 @@ fn partition_findings(
     findings
 }
 
-/// The text of the command `INFO`, empty if the reply has another form; `None` if this user may not
-/// run it, or it was renamed.
+/// Empty if the reply has another form. `None` if this user may not run INFO, or it was renamed.
 async fn info(link: &Link) -> Result<Option<String>> {
     let answer = link.query(&redis::cmd("INFO")).await;
     if let Err(CommandError::Failed(error)) = &answer
@@ -339,7 +325,7 @@ async fn info(link: &Link) -> Result<Option<String>> {
         return Ok(None);
     }
     let text = match link.backend_result(CHECK, Effect::None, answer)? {
-        // A cluster replies with the text of each node; one is enough.
+        // A cluster replies with one text per node; one is enough.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
     };
@@ -350,12 +336,10 @@ async fn info(link: &Link) -> Result<Option<String>> {
     Ok(Some(text.unwrap_or_default()))
 }
 
-/// The value of a field `name:value` in the text of `INFO`.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Major and minor version.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

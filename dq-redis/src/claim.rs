@@ -1,17 +1,14 @@
 //! Claims due jobs.
 //!
-//! A claim lists *wants*: a queue, the maximum number of jobs and the length of their leases. Each
-//! partition of a wanted queue is one *request*. Requests that one call of the claim script can
-//! serve are a *group*: all requests on a single server, those of one slot in a cluster. A
-//! partition that cannot be served is a *refusal* in the reply: a closed one makes the claim look
-//! up the partitions of its queue again, one with a key of another type makes the claim *refuse*
-//! the queue, which does not affect the others.
+//! Each partition of a wanted queue becomes one *request*. A *group* is the requests that one
+//! script call can serve: all on a single server, one slot's in a cluster. The script answers an
+//! unusable partition with a *refusal*. A closed partition makes the claim look up the queue's
+//! partitions again. A key of another type makes it *refuse* the queue and go on with the others.
 //!
-//! With one group the script itself picks the oldest jobs among the partitions of a queue. With
-//! several slots the claim *peeks* first: it reads the due times of the oldest jobs of each slot,
-//! concurrently, divides the wanted number into a *share* for each partition, and claims the
-//! shares, concurrently too. When nothing is due that is one call for each slot. If another process
-//! takes a job in between, the claim returns fewer jobs, never later ones in its place.
+//! With one group, the script itself picks a queue's oldest jobs. With several slots, the claim
+//! *peeks* first: it reads each slot's oldest due times concurrently, gives each partition a
+//! *share*, and claims the shares concurrently. If nothing is due, that is one call per slot. If
+//! another process takes a job in between, the claim returns fewer jobs, never later ones instead.
 
 use std::sync::Arc;
 
@@ -34,30 +31,25 @@ use crate::store::Store;
 
 pub(crate) const CLAIM: &str = "claim";
 
-/// Maximum bytes of records of one call, unless the first record is larger.
+/// Maximum record bytes per call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;
 
-/// As the maximum of bytes: the script leases nothing and returns the due times of due jobs.
+/// As the byte limit: the script leases nothing and returns the due times of due jobs.
 const PEEK: usize = 0;
 
-/// As the maximum of jobs: the partition is of the same queue as the previous one, and shares its
-/// limit.
+/// As the job limit: the partition shares the limit of the previous one, which has the same queue.
 const SAME_QUEUE: &str = "";
 
-/// Maximum number of partitions of one call.
 pub(crate) const MAX_PARTITIONS: usize = 200;
 
-/// A claim of up to this many queues looks at each by one call. One of more reads first which to look
-/// at: see `queue_index.rs`.
+/// With more queues, a claim first reads which ones are due: see `queue_index.rs`.
 const FEW_QUEUES: usize = 16;
 
-/// The result of a claim.
 #[derive(Debug)]
 pub(crate) struct ClaimBatch {
     pub(crate) claimed: Claimed,
-    /// Leased jobs that cannot be handed out.
+    /// Leased jobs whose record cannot be decoded.
     pub(crate) undecodable: Vec<UndecodableJob>,
-    /// Queues that cannot be served, with the error of each.
     refused: Vec<(QueueName, Error)>,
 }
 
@@ -67,7 +59,6 @@ impl ClaimBatch {
         Self { claimed, undecodable: Vec::new(), refused: Vec::new() }
     }
 
-    /// The number of leases taken so far.
     fn leases(&self) -> usize {
         self.claimed.jobs.len() + self.undecodable.len()
     }
@@ -83,31 +74,27 @@ impl ClaimBatch {
     }
 }
 
-/// One partition of a wanted queue.
 struct PartitionRequest<'a> {
     partition: Arc<Partition>,
     want: &'a Want,
     want_index: usize,
-    /// When to claim again, from the last reply: not after its `now` if more jobs are due.
+    /// When to claim again, from the last reply. At or before its `now` if more jobs are due.
     next: Option<Timestamp>,
 }
 
-/// What remains of a claim after some of its calls.
 struct Remaining {
-    /// By want: the number of jobs still wanted.
+    /// Jobs still wanted, by want.
     jobs: Vec<usize>,
-    /// Closed partitions, one of each queue that has any.
+    /// One closed partition per affected queue.
     closed: Vec<Arc<Partition>>,
-    /// Whether the calls update the index of queues.
     updates_index: bool,
 }
 
-/// The requests of one slot of a cluster, with what the last peek found there.
+/// One cluster slot, and the result of the last peek there.
 struct SlotClaim<'a> {
     requests: Vec<PartitionRequest<'a>>,
-    /// By request: the due times of the oldest due jobs.
+    /// The oldest due jobs' due times, by request.
     dues: Vec<Vec<i64>>,
-    /// By request: the number of jobs to claim.
     shares: Vec<usize>,
     /// The clock of the slot's node, from the last reply.
     now: Timestamp,
@@ -119,8 +106,8 @@ impl<'a> SlotClaim<'a> {
     }
 
     /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
-    /// job that this node does not have due yet would look due, and claims would find nothing: the
-    /// delay until it is due here is used instead.
+    /// job looks due there before it is due here, and claims find nothing. Such a job gets the
+    /// delay until it is due here.
     fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.requests.iter().filter_map(|request| request.next).min()?;
         let due_there_only = next > self.now && next <= now;
@@ -129,10 +116,10 @@ impl<'a> SlotClaim<'a> {
 }
 
 impl Store {
-    /// Leases due jobs. If a call fails after others have leased jobs, those are returned.
+    /// Leases due jobs. If a call fails after others have leased jobs, returns the leased jobs.
     ///
     /// # Errors
-    /// That of a call that failed before any job was leased; that of a queue if all are refused.
+    /// A failed call, if no job was leased; a queue's error, if all queues are refused.
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<ClaimBatch> {
         let mut batch = ClaimBatch::new();
         match self.partitions.layout.queue_index() {
@@ -148,12 +135,11 @@ impl Store {
         Ok(batch)
     }
 
-    /// Claims from all wanted queues, and updates their entries in the index of queues if
-    /// `updates_index`. Returns whether it has looked at all of them: if a call fails after others
-    /// have leased jobs, `next_due` is `now`.
+    /// Claims from all wanted queues. Returns `false` if a call failed after others had leased
+    /// jobs; `next_due` is then `now`.
     ///
     /// # Errors
-    /// That of a call that failed before any job was leased.
+    /// A failed call, if no job was leased.
     pub(crate) async fn claim_from_all(
         &self,
         params: &ClaimParams<'_>,
@@ -181,8 +167,7 @@ impl Store {
         }
     }
 
-    /// Claims from the partitions of all wanted queues, after looking up those that were closed
-    /// again. Adds the partitions that are closed now to `remaining`.
+    /// Reloads closed partitions, then claims. Adds newly closed ones to `remaining`.
     async fn claim_once(
         &self,
         params: &ClaimParams<'_>,
@@ -197,7 +182,7 @@ impl Store {
         let has_shards = groups.iter().flatten().any(|request| request.partition.shards > 1);
         if self.link.server().is_cluster() && groups.len() > 1 {
             let mut slots: Vec<_> = groups.into_iter().map(SlotClaim::new).collect();
-            // Rare, so boxed: the future of every claim stays small.
+            // Boxed because it is rare: the future of every claim stays small.
             Box::pin(self.claim_from_slots(params, &mut slots, remaining, batch)).await?;
         } else {
             self.claim_from_groups(params, groups, remaining, batch).await?;
@@ -208,8 +193,8 @@ impl Store {
         Ok(())
     }
 
-    /// The requests of all wanted queues, in groups that one call can serve: a cluster accepts keys
-    /// of one slot only. Refuses queues whose partitions cannot be looked up.
+    /// A cluster accepts keys of one slot only. Refuses queues whose partitions cannot be looked
+    /// up.
     async fn groups<'a>(
         &self,
         wants: &'a [Want],
@@ -241,10 +226,10 @@ impl Store {
         Ok(groups)
     }
 
-    /// Logs refused queues, each once until it is served again.
+    /// Logs each refused queue once until it is served again.
     ///
     /// # Errors
-    /// The error of a refused queue if all wanted queues are refused.
+    /// A queue's error if all wanted queues are refused.
     fn report_refused(&self, wants: &[Want], batch: &mut ClaimBatch) -> Result<()> {
         let mut logged = lock(&self.refused);
         logged.retain(|queue| {
@@ -255,7 +240,7 @@ impl Store {
                 tracing::error!(%queue, %error, "Redis: this queue cannot be served");
             }
         }
-        // Jobs that were claimed before a queue was refused are returned, not thrown away.
+        // Return jobs that were claimed before a queue was refused.
         if batch.claimed.jobs.is_empty()
             && wants.iter().all(|want| batch.is_refused(&want.queue))
             && let Some((_, error)) = batch.refused.pop()
@@ -265,7 +250,6 @@ impl Store {
         Ok(())
     }
 
-    /// Claims from one group after the other.
     async fn claim_from_groups(
         &self,
         params: &ClaimParams<'_>,
@@ -283,7 +267,6 @@ impl Store {
         Ok(())
     }
 
-    /// Claims from one group, until it has no more due jobs that are wanted.
     async fn claim_from_group(
         &self,
         group: &mut [PartitionRequest<'_>],
@@ -305,7 +288,7 @@ impl Store {
                 call.arg(millis_arg(request.want.lease_for));
                 previous = Some(request.want_index);
             }
-            // Shards are not in the index.
+            // The index does not contain shards.
             let is_indexed = group.iter().all(|request| request.partition.queue_index.is_some());
             call.arg(u8::from(remaining.updates_index && is_indexed));
             let answer = call.run(&self.link, CLAIM).await?;
@@ -313,7 +296,7 @@ impl Store {
             if self.read_claimed(answer, group, remaining, batch).is_none() {
                 return unexpected(CLAIM);
             }
-            // A call that leases nothing although jobs are due is not repeated: the runner claims
+            // Do not repeat a call that leases nothing although jobs are due: the runner claims
             // again.
             let leased_nothing = batch.leases() == before;
             let claimed = &batch.claimed;
@@ -327,7 +310,6 @@ impl Store {
         }
     }
 
-    /// Claims from several slots, until they have no more due jobs that are wanted.
     async fn claim_from_slots(
         &self,
         params: &ClaimParams<'_>,
@@ -335,7 +317,6 @@ impl Store {
         remaining: &mut Remaining,
         batch: &mut ClaimBatch,
     ) -> Result<()> {
-        // The clock of the node that is most ahead, of those that were claimed from.
         let mut latest = None;
         loop {
             let before = batch.leases();
@@ -388,10 +369,10 @@ impl Store {
         }
     }
 
-    /// Peeks at each slot. A slot that fails does not affect the others.
+    /// Peeks at each slot. A failed slot does not affect the others.
     ///
     /// # Errors
-    /// That of a slot, if no other slot has due jobs.
+    /// A slot's error, if no other slot has due jobs.
     async fn peek_slots(
         &self,
         slots: &mut [SlotClaim<'_>],
@@ -431,7 +412,6 @@ impl Store {
         }
     }
 
-    /// Calls the claim script on one slot, with the maximum number of jobs of each request.
     async fn call_slot(
         &self,
         slot: &SlotClaim<'_>,
@@ -450,8 +430,6 @@ impl Store {
         call.run(&self.link, CLAIM).await
     }
 
-    /// Reads the reply to a claim into the requests and the batch. `None` if the reply is
-    /// malformed.
     fn read_claimed(
         &self,
         answer: Value,
@@ -475,8 +453,7 @@ impl Store {
         Some(())
     }
 
-    /// Reads the leased jobs of one partition, and returns the number of leases. `None` if the
-    /// reply is malformed.
+    /// Returns the lease count.
     fn read_partition(
         &self,
         mut reply: Reply,
@@ -515,7 +492,6 @@ impl Store {
         usize::try_from(token - first).ok()
     }
 
-    /// Reads the reply to a peek into the slot. `None` if the reply is malformed.
     fn read_peeked(
         &self,
         answer: Value,
@@ -540,8 +516,7 @@ impl Store {
         Some(())
     }
 
-    /// Adds a closed partition to `remaining`, or refuses the queue. `None` for a refusal that the
-    /// claim script never returns.
+    /// `None` for a refusal unknown to the claim script.
     fn read_refusal(
         &self,
         refusal: Refusal,
@@ -568,11 +543,10 @@ impl Store {
     }
 }
 
-/// Refuses the queue if the error concerns only this queue (its number of shards, or a key of
-/// another type), and returns `None`.
+/// Refuses the queue if the error concerns it alone: its shard count, or a key of another type.
 ///
 /// # Errors
-/// Any other error, which fails the claim.
+/// Any other error.
 fn refuse_or_fail<T>(
     queue: &QueueName,
     result: Result<T>,
@@ -588,19 +562,18 @@ fn refuse_or_fail<T>(
     }
 }
 
-/// The name of the holder of leases, at most 255 bytes: a note has one byte for the length.
+/// The lease holder's name, cut to 255 bytes: a note has one byte for the length.
 fn worker_arg(worker: &str) -> &str {
     let end = (0..=worker.len().min(255)).rev().find(|end| worker.is_char_boundary(*end));
     &worker[..end.unwrap_or(0)]
 }
 
-/// Puts the jobs of several partitions in due order within each want.
 fn sort_by_want(wants: &[Want], claimed: &mut Claimed) {
     let index = |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
     claimed.jobs.sort_by_cached_key(|job| (index(job), job.job.due, job.job.id));
 }
 
-/// Sets the shares of all requests: the oldest jobs of each want, and earlier wants first.
+/// Sets all shares: the oldest jobs of each want, earlier wants first.
 fn set_shares(slots: &mut [SlotClaim<'_>], limit: usize, wanted: &[usize]) {
     let mut due_jobs = vec![Vec::new(); wanted.len()];
     for (s, slot) in slots.iter_mut().enumerate() {

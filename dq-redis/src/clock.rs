@@ -6,19 +6,20 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{Clock, Timestamp};
 
-/// Estimates the server's time. The client writes it into the records of new jobs as the time when
-/// they were accepted, which saves the server from changing each record.
+/// Estimates the server's time. The client writes it into new records as the acceptance time, so
+/// that the server need not change each record.
 ///
-/// Each reply that contains the server's time gives a lower and an upper bound of the difference
-/// between the two clocks. If the estimate is outside, it becomes the lower bound, which is never
-/// ahead of the server. The estimate may still be wrong, as in a cluster, whose nodes have
-/// different clocks: the schedule script corrects times that are in the future or more than a
-/// second old (`correct_accepted` in `scripts/library/jobs.lua`).
+/// Each reply with the server's time bounds the difference between the two clocks. An estimate
+/// outside the bounds becomes the lower bound, which is never ahead of the server. The estimate may
+/// still be wrong, for example because cluster nodes have different clocks. The schedule script
+/// corrects times in the future or more than a second old (`correct_accepted` in
+/// `scripts/library/jobs.lua`).
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,
-    /// Microseconds by which the server's time is ahead of `clock.elapsed()`; `None` before the
-    /// first reply. In milliseconds, rounding twice could put the estimate ahead of the server.
+    /// Microseconds by which the server is ahead of `clock.elapsed()`; `None` before the first
+    /// reply. Milliseconds are too coarse: rounding twice could put the estimate ahead of the
+    /// server.
     ahead: Mutex<Option<i64>>,
 }
 
@@ -27,13 +28,12 @@ impl ServerClock {
         Self { clock, ahead: Mutex::new(None) }
     }
 
-    /// The time before a call, for [`Self::observe`].
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
-    /// Updates the estimate. `now` is the server's time in a reply that has just arrived; its call
-    /// was sent at `sent_at`, as returned by [`Self::elapsed`].
+    /// `now` comes from a reply that has just arrived; `sent_at` is [`Self::elapsed`] before its
+    /// call.
     pub(crate) fn observe(&self, sent_at: Duration, now: Timestamp) {
         let lower = now.as_millis() * 1000 - micros(self.clock.elapsed());
         let upper = (now.as_millis() + 1) * 1000 - micros(sent_at);
@@ -64,7 +64,6 @@ mod tests {
     fn a_reply_that_proves_the_estimate_wrong_moves_it() {
         let local = Arc::new(VirtualClock::new(Timestamp::EPOCH));
         let server = ServerClock::new(Arc::clone(&local) as Arc<dyn Clock>);
-        // A reply `after` milliseconds from its call, with the server's time `now`.
         let reply = |after: u64, now| {
             let sent_at = server.elapsed();
             local.advance(Duration::from_millis(after));

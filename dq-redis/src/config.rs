@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings};
 use crate::shards;
 
-/// Settings of the native backend: `type = "redis"` and, beside it, these fields.
+/// Settings of the native backend: `type = "redis"` and the fields below.
 ///
 /// ```
 /// use dq_redis::RedisConfig;
@@ -23,39 +23,35 @@ use crate::shards;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The server: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+    /// Server address: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
     /// `redis+unix:///path/to/socket`, `redis+cluster://host:port,host:port`, or
     /// `redis+sentinel://host:port,host:port/primary[/database]`. Its only option is `?tls=true`.
     pub url: Secret,
-    /// A PEM file with the certificate of the authority that signed the server's certificate. The
-    /// authorities of the system unless set.
+    /// PEM file with the certificate of the server's authority. Default: the system's authorities.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The beginning of the names of all keys: `dq` unless set. At most 64 letters, digits and
-    /// `. _ - :`. All keys of a prefix are in one slot of a cluster, except those of
-    /// [`shards`](Self::shards).
+    /// First part of all key names: at most 64 letters, digits and `. _ - :`. Default: `dq`. All
+    /// keys of a prefix are in one cluster slot, except with [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// How long to wait for a reply: `5s` unless set, and at least `10ms`.
+    /// How long to wait for a reply, at least `10ms`. Default: `5s`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// The number of shards of each queue, between 1 and 256; `*` stands for all queues without an
-    /// entry.
+    /// Shard counts by queue, between 1 and 256; `*` stands for all queues without an entry.
     ///
-    /// Shards spread the jobs of a queue over several slots of a cluster. The names of their keys
-    /// begin with `{prefix#shards.shard}`, for which the server's user needs the same rights. A
-    /// queue without an entry has the number that another process has set, or else one shard.
+    /// Shards spread a queue's jobs over several cluster slots. Their key names begin with
+    /// `{prefix#shards.shard}`, and the server's user needs the same rights for them. A queue
+    /// without an entry has the count that another process has set, or one shard.
     ///
-    /// The number is fixed while the queue holds jobs, dead ones included, while the id of an ended
-    /// job is pinned, and while the queue is paused. If none of these holds, storing a job or
-    /// pausing the queue gives it the number of the settings. If one of them holds and the number
-    /// differs, storing a job is a `Config` error, and a pause keeps the stored number. All other
-    /// calls use the stored number. To change the number of a queue that is never empty, use a new
-    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same
-    /// number.
+    /// The count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
+    /// jobs, or is paused. Otherwise storing a job or pausing the queue changes the count to your
+    /// setting. If the count is fixed and differs, storing a job is a `Config` error, and a pause
+    /// keeps the stored count. All other calls use the stored count. Give all processes the same
+    /// count. To change the count of a queue that is never empty, use a new
+    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`.
     ///
-    /// In a cluster each claim makes at least one call for each slot. It claims the oldest of the
-    /// jobs that are due when it begins.
+    /// In a cluster each claim makes at least one call per slot. It claims the oldest jobs that are
+    /// due when it begins.
     ///
     /// ```
     /// use dq_core::QueueName;
@@ -78,7 +74,7 @@ pub(crate) const fn default_response_timeout() -> Duration {
 }
 
 impl RedisConfig {
-    /// The default settings for this server.
+    /// Creates the default settings for this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -90,7 +86,7 @@ impl RedisConfig {
         }
     }
 
-    /// Parses a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls` and
+    /// Reads a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls` and
     /// `response_timeout`.
     ///
     /// # Errors
@@ -113,7 +109,7 @@ impl RedisConfig {
         }
     }
 
-    /// Checks the values of the fields, without connecting.
+    /// Checks the fields without connecting.
     ///
     /// # Errors
     /// `Config` naming the field.

@@ -1,36 +1,33 @@
-//! Errors of the server and of settings: their kinds, messages and remedies.
+//! Errors of the server and of settings: kinds, messages and remedies.
 
 use dq_core::config::invalid_setting;
 use dq_core::{Error, ErrorKind, QueueName, Result};
 use redis::{RedisError, ServerErrorKind};
 
-/// The effect of a command, which decides the error if its reply is lost.
+/// What a lost reply means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// None that matters: the command can be repeated, or its effect expires by itself, like a
-    /// lease. A lost reply is `Unavailable`.
+    /// The command can be repeated, or its effect expires by itself, like a lease. A lost reply is
+    /// `Unavailable`.
     None,
-    /// A lasting one. A lost reply is `OutcomeUnknown`.
+    /// The effect stays. A lost reply is `OutcomeUnknown`.
     Lasting,
 }
 
-/// The server or servers that an error comes from, as far as its message and kind depend on them.
+/// The parts of an address for error messages and kinds.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    /// The hosts or the socket, without user and password.
     pub(crate) address: String,
     pub(crate) is_cluster: bool,
-    /// Whether the client finds the new primary after a fail-over: with Sentinel and clusters.
+    /// Whether the client finds the new primary after a failover: true with Sentinel and clusters.
     pub(crate) finds_primary: bool,
     pub(crate) tls: bool,
 }
 
-/// The error of a call on a closed backend.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed").operation(operation)
 }
 
-/// The error for a server that is a replica when connecting.
 pub(crate) fn replica() -> Error {
     Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
         .remedy("connect to the primary, by redis+sentinel:// if it changes")
@@ -47,7 +44,6 @@ pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
         .operation(operation))
 }
 
-/// The error for a URL that the client library refuses.
 pub(crate) fn invalid_url(error: &RedisError) -> Error {
     // The text may contain the address; the category never does.
     invalid_setting(
@@ -56,7 +52,7 @@ pub(crate) fn invalid_url(error: &RedisError) -> Error {
     )
 }
 
-/// Whether the connection must be replaced: it is broken, or leads to a server that is no primary.
+/// Whether the connection must be replaced: it is broken, or its server is not a primary.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_timeout()
@@ -64,24 +60,21 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || has_code(error, &["READONLY", "MASTERDOWN"])
 }
 
-/// Whether a cluster refused a command without any effect, and may accept it a moment later.
+/// Whether a cluster refused a command without effect and may accept it a moment later.
 pub(crate) fn is_cluster_refusal(error: &RedisError) -> bool {
     has_code(error, CLUSTER_CODES)
         || has_code(error, &["READONLY"])
         || error.kind() == redis::ErrorKind::ClusterConnectionNotFound
 }
 
-/// Whether the server does not have a script.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Whether the server's user may not run a command.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     has_code(error, &["NOPERM"])
 }
 
-/// Whether the server is a replica, which accepts no writes.
 pub(crate) fn is_from_replica(error: &RedisError) -> bool {
     has_code(error, &["READONLY"])
 }
@@ -92,7 +85,6 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     text.contains("unknown command") || text.contains("wrong number of arguments")
 }
 
-/// Converts an error of a command.
 pub(crate) fn command_error(
     operation: &'static str,
     effect: Effect,
@@ -100,7 +92,7 @@ pub(crate) fn command_error(
     error: &RedisError,
 ) -> Error {
     let (kind, remedy) = match classify(error, effect) {
-        // A node of a cluster, although HELLO did not say so when connecting.
+        // The server is a cluster node, although HELLO did not say so when connecting.
         _ if !origin.is_cluster && has_code(error, &["MOVED", "ASK"]) => {
             (ErrorKind::Config, CLUSTER)
         }
@@ -115,14 +107,14 @@ pub(crate) fn command_error(
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    // The line of the script is useful only in reports of bugs.
+    // Only bug reports need the script line.
     let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim()))
         .remedy(remedy)
         .operation(operation)
 }
 
-/// An error message without the hash of the script and the line.
+/// Strips the script's hash and line.
 fn without_line(message: &str) -> &str {
     if let Some((message, line)) = message.rsplit_once(" script: ")
         && line.contains(", on @")
@@ -137,10 +129,9 @@ fn without_line(message: &str) -> &str {
     rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// Error codes of cluster nodes and replicas that do not serve a key, or not yet.
+/// Cluster nodes and replicas that do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
-/// The error for a queue one of whose keys has another type.
 pub(crate) fn wrong_type(operation: &'static str, origin: &Origin, queue: &QueueName) -> Error {
     let what = format!(
         "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
@@ -167,15 +158,14 @@ const WRONG_TYPE: &str = "another program uses a key of this backend: choose ano
 pub(crate) const RIGHTS: &str =
     "grant this user what the documentation of dq-redis lists under rights";
 
-/// Whether a server error has one of these codes. If the error arose inside a script, Redis 7
-/// passes its code on; older versions have it only in the message.
+/// For an error inside a script, Redis 7 passes the code on; older versions have it only in the
+/// message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     codes.iter().any(|known| code == *known || detail.contains(&format!("{known} ")))
 }
 
-/// The kind of an error, and its remedy.
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
         (
@@ -235,9 +225,8 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // Errors without a code, recognized by their text; some come from the client library. Redis 6.2
-    // quotes the name of a command with backticks, later versions with apostrophes. Only this file
-    // reads the text of errors.
+    // Errors without a code, some from the client library. Redis 6.2 quotes command names with
+    // backticks, later versions with apostrophes. Only this file reads error texts.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
@@ -292,7 +281,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The error for jobs whose format this version is too old for: see `format.rs`.
+/// The stored format is newer than this version: see `format.rs`.
 pub(crate) fn too_old(operation: &'static str) -> Error {
     Error::new(
         ErrorKind::Incompatible,

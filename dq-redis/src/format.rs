@@ -1,18 +1,16 @@
-//! Formats of the stored data, for processes of different versions that share a store.
+//! Formats of the stored data, for processes of different versions on one store.
 //!
-//! A format has a number. A version writes one format. A store says which format it has, which is the
-//! oldest one whose versions may still *write* there, and which the oldest whose versions may still
-//! *read* there.
-//! Additive changes, which older versions need not know, raise the number and leave both alone.
+//! A format is a number, and each version writes one. A store records three formats: `format`, its
+//! own; `write`, the oldest one that may still write there; and `read`, the oldest one that may
+//! still read there. Additive changes, which older versions need not know, raise only `format`.
 //!
-//! - The hash `{prefix}:format` says it for the whole prefix, in the fields `format`, `write` and
-//!   `read`. It is read when a process connects: a process that is too old for either is refused, and
-//!   a newer one raises the format.
-//! - The field `format` of the hash `meta` of a partition, as `format/write/read`, says it for the
-//!   partition. A version that stores what older ones cannot read sets it in the same script. All
-//!   scripts that read or change jobs look at it, so that processes that have been connected since
-//!   before are refused there, but for `settle` and `renew`, by which they finish what they hold.
-//!   Absent, every version may do everything.
+//! - The hash `{prefix}:format` has these fields for the whole prefix. A process reads them when
+//!   connecting. A process too old for `write` or `read` is refused; a newer one raises the format.
+//! - The field `format` in a partition's hash `meta` has `format/write/read` for that partition. A
+//!   version sets it in the same script that stores data unreadable for older versions. All scripts
+//!   that read or change jobs check it, so it also refuses processes that connected earlier. They
+//!   may still call `settle` and `renew`, to finish their leased jobs. Without the field, every
+//!   version may do everything.
 
 use dq_core::Result;
 
@@ -22,17 +20,17 @@ use crate::reply::Reply;
 use crate::script::Script;
 use crate::store::Store;
 
-/// The number of the format that this version writes; also in `scripts/library/access.lua`.
+/// The format that this version writes; also in `scripts/library/access.lua`.
 const OWN: u32 = 1;
-/// The oldest format whose versions may write this one.
+/// The oldest format that may write this one.
 const OLDEST_WRITER: u32 = 1;
-/// The oldest format whose versions may read this one.
+/// The oldest format that may read this one.
 const OLDEST_READER: u32 = 1;
 
 const CONNECT: &str = "connect";
 
 impl Store {
-    /// Compares the format of the prefix with that of this version, and raises it.
+    /// Checks the prefix's format, and raises it to this version's.
     ///
     /// # Errors
     /// `Incompatible` if this version is too old.
@@ -46,7 +44,7 @@ impl Store {
         };
         let mut oldest = || {
             let text = stored.bytes()?;
-            // A field that another program has written counts as too new.
+            // A field from another program counts as too new.
             Some(match &text[..] {
                 b"" => OWN,
                 text => {

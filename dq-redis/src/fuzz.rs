@@ -1,4 +1,4 @@
-//! The decoders of what Redis holds, on values that other programs or damage may have left there.
+//! Fuzzes the decoders with damaged values.
 
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ fn queue() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A job with every optional field.
 fn job() -> NewJob {
     let id = JobId::from_bytes([7; 16]);
     let mut job = NewJob::new(id, queue(), Timestamp::from_millis(1_000), Bytes::from("payload"));
@@ -42,7 +41,6 @@ fn records() {
 #[test]
 fn reasons_states_and_ended_jobs() {
     let reason = encode_reason(&DeadReason::new(DeadKind::Rejected, "so"));
-    // See `scripts/library/keys.lua`.
     let numbers = [&[0; 7][..], &[9], &1_000_i64.to_be_bytes(), &[0; 19], &[5]].concat();
     let note = [&[1; 6][..], &[0; 6], &5_u32.to_be_bytes(), &[1; 6], &[7, 7], &[1, 3, 3]].concat();
     let state = [&numbers[..], &note, b"keywebso"].concat();
@@ -52,7 +50,7 @@ fn reasons_states_and_ended_jobs() {
     fuzz::check("reasons and states", &[reason.clone(), state.clone()], |bytes| {
         decode_reason(bytes);
         Note::decode(bytes);
-        // What cannot be read is left out.
+        // Unreadable parts are left out.
         true
     });
     let valid = [past(b'D'), past(b'S'), past(b'M')];

@@ -1,25 +1,22 @@
 //! Handles: the short form of a job id under which Redis keeps a job.
 //!
-//! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for one of 15 to 29. A
-//! job id has 16 bytes, and occurs as member and as field, so a handle has 14: the first 14 bytes
-//! of the id, of which the last two are combined (XOR) with the id's last two bytes, its *tail*.
-//! The record holds the tail. Time and counter of an id are in its first 8 bytes, which the handle
-//! keeps, so the handles of one producer's ids are distinct and have the order of the ids. Two
-//! producers' ids with the same time and counter have the same handle with a probability of 2⁻⁴⁶.
-//! The tails in the records tell them apart; scheduling the second into the same partition is an
-//! error.
+//! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for 15 to 29. A job id
+//! has 16 bytes and occurs as both, so a handle has 14: the id's first 14 bytes, with the last two
+//! XORed with the id's last two bytes, its *tail*. The record holds the tail.
 //!
-//! With one exception: the Redisson layout stores a job under its handle from its first lease on.
-//! If two jobs with one handle wait there until then, and were not scheduled by the same call,
-//! neither is refused. The one that is claimed last gets another id, and keeps only its payload and
-//! due time.
+//! The handle keeps an id's first 8 bytes, with time and counter. So one producer's handles are
+//! distinct and in id order. If two producers' ids have the same time and counter, their handles
+//! are equal with a probability of 2⁻⁴⁶. The tails in the records tell such ids apart, and
+//! scheduling the second into the same partition is an error.
+//!
+//! One exception: the Redisson layout uses the handle only from a job's first lease on. If two jobs
+//! with one handle wait there, and were not scheduled by the same call, neither is refused. The job
+//! claimed last gets another id, and keeps only its payload and due time.
 
 use dq_core::JobId;
 
-/// Bytes of a handle.
 pub(crate) const HANDLE_BYTES: usize = 14;
 
-/// The handle of an id.
 pub(crate) fn handle(id: JobId) -> [u8; HANDLE_BYTES] {
     let bytes = id.to_bytes();
     let mut handle = [0; HANDLE_BYTES];
@@ -29,13 +26,11 @@ pub(crate) fn handle(id: JobId) -> [u8; HANDLE_BYTES] {
     handle
 }
 
-/// The last two bytes of an id.
 pub(crate) fn tail(id: JobId) -> [u8; 2] {
     let bytes = id.to_bytes();
     [bytes[14], bytes[15]]
 }
 
-/// The handle and the tail of an id, in that order.
 pub(crate) fn handle_and_tail(id: JobId) -> [u8; 16] {
     let mut both = [0; 16];
     both[..HANDLE_BYTES].copy_from_slice(&handle(id));
@@ -43,7 +38,6 @@ pub(crate) fn handle_and_tail(id: JobId) -> [u8; 16] {
     both
 }
 
-/// The id with this handle and tail; `None` if the lengths are wrong.
 pub(crate) fn id(handle: &[u8], tail: &[u8]) -> Option<JobId> {
     let handle: [u8; HANDLE_BYTES] = handle.try_into().ok()?;
     let tail: [u8; 2] = tail.try_into().ok()?;

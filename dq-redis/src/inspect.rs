@@ -1,5 +1,5 @@
-//! Stats, browse, forecast and get. Like all scripts, they first return expired leases, and they
-//! repair what other programs have damaged, so they need the primary.
+//! Stats, browse, forecast and get. All scripts requeue jobs whose lease has expired and repair
+//! damage by other programs, so these calls need the primary.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,35 +27,30 @@ const BROWSE: &str = "browse";
 const GET: &str = "get";
 const FORECAST: &str = "forecast";
 
-/// Maximum number of partitions of one stats call.
 const MAX_PARTITIONS: usize = 100;
 
-/// Maximum bytes of records that are read at a time, divided among the partitions. Each call
-/// returns at least one record.
+/// Maximum record bytes per read, divided among the partitions. Each call returns at least one
+/// record.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// As `PAGE_BYTES`, without payloads: the server reads whole records, but does not send them.
+/// Without payloads: the server reads whole records but does not send them.
 const HEADER_PAGE_BYTES: usize = 8 * PAGE_BYTES;
 
-/// Maximum number of times of one forecast call.
 const FORECAST_TIMES: usize = 1_001;
 
-/// Maximum number of jobs of one browse call; a page may take several calls.
+/// Maximum number of jobs per browse call; a page may take several calls.
 const PAGE_JOBS: usize = 250;
 
-/// Consecutive entries of a listing.
 #[derive(Default)]
 struct Entries {
-    /// The cursor of each, and the job. `None` for an entry that is no job.
+    /// `None` for an entry that is no job.
     entries: Vec<(Cursor, Option<JobView>)>,
-    /// Whether there are more after these.
     more: bool,
 }
 
-/// A stored job, as scripts return it.
 struct StoredJob {
     handle: Bytes,
-    /// The due time, the end of the lease, the time of death or the end of the job.
+    /// The due time, or when the lease expires, the job died or the job ended.
     at: i64,
     record: Bytes,
     state: Bytes,
@@ -63,7 +58,6 @@ struct StoredJob {
 }
 
 impl StoredJob {
-    /// Reads record, state and reason. `None` if the reply is malformed.
     fn read(reply: &mut Reply, handle: Bytes, at: i64) -> Option<Self> {
         let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         Some(Self { handle, at, record, state, reason })
@@ -71,7 +65,7 @@ impl StoredJob {
 }
 
 impl Store {
-    /// Counts of these queues, in this order; of all queues if `queues` is empty.
+    /// `queues` may be empty: then counts all queues.
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let all_queues;
         let queues = if queues.is_empty() {
@@ -82,7 +76,6 @@ impl Store {
         };
         let mut all: Vec<QueueStats> =
             queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
-        // The indices of queues that are still to be counted.
         let mut uncounted: Vec<usize> = (0..queues.len()).collect();
         let mut retries = self.reshard_retries();
         while !uncounted.is_empty() {
@@ -102,14 +95,12 @@ impl Store {
             for (_, partition) in &closed {
                 self.reload(STATS, partition).await?;
             }
-            // A queue with a closed partition is counted again from zero.
             uncounted = closed.into_iter().map(|(index, _)| index).collect();
         }
         Ok(all)
     }
 
-    /// Adds the counts of partitions to those of their queues. Returns the closed partitions. Each
-    /// partition comes with the index of its queue in `all`.
+    /// Adds counts to `all`, by index. Returns the closed partitions.
     async fn add_stats(
         &self,
         partitions: &[(usize, Arc<Partition>)],
@@ -135,7 +126,6 @@ impl Store {
         }
     }
 
-    /// One page of a listing.
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page::new(Vec::new(), params.after);
         let mut retries = self.reshard_retries();
@@ -170,9 +160,9 @@ impl Store {
         }
     }
 
-    /// Which of the entries after a cursor are to be listed, by their indices: all, but of the history
-    /// of a queue with shards only those within its limit, since each shard keeps more than its
-    /// share. `None` if a partition is closed.
+    /// The entry indices after a cursor that a listing shows: all, except in the history of a
+    /// sharded queue. There the queue's limit counts, because each shard keeps more than its share.
+    /// `None` if a partition is closed.
     async fn listed(
         &self,
         partitions: &QueuePartitions,
@@ -189,13 +179,12 @@ impl Store {
         let count = self.count_ends(BROWSE, partitions, after).await?;
         Ok(count.map(|later| match params.order {
             Order::Ascending => later.saturating_sub(max)..usize::MAX,
-            // The job of the cursor has its place, too.
+            // The cursor's job counts, too.
             Order::Descending => 0..max.saturating_sub(later + 1),
         }))
     }
 
-    /// The number of jobs in the histories of these partitions that ended after a cursor, or of all.
-    /// `None` if a partition is closed.
+    /// Counts history jobs that ended after a cursor, or all. `None` if a partition is closed.
     async fn count_ends(
         &self,
         operation: &'static str,
@@ -220,10 +209,9 @@ impl Store {
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
 
-    /// Reads the next entries of all partitions after a cursor, and merges them in order. If a
-    /// partition has more entries than were read, the result ends at the last one read of it, since
-    /// the next may belong there. Entries that are not `listed` count as no jobs. `None` if a
-    /// partition is closed.
+    /// Merges the next entries of all partitions in order. If a partition has more, the result ends
+    /// at its last entry read, because its next one may belong there. Entries outside `listed`
+    /// count as no jobs. `None` if a partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
@@ -235,7 +223,6 @@ impl Store {
         let mut all = Entries::default();
         let is_ascending = params.order == Order::Ascending;
         let page_bytes = if params.payloads { PAGE_BYTES } else { HEADER_PAGE_BYTES };
-        // All entries up to this cursor were read.
         let mut complete_to: Option<Cursor> = None;
         for partition in &partitions.all {
             let bytes = page_bytes / partitions.all.len();
@@ -270,7 +257,6 @@ impl Store {
         Ok(Some(all))
     }
 
-    /// Reads the next entries of one partition. `None` if it is closed.
     async fn browse_partition(
         &self,
         partition: &Arc<Partition>,
@@ -288,7 +274,7 @@ impl Store {
             JobState::Dead => "d",
             JobState::Ended if max == 0 => return Ok(Some(Entries::default())),
             JobState::Ended => "e",
-            // A state that this version does not have: no job is in it.
+            // A state unknown to this version: no job is in it.
             _ => return Ok(Some(Entries::default())),
         };
         let mut form = match params.order {
@@ -311,7 +297,7 @@ impl Store {
         }
     }
 
-    /// The number of waiting jobs between each two neighbouring times.
+    /// Counts waiting jobs between neighbouring times.
     pub(crate) async fn forecast(
         &self,
         queue: &QueueName,
@@ -323,7 +309,6 @@ impl Store {
             retries.next(FORECAST).await?;
             let mut counts = vec![0; edges.len().saturating_sub(1)];
             for partition in &self.partitions_of(FORECAST, queue).await?.all {
-                // Each call begins with the last time of the one before.
                 for first in (0..counts.len()).step_by(FORECAST_TIMES - 1) {
                     let last = (first + FORECAST_TIMES).min(edges.len());
                     let mut call = self.scripts.forecast.on([&**partition]);
@@ -345,7 +330,7 @@ impl Store {
         }
     }
 
-    /// One job by id, live (waiting or leased), dead or ended; or by key, live only.
+    /// By id the job may be live, dead or ended; by key it must be live (waiting or leased).
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let jobs = std::slice::from_ref(job);
         let views = self.route(GET, jobs, Option::is_none, |chunk| Box::pin(self.get_chunk(chunk)));
@@ -357,14 +342,13 @@ impl Store {
         }
         // A shard keeps more than its share of the limit.
         let cursor = past_cursor(&handle::handle(view.job.id), at.as_millis());
-        // If the shards change meanwhile, the limit is not checked: the job was there a moment ago.
+        // If the shards change meanwhile, skip the limit: the job was there a moment ago.
         let later = self.count_ends(GET, &partitions, Some(cursor)).await?.unwrap_or(0);
         let max = self.history.of(&job.queue).max as usize;
         Ok(Some(view).filter(|_| later < max))
     }
 
-    /// Makes one call for each job. The outer `None` says that the partition is closed, an inner
-    /// one that there is no such job.
+    /// The outer `None` means a closed partition, an inner one a missing job.
     async fn get_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Option<JobView>>>> {
         let mut views = Vec::with_capacity(chunk.items.len());
         for job in &chunk.items {
@@ -388,13 +372,11 @@ impl Store {
     }
 }
 
-/// The position of an ended job in listings.
 fn past_cursor(handle: &[u8], at: i64) -> Cursor {
     let seq = handle.iter().fold(0, |seq, byte| seq << 8 | u128::from(*byte));
     Cursor { at: Timestamp::from_millis(at), seq }
 }
 
-/// Reads the reply of `scripts/browse.lua`. `None` if it is malformed.
 fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     let mut reply = Reply::new(answer)?;
     let more = reply.bytes()? == "1";
@@ -406,8 +388,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
         let cursor = Cursor { at: Timestamp::from_millis(at), seq };
         let mut view = view(params.queue, params.state, stored);
         if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
-            // The script cannot cut the payload off a record that it cannot decode; the payload of
-            // such a job is the whole record.
+            // The script cannot cut the payload off an undecodable record: here it is the whole
+            // record.
             view.job.payload = Bytes::new();
         }
         entries.push((cursor, view));
@@ -415,8 +397,7 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     Some(Entries { entries, more })
 }
 
-/// Reads the reply of `scripts/get.lua`. The outer `None` says that it is malformed, the inner one
-/// that there is no such job.
+/// The inner `None` means a missing job.
 fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     let mut reply = Reply::new(answer)?;
     if reply.is_empty() {
@@ -436,8 +417,8 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     Some(view(queue, job_state, StoredJob::read(&mut reply, handle, at)?))
 }
 
-/// A stored job as operators see it, even if its record is malformed. `None` if its handle does not
-/// have the length of one, or if it has ended and is malformed.
+/// Shows a stored job, even with a malformed record. `None` if the handle has another length, or if
+/// an ended job is malformed.
 fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
     let at = Timestamp::from_millis(stored.at);
     if job_state == JobState::Ended {
@@ -464,7 +445,6 @@ fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<Job
     Some(view)
 }
 
-/// Adds the counts of one partition to those of its queue. `None` if the reply is malformed.
 fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Option<()> {
     let mut count = || u64::try_from(reply.number()?).ok();
     let (ready, waiting, running, dead) = (count()?, count()?, count()?, count()?);

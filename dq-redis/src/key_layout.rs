@@ -1,4 +1,4 @@
-//! The key layout of a backend: key names, the form of waiting jobs, and the rights to prove.
+//! The key layout of a backend: key names, the form of waiting jobs, and the user's rights.
 
 use std::fmt::Debug;
 
@@ -9,83 +9,71 @@ use redis::Value;
 use crate::keys::{KINDS, Partition};
 use crate::record;
 
-/// A record of more bytes marks the partition: later claims there add up the sizes of records
-/// before they read them, which takes more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller
-/// records stays below the maximum bytes of a claim in any case. Also in `scripts/library/jobs.lua`.
+/// A larger record (in bytes) marks the partition. Later claims there add up record sizes before
+/// reading, with more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller records always stays
+/// below a claim's byte limit. Also in `scripts/library/jobs.lua`.
 const LARGE_RECORD: usize = 8192;
 
-/// How a backend names its keys and stores waiting jobs. The scripts of the layout must agree.
+/// How a backend names its keys and stores waiting jobs. The layout's scripts must agree.
 pub(crate) trait KeyLayout: Debug + Send + Sync {
-    /// The set of all queues ever used.
     fn queues(&self) -> String;
 
-    /// The index of queues, by which a claim knows which of many queues to look at. `None` if other
-    /// programs add jobs, which the index would miss. See `scripts/library/keys.lua`.
+    /// The queue index, by which a claim knows where to look among many queues. `None` if other
+    /// programs add jobs, because the index would miss them. See `scripts/library/keys.lua`.
     fn queue_index(&self) -> Option<String> {
         None
     }
 
-    /// The queue of an entry of the index of queues.
     fn indexed_queue<'a>(&self, _entry: &'a [u8]) -> Option<&'a str> {
         None
     }
 
-    /// The format of all data: see `format.rs`.
     fn format(&self) -> String;
 
-    /// The announced runners, two keys in one slot.
     fn runners(&self) -> [String; 2];
 
-    /// Partition number `shard` of a queue with this number of shards.
+    /// Partition number `shard` of a queue with this shard count.
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;
 
-    /// Whether `key` of the partition has its name from another program, so that `prefix` does not
-    /// change it.
+    /// Whether another program named this key, so that `prefix` does not change it.
     fn is_shared(&self, _partition: &Partition, _key: &str) -> bool {
         false
     }
 
-    /// The jobs as the layout's `schedule` script takes them. `now` is the estimate of the server's
-    /// time.
+    /// `now` is the estimated server time.
     fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs;
 
-    /// The error for a status reply that only the layout's own scripts give.
     fn refusal(&self, _answer: &Value) -> Option<Error> {
         None
     }
 
-    /// The commands and keys on which connecting proves the user's rights.
+    /// For connecting, which proves the user's rights.
     fn rights(&self) -> RightsTest;
 }
 
-/// Jobs as arguments of a `schedule` script, besides handles, due times and keys.
+/// Arguments for a `schedule` script, besides handles, due times and keys.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedJobs {
-    /// Property by property, since that is how the script passes them to Redis; each column has one
-    /// entry a job.
+    /// Property by property, as the script passes them to Redis; one entry a job in each column.
     pub(crate) columns: Vec<Vec<Bytes>>,
-    /// Whether a record is large enough to mark the partition.
     pub(crate) has_large_record: bool,
-    /// Whether two jobs that differ in handle and key are still the same to the layout.
+    /// Whether the layout takes two jobs with different handles and keys for the same.
     pub(crate) has_duplicates: bool,
 }
 
-/// Commands to try, and the keys to try them on.
 #[derive(Debug)]
 pub(crate) struct RightsTest {
     /// Lua texts that list commands, see `scripts/rights/try.lua`.
     pub(crate) commands: Vec<&'static str>,
     pub(crate) keys: Vec<String>,
-    /// The channel of a queue that does not exist.
     pub(crate) channel: String,
 }
 
 /// `{prefix}:kind:queue`, with literal braces: the prefix is the hash tag, so all keys of a prefix
-/// have one slot, and one call serves all queues. Queues with shards have `{prefix#shards.shard}`
-/// in place of `{prefix}`.
+/// have one slot, and one call serves all queues. Sharded queues have `{prefix#shards.shard}`
+/// instead.
 #[derive(Debug)]
 pub(crate) struct NativeLayout {
-    /// The first part of every name.
     pub(crate) prefix: String,
 }
 
@@ -162,7 +150,7 @@ mod tests {
     fn partitions_of_different_numbers_of_shards_share_no_keys() {
         let layout = NativeLayout { prefix: "dq".to_owned() };
         let queue = QueueName::new("q").unwrap();
-        // Pairs of a number of shards and a shard; the last two could be mixed up without the dot.
+        // Shard counts and shards; without the dot, the last two could be mixed up.
         let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
         let keys = all.map(|(shards, shard)| layout.partition(&queue, shards, shard).keys);
         let distinct: std::collections::HashSet<_> = keys.iter().flatten().collect();

@@ -2,57 +2,51 @@
 
 use dq_core::QueueName;
 
-/// The keys of a partition, in the order in which scripts expect them. The beginning of
-/// `scripts/library/keys.lua` says what each holds; `stray` is the quarantine.
+/// A partition's keys, in the order for scripts. `scripts/library/keys.lua` describes each; `stray`
+/// is the quarantine.
 pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
 ];
 
-/// The keys of a queue, or of one shard of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) queue: QueueName,
-    /// In the order that scripts expect.
+    /// In the order of `KINDS`.
     pub(crate) keys: Vec<String>,
-    /// The channel on which the due time of a job is published when the job becomes the first due
-    /// in its partition. All partitions of a queue share one channel.
+    /// Scripts publish a due time here when its job becomes the first due in the partition. All
+    /// partitions of a queue share one channel.
     pub(crate) channel: String,
-    /// The slot of all keys in a cluster.
     pub(crate) slot: u16,
-    /// The number of shards that this partition is one of: 1 for the unsharded partition.
+    /// The queue's shard count: 1 for the unsharded partition.
     pub(crate) shards: u16,
-    /// The number of this shard, from 0.
     pub(crate) shard: u16,
-    /// The key of the index of queues, if the partition is in it; see [`KeyLayout::queue_index`](crate::key_layout::KeyLayout::queue_index).
+    /// The queue index, if it contains the partition; see
+    /// [`KeyLayout::queue_index`](crate::key_layout::KeyLayout::queue_index).
     pub(crate) queue_index: Option<String>,
 }
 
 impl Partition {
-    /// The only partition of a queue that is not in the index of queues.
     pub(crate) fn new(queue: &QueueName, keys: Vec<String>, channel: String) -> Self {
         let slot = slot(keys[0].as_bytes());
         Self { queue: queue.clone(), keys, channel, slot, shards: 1, shard: 0, queue_index: None }
     }
 
-    /// The hash of all records.
     pub(crate) fn job_key(&self) -> &str {
         &self.keys[1]
     }
 
-    /// The sorted set of quarantined entries.
     pub(crate) fn quarantine_key(&self) -> &str {
         &self.keys[8]
     }
 
-    /// Whether all keys have one slot.
     pub(crate) fn is_in_one_slot(&self) -> bool {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
 }
 
-/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the
-/// next `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
+/// The slot of the hash tag, the part between the first `{` and the next `}`, unless that is empty.
+/// (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;
@@ -78,7 +72,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_a_cluster() {
-        // The results of CLUSTER KEYSLOT of Redis 7.0.15. 0x31c3 is in the specification of CRC-16.
+        // From CLUSTER KEYSLOT in Redis 7.0.15. 0x31c3 is in the specification of CRC-16.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot(b"123456789"), 12739);
         assert_eq!(slot(b"my{}q"), 12782);

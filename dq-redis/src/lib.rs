@@ -1,14 +1,14 @@
-//! Redis backends of `dq`: native, Redisson-compatible, and key expiry.
+//! Redis backends for `dq`: native, Redisson-compatible, and key expiry.
 //!
 //! - `redis` ([`RedisBackend`]) stores jobs in `dq`'s own data structures.
 //! - `redisson` ([`RedissonBackend`]) shares the delayed queues of Redisson's Java clients.
-//! - `redis-expiry` ([`RedisExpiryBackend`]) is the native one with key expiry events as further
-//!   wake-ups.
+//! - `redis-expiry` ([`RedisExpiryBackend`]) adds wake-ups by key expiry events to the native
+//!   backend.
 //!
 //! # Rights
 //!
-//! `+@all -@admin -@dangerous` is enough for every backend. The native backend needs no more than these
-//! rights of an ACL user for the prefix `dq`. With another prefix, replace `dq` in both patterns:
+//! Every backend works with `+@all -@admin -@dangerous`. The native backend needs only the
+//! following rights. If your `prefix` is not `dq`, replace `dq` in both patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
@@ -18,18 +18,20 @@
 //! ```
 //!
 //! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
-//! commands inside scripts, since Redis checks those too. A missing right is an error when
-//! connecting, except `+sadd` and `+smembers`, and the names of queues, without which the first use
-//! fails, and `+subscribe`, without which jobs are found by timers alone and `check` says so. Queues
-//! with shards also need the pattern `~{dq#*}:*`, here and with the key expiry backend; if it is
-//! missing, the first use of such a queue fails.
+//! commands inside scripts because Redis checks those too.
 //!
-//! Two commands are optional: `+info` shows `check` the settings by which a server loses jobs, and
-//! `+hello` lets connecting refuse a server that is too old or a Sentinel with an error that says so.
+//! Connecting fails if a right is missing, with three exceptions. Without `+sadd`, `+smembers` or
+//! the queue names, the first use fails. Without `+subscribe`, only timers find jobs, and `check`
+//! reports it. Sharded queues also need the pattern `~{dq#*}:*`, here and with the key expiry
+//! backend; without it, the first use of such a queue fails.
 //!
-//! The Redisson backend needs the following. List the name of each queue (here `orders`) after
-//! Java's keys, and that of the schedules, `dq.tickers`, which every runner looks at, each with the
-//! `name_prefix` if there is one. Names that contain a `{` need the same patterns:
+//! Two commands are optional. With `+info`, `check` sees the settings by which a server loses jobs.
+//! With `+hello`, connecting recognizes a Sentinel or a server that is too old, and the error says
+//! so.
+//!
+//! The Redisson backend needs the rights below. After Java's keys, list each queue name (here
+//! `orders`) and the schedule queue `dq.tickers`, which every runner looks at, each with your
+//! `name_prefix`. Names with a `{` need the same patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
@@ -41,9 +43,9 @@
 //!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
-//! The key expiry backend needs those of the native one, `SET`, `TOUCH`, and the channel of key
-//! expiry events. With the setting `configure` it also needs `+config|get +config|set`. Without the
-//! channel it finds due jobs by timers alone, and `check` reports that:
+//! The key expiry backend needs the native rights, `SET`, `TOUCH`, and the channel for key expiry
+//! events. The setting `configure` also needs `+config|get +config|set`. Without the channel, only
+//! timers find due jobs, and `check` reports it:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \

@@ -16,24 +16,22 @@ const OPERATE: &str = "operate";
 const REPLAY: &str = "replay";
 const REMOVE: &str = "remove";
 
-/// Number of jobs after which a purge returns.
+/// Jobs after which a purge returns.
 const PURGE_STEP: u64 = 1_000;
 
-/// A change of dead jobs.
 #[derive(Clone, Copy)]
 struct DeadChange {
-    /// `replay` or `remove`.
     name: &'static str,
     /// When replayed jobs are due.
     due: Due,
 }
 
 impl Store {
-    /// Carries out an operation.
+    /// Runs an operation.
     ///
     /// # Errors
-    /// `Unsupported` for an operation that a later version of dq-core has added; errors of the
-    /// calls, after which some jobs may have been changed.
+    /// `Unsupported` for an operation from a later dq-core; errors of the calls, after which some
+    /// jobs may have changed.
     pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let change = |name, due| DeadChange { name, due };
         let affected = match operation {
@@ -55,7 +53,6 @@ impl Store {
         affected.map(OperateReport::new)
     }
 
-    /// Changes these dead jobs of a queue, shard by shard.
     async fn change_dead(
         &self,
         queue: &QueueName,
@@ -81,12 +78,12 @@ impl Store {
         Ok(changed)
     }
 
-    /// Pauses or resumes all shards of a queue. Returns 1 if that changed any, else 0.
+    /// Pauses or resumes all shards. Returns 1 if that changed any, else 0.
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register(OPERATE, [queue]).await?;
         if pause {
-            // The number of shards is fixed while the queue is paused, so an empty queue gets the
-            // number of the settings now. A queue that cannot be changed is paused as it is.
+            // The shard count is fixed while the queue is paused, so an empty queue gets its
+            // setting now. A queue that cannot be changed is paused as it is.
             match self.partitions_to_fill(OPERATE, queue).await {
                 Err(error) if error.kind() != ErrorKind::Config => return Err(error),
                 _ => {}
@@ -104,7 +101,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Removes waiting and dead jobs of a queue, about `PURGE_STEP` of them.
+    /// Removes about `PURGE_STEP` waiting and dead jobs.
     async fn purge(&self, queue: &QueueName) -> Result<OperateReport> {
         let (mut report, mut shard) = (OperateReport::default(), 0);
         while shard < self.partitions_of(OPERATE, queue).await?.shards() {
@@ -124,8 +121,7 @@ impl Store {
         Ok(report)
     }
 
-    /// Runs a script that returns a number on one shard. 0 if the queue does not have this shard
-    /// any more.
+    /// 0 if the queue no longer has this shard.
     async fn run_for_count(
         &self,
         queue: &QueueName,
@@ -141,9 +137,8 @@ impl Store {
         }
     }
 
-    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not
-    /// have this shard any more: then it had no jobs, since the number of shards changes only in
-    /// empty queues.
+    /// `None` if the queue no longer has this shard. Such a shard had no jobs, because the shard
+    /// count changes only in empty queues.
     async fn run_on_shard(
         &self,
         operation: &'static str,

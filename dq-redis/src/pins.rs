@@ -1,13 +1,13 @@
-//! Pinned ids in queues with shards.
+//! Pinned ids in sharded queues.
 //!
-//! A pin is in the shard of its job, where the script that stores jobs looks for it. A job with the
-//! same id but another key belongs to another shard, so in a queue with shards all are asked before
-//! a job is stored, if the queue ever had a job whose id is to be pinned. That is marked in the
-//! unsharded partition, before the first such job is stored.
+//! A pin is in its job's shard, where the schedule script looks for it. But a job with the same id
+//! and another key belongs to another shard. So scheduling asks all shards of a queue that ever had
+//! a job with an id to pin. A mark in the unsharded partition, set before the first such job,
+//! identifies the queue.
 //!
-//! The mark is asked for once a second, and asking for pins and storing jobs are two calls. So an id
-//! whose job ends meanwhile can be stored again with another key. With the same key it is in the same
-//! shard, whose script sees the pin.
+//! The mark is read once a second, and asking for pins and storing jobs are two calls. So an id
+//! whose job ends meanwhile can be stored again with another key. With the same key it is in the
+//! same shard, whose script sees the pin.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::store::Store;
 
 const SCHEDULE: &str = "schedule";
 
-/// How long a queue counts as not marked after it was looked up.
+/// How long a queue counts as unmarked after a lookup.
 const RECHECK: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// The receipts of ended jobs whose ids are pinned, of the jobs for queues with shards.
+    /// The receipts of ended jobs with pinned ids.
     pub(crate) async fn find_pinned(&self, jobs: &[NewJob]) -> Result<HashMap<JobId, Receipt>> {
         let mut by_queue: HashMap<&QueueName, Vec<&NewJob>> = HashMap::new();
         for job in jobs {
@@ -49,7 +49,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether a queue ever had a job whose id is to be pinned; with `adds_pins`, it has from now on.
+    /// Whether a queue ever had a job with an id to pin; with `adds_pins`, marks it.
     async fn is_marked(&self, queue: &QueueName, adds_pins: bool) -> Result<bool> {
         let now = self.clock.elapsed();
         match lock(&self.marked_queues).get(queue) {

@@ -1,12 +1,11 @@
-//! Claims from many queues: they look only at queues that have anything to claim.
+//! Claims from many queues by looking only at queues with something to claim.
 //!
-//! The index of queues, a sorted set, says when to look at each queue (see
-//! `scripts/library/keys.lua`). A claim reads what is due in the index, looks at those queues that are
-//! wanted, and updates their entries in the same calls. Queues with shards are not in the index, and are
-//! always looked at.
+//! The queue index, a sorted set, says when to look at each queue (see `scripts/library/keys.lua`).
+//! A claim looks at the wanted queues that are due there, and updates their entries in the same
+//! calls. Sharded queues are not in the index; a claim always looks at them.
 //!
-//! From time to time a claim looks at all wanted queues, so that an index that was lost or is wrong,
-//! which only other programs can cause, delays jobs but never for good.
+//! At intervals a claim looks at all wanted queues. So a lost or wrong index, which only other
+//! programs can cause, delays jobs for a limited time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,20 +19,17 @@ use crate::error::unexpected;
 use crate::reply::Reply;
 use crate::store::Store;
 
-/// Maximum number of due entries that are read. If there are more, a claim looks at all queues.
+/// Maximum due entries to read. If there are more, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;
 
-/// Maximum number of later entries that are read, to find the first one of a wanted queue. If there
-/// is none among them, the claim is repeated at the time of the last.
+/// Maximum later entries to read for the first wanted queue. If none of them is wanted, the claim
+/// is repeated at the last one's time.
 const MAX_LATER: usize = 20;
 
-/// Interval at which a claim looks at all wanted queues.
 const LOOK_AT_ALL: Duration = Duration::from_secs(600);
 
-/// Minimum number of queues of one call, if as many have something to claim.
 const MIN_QUEUES: usize = 16;
 
-/// What the index of queues says.
 struct Upcoming {
     now: Timestamp,
     /// By queue: `None` if it is due, else when.
@@ -43,12 +39,10 @@ struct Upcoming {
 }
 
 impl Upcoming {
-    /// Whether a queue is due.
     fn is_due(&self, queue: &QueueName) -> bool {
         matches!(self.entries.get(queue.as_str()), Some(None))
     }
 
-    /// When to look at the first of the queues that are not due yet.
     fn next(&self, wants: &[Want]) -> Option<Timestamp> {
         let times = wants.iter().filter_map(|want| *self.entries.get(want.queue.as_str())?);
         times.min().or(self.rest).map(Timestamp::from_millis)
@@ -56,7 +50,7 @@ impl Upcoming {
 }
 
 impl Store {
-    /// Claims from those of the wanted queues that have anything to claim.
+    /// Claims by the queue index.
     ///
     /// # Errors
     /// As [`Self::claim_from_all`].
@@ -88,14 +82,15 @@ impl Store {
                 at_once = params.limit.clamp(MIN_QUEUES, MAX_PARTITIONS);
             }
         }
-        // Shards apart, since calls with shards do not update the index.
+        // Shards apart, because calls with shards do not update the index.
         let parts = wants.chunk_by(|a, b| is_sharded(a) == is_sharded(b));
         for wants in parts.flat_map(|part| part.chunks(at_once)) {
             let part = ClaimParams::new(wants, params.limit, params.worker);
             let is_complete = self.claim_from_all(&part, true, batch).await?;
             next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
             let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
-            // A look at all goes on without claiming, so that the index can be used from then on.
+            // A look at all queues goes on without claiming, so that the index can be used from
+            // then on.
             let is_enough = upcoming.is_some() && has_more;
             if !is_complete || is_enough && batch.claimed.jobs.len() >= params.limit {
                 batch.claimed.next_due = next_due;
@@ -109,7 +104,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the index of queues. `None` if it cannot tell which queues are due.
+    /// `None` if the index cannot tell which queues are due.
     async fn upcoming(&self, index: &str) -> Result<Option<Upcoming>> {
         let index = index.to_owned();
         let mut call = self.scripts.queue_index.on_keys([&index]);
@@ -121,7 +116,7 @@ impl Store {
         }
     }
 
-    /// The outer `None` says that the reply is malformed.
+    /// The outer `None` means a malformed reply.
     fn read_upcoming(&self, answer: Value) -> Option<Option<Upcoming>> {
         let mut reply = Reply::new(answer)?;
         let now = Timestamp::from_millis(reply.number()?);

@@ -1,5 +1,5 @@
 //! The stored form of a job: the record, written once, and the state, rewritten whenever a lease
-//! begins or ends. The layout is described at the beginning of `scripts/library/keys.lua`.
+//! begins or ends. `scripts/library/keys.lua` describes the bytes.
 
 use bytes::Bytes;
 use dq_core::{
@@ -9,20 +9,20 @@ use dq_core::{
 
 use crate::handle;
 
-// Flags of a record.
+// Record flags.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
-/// The id of the job is to be pinned.
+/// The job id is to be pinned.
 const PIN: u8 = 8;
 /// The job detaches a running job with its key.
 const DETACH: u8 = 64;
 
-/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: less than the six bytes that
-/// a note has for it.
+/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: it fits into a note's six
+/// bytes.
 pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
-/// The number of a conflict policy; `None` for one that a newer version of `dq-core` has added.
+/// The stored number. `None` for a policy from a newer `dq-core`.
 pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     match on_conflict {
         OnConflict::Keep => Some(0),
@@ -33,7 +33,7 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
-/// The record of a job. `accepted` is the time in milliseconds since the epoch.
+/// Encodes a record. `accepted` is Unix milliseconds.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     encode_prefix(job, accepted, &mut record);
@@ -41,7 +41,6 @@ pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     record
 }
 
-/// Appends the record prefix: all that precedes the payload.
 pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     // The last six bytes of the time.
     record.extend(&accepted.to_be_bytes()[2..]);
@@ -75,22 +74,19 @@ pub(crate) struct Numbers {
     attempts: u32,
     deliveries: u32,
     losses: u32,
-    /// By how many milliseconds the due time is later than the first due time.
+    /// Milliseconds from the first due time to the current one.
     postponed: i64,
 }
 
 impl Numbers {
-    /// Bytes of the numbers.
     const BYTES: usize = 36;
 
-    /// Decodes the numbers of a state. A state that is too short, or empty, is that of a job that was
-    /// never leased.
+    /// Decodes a state's numbers. A short or empty state belongs to a job that was never leased.
     pub(crate) fn decode(state: &[u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
 
     fn read(state: &[u8]) -> Option<Self> {
-        // After the fencing token.
         let mut rest = state.get(8..)?;
         let due = i64::from_be_bytes(take(&mut rest)?);
         let attempts = u32::from_be_bytes(take(&mut rest)?);
@@ -100,7 +96,7 @@ impl Numbers {
         Some(Self { due, attempts, deliveries, losses, postponed })
     }
 
-    /// Sets the counts and the first due time of a job, whose due time is set.
+    /// Sets the counts and the first due time. The job's due time must be set.
     fn copy_to(self, job: &mut Job) {
         job.attempts = self.attempts;
         job.deliveries = self.deliveries;
@@ -110,8 +106,8 @@ impl Numbers {
     }
 }
 
-/// Decodes a job that is due at `due`; `None` if the record is malformed. The due time in `numbers`
-/// is zero for jobs that were never leased, and is ignored here.
+/// `None` if the record is malformed. Ignores the due time in `numbers`, which is zero for jobs
+/// that were never leased.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],
@@ -153,8 +149,7 @@ pub(crate) fn decode(
     Some(job)
 }
 
-/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if
-/// `handle` does not have the length of a handle.
+/// The payload is the whole record. `None` if `handle` has another length.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -173,28 +168,24 @@ pub(crate) fn undecodable(
     Some(job)
 }
 
-/// Encodes a reason of death: its kind, a zero byte, its message.
 pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as
-/// message.
+/// A malformed reason gets the kind `Other`, with the whole text as message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
-/// The note of a job: what its state has besides numbers.
+/// The part of a state after the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
-    /// When the last lease began.
     pub(crate) leased_since: Option<Timestamp>,
-    /// The holder of the last lease.
     pub(crate) worker: Option<String>,
     pub(crate) last_error: Option<String>,
-    /// This and the next two are copied from the record when a lease begins or the job ends.
+    /// Copied, with the next three, from the record when a lease begins or the job ends.
     max_attempts: Option<u32>,
     created: i64,
     tail: [u8; 2],
@@ -202,7 +193,6 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Decodes the note of a state. An empty or malformed state has no information.
     pub(crate) fn decode(state: &'a [u8]) -> Self {
         Self::read(state).unwrap_or_default()
     }
@@ -230,7 +220,7 @@ impl<'a> Note<'a> {
     }
 }
 
-/// Decodes a job of the history that ended at `at`; `None` if it is malformed.
+/// `None` if it is malformed.
 pub(crate) fn decode_past(
     queue: &QueueName,
     handle: &[u8],
@@ -269,17 +259,16 @@ pub(crate) fn decode_past(
     Some(view)
 }
 
-/// A big-endian number of any length up to eight bytes.
+/// A big-endian number with up to eight bytes.
 fn number(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// Removes the first `N` bytes. `None` if there are fewer.
+/// `None` if there are fewer bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
-/// Removes the first `length` bytes. `None` if there are fewer.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

@@ -12,8 +12,6 @@ use crate::store::Store;
 const RENEW: &str = "renew";
 
 impl Store {
-    /// Renews leases: each ends its `lease_for` from now. The results are in the order of the
-    /// renewals.
     pub(crate) async fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Result<Vec<Renewed>> {
         let is_lost = |answer: &Renewed| *answer == Renewed::Lost;
         let answers =
@@ -23,7 +21,6 @@ impl Store {
         Ok(answers)
     }
 
-    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn renew_chunk(&self, chunk: Chunk<'_, Renewal>) -> Result<Option<Vec<Renewed>>> {
         let mut call = self.scripts.renew.on([&*chunk.partition]);
         for renewal in &chunk.items {

@@ -1,15 +1,13 @@
-//! Reads the replies of scripts, item by item. `None` always says that the reply is malformed: an
-//! item is missing or of another type.
+//! Reads script replies item by item. `None` means a malformed reply: an item is missing or has
+//! another type.
 
 use bytes::Bytes;
 use redis::Value;
 
-/// The items of a reply that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
-    /// Reads a list. `None` if the value is none.
     pub(crate) fn new(value: Value) -> Option<Self> {
         match value {
             Value::Array(items) => Some(Self(items.into_iter())),
@@ -17,17 +15,15 @@ impl Reply {
         }
     }
 
-    /// Whether all items were read.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
-    /// The next item, a list.
     pub(crate) fn list(&mut self) -> Option<Self> {
         Self::new(self.0.next()?)
     }
 
-    /// The next item, a list or a refusal in its place.
+    /// Reads a list, or a refusal in its place.
     pub(crate) fn list_or_refusal(&mut self) -> Option<Result<Self, Refusal>> {
         match self.0.next()? {
             Value::Array(items) => Some(Ok(Self(items.into_iter()))),
@@ -35,12 +31,11 @@ impl Reply {
         }
     }
 
-    /// The next item, a number: an integer, or the text of a score.
     pub(crate) fn number(&mut self) -> Option<i64> {
         number(&self.0.next()?)
     }
 
-    /// The next item, a number or nil. The inner `None` is nil.
+    /// Reads a number or nil. The inner `None` is nil.
     pub(crate) fn number_or_nil(&mut self) -> Option<Option<i64>> {
         match self.0.next()? {
             Value::Nil => Some(None),
@@ -48,28 +43,24 @@ impl Reply {
         }
     }
 
-    /// The next item, a string.
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {
         bytes(self.0.next()?)
     }
 }
 
-/// A status reply in place of a result: the script did nothing, or nothing for one of its
-/// partitions.
+/// A status reply instead of a result: the script did nothing, or nothing for one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The partition is closed: the number of shards of its queue has changed, or is changing.
+    /// The partition is closed: its queue's shard count has changed or is changing.
     Closed,
-    /// A key of the partition has another type.
     WrongType,
-    /// This version is too old for the format of the partition; see `format.rs`.
+    /// This version is too old for the partition's format; see `format.rs`.
     Format,
-    /// The job with this number in the call, from 1, has the handle of a job with another id.
+    /// The handle of this job (its number in the call, from 1) belongs to a job with another id.
     IdCollision(usize),
 }
 
 impl Refusal {
-    /// Reads a status reply; `None` if the value is none of these.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let Value::SimpleString(status) = value else { return None };
         let (code, argument) = status.split_once(' ').unwrap_or((status, ""));
@@ -83,7 +74,6 @@ impl Refusal {
     }
 }
 
-/// The bytes of a string. `None` if the value is none.
 pub(crate) fn bytes(value: Value) -> Option<Bytes> {
     match value {
         Value::BulkString(bytes) => Some(bytes.into()),
@@ -91,7 +81,6 @@ pub(crate) fn bytes(value: Value) -> Option<Bytes> {
     }
 }
 
-/// An integer, or the text of a score. `None` if the value is neither.
 pub(crate) fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),

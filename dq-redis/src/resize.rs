@@ -1,5 +1,5 @@
-//! Looks up the number of shards of a queue, and changes it to the one in the settings while the
-//! queue is not in use. See `shards/mod.rs` for the terms and the steps of a change.
+//! Looks up a queue's shard count, and changes it to the setting. `shards/mod.rs` explains the
+//! terms and steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,13 @@ use crate::shards::layout::Layout;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
-/// Maximum number of attempts of one call while the number of shards of its queue changes.
+/// Maximum attempts per call while the shard count changes.
 const MAX_ATTEMPTS: u32 = 50;
-/// The pause before the third attempt. Each further one is twice as long, up to `MAX_PAUSE`.
+/// The pause before the third attempt. It doubles with each attempt, up to `MAX_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts the attempts of a call that is repeated because its partition was closed, and pauses
-/// between them.
+/// For a call that is repeated because its partition was closed.
 #[derive(Debug)]
 pub(crate) struct ReshardRetries<'a> {
     clock: &'a dyn Clock,
@@ -36,15 +35,15 @@ impl<'a> ReshardRetries<'a> {
         Self { clock, entropy, attempts: 0 }
     }
 
-    /// Counts one attempt, and pauses before it; called before each, the first too.
+    /// Counts an attempt and pauses before it.
     ///
     /// # Errors
     /// `Unavailable` after `MAX_ATTEMPTS`.
     pub(crate) async fn next(&mut self, operation: &'static str) -> Result<()> {
         self.attempts += 1;
-        // The second attempt follows at once, since the partitions were just looked up. If more are
-        // needed, other processes change the number at the same time. The pauses are random, so
-        // that the processes do not go on in step.
+        // The second attempt follows at once because the partitions were just looked up. Later
+        // attempts mean that other processes are changing the shard count, too. Random pauses break
+        // the lockstep.
         if let Some(doublings) = self.attempts.checked_sub(3) {
             let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
             self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
@@ -59,15 +58,14 @@ impl<'a> ReshardRetries<'a> {
 }
 
 impl Store {
-    /// A new counter of attempts.
     pub(crate) fn reshard_retries(&self) -> ReshardRetries<'_> {
         ReshardRetries::new(&**self.link.clock(), &self.entropy)
     }
 
-    /// The partitions that a queue has, whatever the settings say.
+    /// Returns a queue's stored partitions, regardless of the settings.
     ///
     /// # Errors
-    /// `Incompatible` if the stored number of shards cannot be read; errors of the calls.
+    /// `Incompatible` if the stored shard count cannot be read; errors of the calls.
     pub(crate) async fn partitions_of(
         &self,
         operation: &'static str,
@@ -77,20 +75,20 @@ impl Store {
             return Ok(cached);
         }
         if self.shard_settings.for_queue(queue).is_none() {
-            // A guess that saves a call: if the queue has shards, its unsharded partition is closed
-            // and refuses the call, and `run_on` looks up the number.
+            // A guess that saves a call: the unsharded partition of a sharded queue is closed and
+            // refuses the call, and `run_on` then looks up the shard count.
             return Ok(self.partitions.set(queue, 1));
         }
-        // Rare, so boxed: the future of every call stays small.
+        // Boxed because it is rare: the future of every call stays small.
         Box::pin(self.resolve(operation, queue, None, false)).await
     }
 
-    /// The partitions of a queue in which jobs are to be stored. If the settings have another
-    /// number of shards for the queue, the number is changed first.
+    /// Returns the partitions for storing jobs. First changes the shard count if the settings
+    /// differ.
     ///
     /// # Errors
-    /// `Config` if the number cannot be changed: the queue holds jobs or pinned ids or is paused, or
-    /// another process has changed the number since this one did. Those of [`Self::partitions_of`].
+    /// `Config` if the count cannot change: the queue holds jobs or pinned ids or is paused, or
+    /// another process has changed it since this one did. The errors of [`Self::partitions_of`].
     pub(crate) async fn partitions_to_fill(
         &self,
         operation: &'static str,
@@ -105,11 +103,11 @@ impl Store {
         }
     }
 
-    /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue
-    /// were looked up again, and the caller repeats the call on those.
+    /// Runs a call on one partition. `None` if the partition is closed: the queue's partitions were
+    /// looked up again, and the caller must repeat the call on them.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`] and of the call.
+    /// The errors of [`Self::partitions_of`] and of the call.
     pub(crate) async fn run_on(
         &self,
         operation: &'static str,
@@ -124,10 +122,10 @@ impl Store {
         Ok(Some(answer))
     }
 
-    /// Looks up the partitions of the queue of a closed partition.
+    /// Looks up a queue's partitions again after one was closed.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`].
+    /// The errors of [`Self::partitions_of`].
     pub(crate) async fn reload(
         &self,
         operation: &'static str,
@@ -136,9 +134,9 @@ impl Store {
         Box::pin(self.resolve(operation, &closed.queue, Some(closed), false)).await.map(drop)
     }
 
-    /// Reads the stored number of shards; with `change`, makes it the one of the settings. `closed`
-    /// is the partition that refused a call, if one did: if it is of the stored number, a change
-    /// did not complete, and the partitions are opened again.
+    /// Looks up the partitions. With `change`, sets the stored count to the setting. `closed` is
+    /// the partition that refused a call, if any. If it belongs to the stored count, a change did
+    /// not complete, and the partitions are opened again.
     async fn resolve(
         &self,
         operation: &'static str,
@@ -147,7 +145,7 @@ impl Store {
         change: bool,
     ) -> Result<Arc<QueuePartitions>> {
         let setting = self.shard_settings.for_queue(queue).filter(|_| change);
-        // One at a time, so that calls that were refused together look up the partitions once.
+        // One at a time: calls refused together look up the partitions once.
         let _guard = self.resolving.lock().await;
         if let Some(cached) = self.partitions.cached(queue, self.link.connections())
             && closed.is_none_or(|closed| !cached.contains(closed))
@@ -160,10 +158,9 @@ impl Store {
             retries.next(operation).await?;
             let stored = self.stored_layout(operation, queue).await?;
             let shards = setting.unwrap_or(stored.shards);
-            // `false`: the stored layout has changed since it was read.
             let resolved = if shards != stored.shards {
-                // Once in a process: two processes with different settings would change it in
-                // turns. With change 0 nothing is stored: the server's data were deleted.
+                // Once per process: two processes with different settings would change it in turns.
+                // With change 0 nothing is stored: the server's data were deleted.
                 if self.partitions.is_established(queue) && stored.change > 0 {
                     return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
                 }
@@ -182,13 +179,12 @@ impl Store {
         }
     }
 
-    /// Stores the name and the number of shards of a queue again if they are missing. Called when
-    /// one of its partitions has received its first jobs: it is new, or the server's data were
-    /// deleted (`FLUSHALL`) while this process went on with what it had cached.
+    /// Stores a missing queue name and shard count again. Called when a partition receives its
+    /// first jobs: it is new, or `FLUSHALL` deleted the data while this process kept its cache.
     ///
     /// # Errors
-    /// `Config` if another number was stored since, or the queue holds jobs of processes that do
-    /// not know its number; errors of the calls.
+    /// `Config` if another count was stored since, or if processes that do not know this count have
+    /// stored jobs; errors of the calls.
     pub(crate) async fn restore_queue(
         &self,
         operation: &'static str,
@@ -200,7 +196,6 @@ impl Store {
         }
         let restored = self.restore_layout(operation, &partition.queue, partition.shards).await;
         if restored.is_err() {
-            // The next call reads what is stored.
             self.partitions.forget(&partition.queue);
         }
         restored
@@ -229,8 +224,8 @@ impl Store {
         }
     }
 
-    /// Changes the number of shards of an empty queue. `false` if the stored layout is not `stored`
-    /// any more.
+    /// Changes the shard count of an empty queue. `false` if the stored layout is no longer
+    /// `stored`.
     ///
     /// # Errors
     /// `Config` if the queue holds jobs or pinned ids, or is paused; errors of the calls.
@@ -245,7 +240,7 @@ impl Store {
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
-        // First without closing, which disturbs the processes that use the queue.
+        // Look first, because closing disturbs the processes that use the queue.
         if self.step_all(operation, &old, &["look"]).await? {
             return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
         }
@@ -261,8 +256,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Opens the partitions of the stored number, and makes changes that are under way fail.
-    /// `false` if the stored layout is not `stored` any more.
+    /// Opens the partitions of the stored count, and makes unfinished changes fail. `false` if the
+    /// stored layout is no longer `stored`.
     async fn reopen(
         &self,
         operation: &'static str,
@@ -278,10 +273,10 @@ impl Store {
         Ok(true)
     }
 
-    /// Reads the stored layout of a queue.
+    /// Reads the stored layout.
     ///
     /// # Errors
-    /// `Incompatible` if it cannot be read by this version; errors of the call.
+    /// `Incompatible` if this version cannot read the layout; errors of the call.
     pub(crate) async fn stored_layout(
         &self,
         operation: &'static str,
@@ -304,8 +299,7 @@ impl Store {
         })
     }
 
-    /// Stores the layout `next` if the stored one is `expected` (compare and set). `false` if it is
-    /// not.
+    /// Stores the layout `next` if the stored one is `expected` (compare and set).
     async fn commit(
         &self,
         operation: &'static str,
@@ -322,9 +316,8 @@ impl Store {
         }
     }
 
-    /// Makes one step of a change on each partition: `step` is the name of the step and its
-    /// arguments, as in `scripts/shards.lua`. Returns whether one of the partitions is in use: it
-    /// holds jobs or pinned ids, or is paused.
+    /// Runs one step, as in `scripts/shards.lua`, on each partition. Returns whether any partition
+    /// is in use: it holds jobs or pinned ids, or is paused.
     async fn step_all(
         &self,
         operation: &'static str,
@@ -344,7 +337,7 @@ impl Store {
         Ok(try_join_all(steps).await?.contains(&true))
     }
 
-    /// The error for a queue whose stored number of shards differs from the setting and is fixed.
+    /// The stored shard count is fixed and differs from the setting.
     pub(crate) fn shards_mismatch(
         &self,
         operation: &'static str,
@@ -381,7 +374,6 @@ mod tests {
 
     use super::*;
 
-    /// Makes all attempts, and returns the pauses between them.
     async fn pauses(seed: u64) -> Vec<Duration> {
         let (clock, entropy) = (VirtualClock::new(Timestamp::EPOCH), Entropy::seeded(seed));
         let mut retries = ReshardRetries::new(&clock, &entropy);

@@ -1,5 +1,4 @@
-//! Finds missing rights of the server's user when connecting, by trying each command on keys of its
-//! own.
+//! Finds missing rights when connecting, by trying each command on its own keys.
 
 use dq_core::{ErrorKind, Result};
 
@@ -11,21 +10,18 @@ use crate::store::Store;
 
 pub(crate) const CONNECT: &str = "connect";
 
-/// Follows the lists of commands: tries each.
 const TRY: &str = include_str!("scripts/rights/try.lua");
 
 impl Store {
     /// Tries every command that the scripts run.
     ///
     /// # Errors
-    /// `Config` naming the command, key or channel for which the user has no right; `ReadOnly` for a
-    /// replica.
+    /// `Config` naming the missing right's command, key or channel; `ReadOnly` for a replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
         let RightsTest { commands, keys, .. } = self.partitions.layout.rights();
         self.prove(&commands, &keys).await
     }
 
-    /// Tries the commands of the key expiry backend.
     pub(crate) async fn prove_expiry_rights(&self, key: &str) -> Result<()> {
         let commands = include_str!("scripts/rights/expiry.lua");
         self.prove(&[commands], &[key.to_owned()]).await
@@ -47,8 +43,7 @@ impl Store {
     }
 }
 
-/// Accepts a server that refuses writes at the moment: it can be inspected and, if it is full,
-/// emptied.
+/// Accepts a server that refuses writes at the moment: you can inspect it and, if full, empty it.
 pub(crate) fn unless_read_only(tried: Result<()>) -> Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),

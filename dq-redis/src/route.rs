@@ -1,4 +1,4 @@
-//! Routes the items of a batch, each of which is about one job, to the partitions of their jobs.
+//! Routes batch items, each about one job, to their partitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,11 @@ use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
-/// An item about one job.
 pub(crate) trait Routed: Item {
-    /// Whether the call stores the item as a new job: then its queue must have the number of shards
-    /// in the settings.
+    /// The call stores a new job, so the queue needs the shard count in the settings.
     const IS_NEW: bool = false;
 
-    /// The shard to call first, and those to call if the job is not there.
+    /// The first shard to call, and the shards to try if the job is not there.
     fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>);
 }
 
@@ -53,31 +51,30 @@ impl Routed for Renewal {
     }
 }
 
-/// The shard of a lease; if this process does not know it, those of its job.
 fn lease_shards(
     lease: &Lease,
     partitions: &QueuePartitions,
     leases: &LeaseShards,
 ) -> (u16, Vec<u16>) {
     match leases.get(lease) {
-        // `partitions` may be a guess of one shard, see `partitions_of`, which does not have this
-        // shard: then the unsharded partition refuses the call, because it is closed, and the lease is
-        // routed again with the stored number.
+        // `partitions` may be a guess of one shard, see `partitions_of`, without this shard. Its
+        // closed unsharded partition then refuses the call, and the lease is routed again with the
+        // stored shard count.
         Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
         _ => partitions.candidates(&Target::Id(lease.job)),
     }
 }
 
 impl Store {
-    /// Calls the most likely partition of each item, then, for items whose job is not there, all
-    /// others in which it may be. Returns the answers in the order of the items. `is_absent` tells
-    /// whether an answer says that the job is not in the partition; `call` returns `None` if the
-    /// partition of the chunk is closed, and its items are routed again.
+    /// Calls the most likely partition of each item, then, for absent jobs, all others where the
+    /// job may be. Returns the answers in order. `is_absent` tells whether an answer means an
+    /// absent job. If `call` returns `None`, the partition is closed, and the items are routed
+    /// again.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`]; those of
-    /// the calls; `Unavailable` if the number of shards keeps changing. Items may have taken effect
-    /// before any of them, unless the first lookup of the partitions has failed.
+    /// The errors of [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`]; errors
+    /// of the calls; `Unavailable` if the shard count keeps changing. Items may have taken effect
+    /// before any error, except if the first partition lookup fails.
     pub(crate) async fn route<'a, I: Routed, T>(
         &'a self,
         operation: &'static str,
@@ -86,7 +83,6 @@ impl Store {
         call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,
     ) -> Result<Vec<T>> {
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        // The indices of items that have no answer yet.
         let mut unanswered: Vec<usize> = (0..items.len()).collect();
         let mut retries = self.reshard_retries();
         while !unanswered.is_empty() {
@@ -115,7 +111,6 @@ impl Store {
                     partition: partitions.shard(shard),
                 }));
             }
-            // The indices of items one of whose partitions was closed.
             let mut refused = Vec::new();
             for mut requests in [first, others] {
                 requests.retain(|request| answers[request.index].as_ref().is_none_or(&is_absent));
@@ -129,7 +124,6 @@ impl Store {
                     }
                 }
             }
-            // An item whose job was found in another partition is not repeated.
             refused.retain(|index| answers[*index].as_ref().is_none_or(&is_absent));
             refused.sort_unstable();
             refused.dedup();

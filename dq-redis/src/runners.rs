@@ -12,7 +12,7 @@ const ANNOUNCE: &str = "announce";
 const RUNNERS: &str = "runners";
 
 impl Store {
-    /// Announces a runner, or withdraws the announcement if its `ttl` is zero.
+    /// Announces a runner, or withdraws it if `ttl` is zero.
     pub(crate) async fn announce(&self, announcement: &Announcement) -> Result<()> {
         // 0 withdraws; `millis_arg` returns at least 1.
         let ttl = match announcement.ttl.is_zero() {
@@ -25,7 +25,6 @@ impl Store {
         call.run(&self.link, ANNOUNCE).await.map(drop)
     }
 
-    /// The announced runners, ordered by name.
     pub(crate) async fn runners(&self) -> Result<Vec<Announced>> {
         let keys = self.partitions.layout.runners();
         let answer = self.scripts.runners.on_keys(&keys).run(&self.link, RUNNERS).await?;
@@ -37,7 +36,6 @@ impl Store {
     }
 }
 
-/// Reads the reply of `scripts/runners.lua`. `None` if it is malformed.
 fn read_runners(answer: Value) -> Option<Vec<Announced>> {
     let mut reply = Reply::new(answer)?;
     let _now = reply.number()?;

@@ -20,14 +20,13 @@ const CANCEL: &str = "cancel";
 const RESCHEDULE: &str = "reschedule";
 
 impl Store {
-    /// Stores jobs. One that conflicts with a stored job, by id or key, is kept out or replaces it,
-    /// by its conflict policy.
+    /// Stores jobs. The conflict policy decides whether a job replaces a stored one with its id or
+    /// key.
     ///
     /// # Errors
-    /// `Unsupported` for a conflict policy that a newer version of `dq-core` has added.
-    /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
-    /// chunks may have been stored. `Config` if the number of shards has changed: the jobs of this
-    /// call may have been stored.
+    /// `Unsupported` for a conflict policy from a newer `dq-core`. `InvalidInput` for an id whose
+    /// handle another job has; jobs in other chunks may have been stored. `Config` if the shard
+    /// count has changed; this call's jobs may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         if let Some(job) = jobs.iter().find(|job| record::policy(job.on_conflict).is_none()) {
             let feature = format!("the conflict policy {:?}", job.on_conflict);
@@ -48,12 +47,11 @@ impl Store {
         Ok(jobs.iter().filter_map(answer).collect())
     }
 
-    /// Stores jobs whose ids are not pinned in another shard.
+    /// Other shards have no pin for these ids.
     async fn store_jobs<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.route(SCHEDULE, jobs, |_| false, |chunk| Box::pin(self.schedule_chunk(chunk))).await
     }
 
-    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn schedule_chunk(&self, chunk: Chunk<'_, NewJob>) -> Result<Option<Vec<Scheduled>>> {
         let mut call = self.scripts.schedule.on([&*chunk.partition]);
         call.arg(&chunk.partition.channel);
@@ -75,20 +73,19 @@ impl Store {
         };
         self.clock.observe(sent_at, now);
         if is_first {
-            // The partition is new, or the server was emptied: the name of the queue and its number of
-            // shards may be missing. Rare, so boxed: the future of every call stays small.
+            // The partition is new or the server was emptied: the queue's name and shard count may
+            // be missing. Boxed because it is rare.
             Box::pin(self.restore_queue(SCHEDULE, &chunk.partition)).await?;
         }
         Ok(Some(results))
     }
 
-    /// Cancels jobs that are waiting. Running ones are not affected.
+    /// Cancels waiting jobs; running jobs go on.
     pub(crate) async fn cancel<'a>(&'a self, jobs: &'a [JobRef]) -> Result<Vec<Cancelled>> {
         let is_absent = |answer: &Cancelled| *answer == Cancelled::NotFound;
         self.route(CANCEL, jobs, is_absent, |chunk| Box::pin(self.cancel_chunk(chunk))).await
     }
 
-    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn cancel_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Cancelled>>> {
         let mut call = self.scripts.cancel.on([&*chunk.partition]);
         let (max, age) = self.history_args(&chunk.partition);
@@ -111,7 +108,7 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Changes the due times of jobs that are waiting. Running ones are not affected.
+    /// Moves waiting jobs to other due times; running jobs go on.
     pub(crate) async fn reschedule<'a>(
         &'a self,
         moves: &'a [Reschedule],
@@ -121,7 +118,6 @@ impl Store {
             .await
     }
 
-    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn reschedule_chunk(
         &self,
         chunk: Chunk<'_, Reschedule>,
@@ -145,17 +141,14 @@ impl Store {
     }
 }
 
-/// The reply of `scripts/schedule.lua`.
 struct ScheduleReply {
-    /// The server's time.
     now: Timestamp,
     /// Whether the partition has received its first jobs.
     is_first: bool,
-    /// The result of each job.
     results: Vec<Scheduled>,
 }
 
-/// Reads the reply. `None` if it is malformed. It lists only jobs that were not simply created.
+/// The reply lists only jobs that were not simply created.
 fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<ScheduleReply> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);
@@ -179,7 +172,6 @@ fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<ScheduleRe
     Some(ScheduleReply { now, is_first, results })
 }
 
-/// Reads the result of one job. `None` if the reply is malformed.
 fn read_rescheduled(reply: &mut Reply) -> Option<Rescheduled> {
     let code = reply.bytes()?;
     match &code[..] {
@@ -196,7 +188,6 @@ fn read_rescheduled(reply: &mut Reply) -> Option<Rescheduled> {
     }
 }
 
-/// Reads id and due time of a job. `None` if the reply is malformed.
 fn read_receipt(reply: &mut Reply) -> Option<Receipt> {
     let handle_and_tail: Bytes = reply.bytes()?;
     let due = Timestamp::from_millis(reply.number()?);
@@ -204,7 +195,7 @@ fn read_receipt(reply: &mut Reply) -> Option<Receipt> {
     Some(Receipt { id: handle::id(handle, tail)?, due })
 }
 
-/// The error for job number `number` of the chunk, from 1, whose handle is that of another id.
+/// The handle of job number `number` (from 1) belongs to another id.
 fn id_collision<T>(chunk: &Chunk<'_, NewJob>, number: usize) -> Result<T> {
     let Some(job) = number.checked_sub(1).and_then(|index| chunk.items.get(index)) else {
         return unexpected(SCHEDULE);

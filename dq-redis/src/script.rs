@@ -1,4 +1,4 @@
-//! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) when the server
+//! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) if the server
 //! does not have them.
 
 use dq_core::Result;
@@ -9,10 +9,8 @@ use crate::error::{is_unknown_script, too_old};
 use crate::keys::Partition;
 use crate::library;
 
-/// The status by which a script refuses a version that is too old for the format.
 const FORMAT: &str = "FORMAT";
 
-/// One script.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -20,7 +18,6 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// The scripts of one key layout.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) schedule: Script,
@@ -43,7 +40,7 @@ pub(crate) struct Scripts {
     pub(crate) ends: Script,
 }
 
-/// What scripts share, in an order in which each text needs only earlier ones.
+/// Each text needs only earlier ones.
 pub(crate) const LIBRARY: [&str; 10] = [
     include_str!("scripts/library/keys.lua"),
     include_str!("scripts/library/jobs.lua"),
@@ -58,7 +55,7 @@ pub(crate) const LIBRARY: [&str; 10] = [
 ];
 
 impl Scripts {
-    /// The scripts of the native layout, with the functions of this library.
+    /// The native scripts, with functions from this library.
     pub(crate) fn new(library: &[&str]) -> Self {
         let lasting = |body| Script::new(library, body, Effect::Lasting);
         let repeatable = |body| Script::new(library, body, Effect::None);
@@ -86,15 +83,14 @@ impl Scripts {
 }
 
 impl Script {
-    /// The script with what it needs of a library. `effect` is that of a call whose reply is lost.
+    /// Adds the needed parts of a library. `effect` counts if a reply is lost.
     pub(crate) fn new(library: &[&str], body: &str, effect: Effect) -> Self {
         let text = library::select(library, body).concat() + body;
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }
 
-    /// A call with the keys of these partitions, and the index of queues if any is in it; the caller
-    /// adds the arguments.
+    /// Also adds the queue index if it contains any of the partitions.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -104,7 +100,6 @@ impl Script {
         self.on_keys(partitions.iter().flat_map(|partition| &partition.keys).chain(index))
     }
 
-    /// A call with these keys; the caller adds the arguments.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
@@ -113,23 +108,20 @@ impl Script {
     }
 }
 
-/// One call of a script.
 pub(crate) struct Call<'a> {
     script: &'a Script,
     command: Cmd,
 }
 
 impl Call<'_> {
-    /// Adds an argument.
     pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
         self.command.arg(argument);
         self
     }
 
-    /// Makes the call, which fails if this version is too old for the format of the partition.
-    /// Repeats it while the reply is nil, by which a script says that it has ended as many expired
-    /// leases as one call may (`requeue_expired` in `scripts/library/access.lua`), or a listing that
-    /// it has repaired entries.
+    /// Repeats the call while the reply is nil: a script has ended as many expired leases as one
+    /// call may (`requeue_expired` in `scripts/library/access.lua`), or a listing has repaired
+    /// entries. Fails if this version is too old for the partition's format.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
             match self.run_once(link, operation).await? {
@@ -140,7 +132,6 @@ impl Call<'_> {
         }
     }
 
-    /// The same call with the script's text instead of its hash.
     fn with_text(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.script.text);
@@ -156,7 +147,7 @@ impl Call<'_> {
         link.backend_result(operation, self.script.effect, self.query(link).await)
     }
 
-    /// Makes the call once, for callers that distinguish the errors of Redis.
+    /// Like `run_once`, with the errors of Redis.
     pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
         let mut answer = link.query(&self.command).await;
         if let Err(CommandError::Failed(error)) = &answer

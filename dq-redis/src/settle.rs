@@ -18,19 +18,15 @@ use crate::store::Store;
 
 const SETTLE: &str = "settle";
 
-/// A leased job that cannot be handed out to a runner, since its record or its payload cannot be
-/// decoded.
+/// A leased job with an undecodable record or payload. No runner gets it.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
-    /// What is known of it.
     pub(crate) job: Job,
-    /// The shard that it is in.
     pub(crate) shard: u16,
     pub(crate) token: u64,
 }
 
 impl Store {
-    /// Ends leases with a verdict each. The results are in the order of the settlements.
     pub(crate) async fn settle<'a>(
         &'a self,
         settlements: &'a [Settlement],
@@ -40,12 +36,11 @@ impl Store {
         let answers = self
             .route(SETTLE, settlements, is_stale, |chunk| Box::pin(self.settle_chunk(chunk)))
             .await?;
-        // The leases of stale settlements, too: they have ended.
+        // Stale ones included: their leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
 
-    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn settle_chunk(&self, chunk: Chunk<'_, Settlement>) -> Result<Option<Vec<Settled>>> {
         let mut endings = Vec::with_capacity(chunk.items.len());
         for Settlement { lease, verdict, .. } in &chunk.items {
@@ -66,9 +61,8 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Makes a leased job that cannot be decoded dead, so that operators see it, and adds it to the
-    /// quarantined ones of its claim. A failure is logged: the lease expires, and the next claim of
-    /// the job tries again.
+    /// Marks an undecodable leased job dead, so that operators see it, and reports it in its claim.
+    /// A failure is logged: the lease expires, and the job's next claim tries again.
     pub(crate) async fn quarantine(
         &self,
         undecodable: UndecodableJob,
@@ -94,7 +88,6 @@ impl Store {
         Ok(())
     }
 
-    /// Ends leases of one partition. `None` if the partition is closed.
     async fn end_leases(
         &self,
         partition: &Arc<Partition>,
@@ -117,7 +110,7 @@ impl Store {
     }
 }
 
-/// The end of one lease, in the form of the arguments of `scripts/settle.lua`.
+/// Arguments of `scripts/settle.lua` for one lease.
 struct LeaseEnding {
     handle: Vec<u8>,
     token: u64,
@@ -133,10 +126,10 @@ impl LeaseEnding {
     }
 }
 
-/// A verdict's letter and details, as in `scripts/settle.lua`.
+/// As in `scripts/settle.lua`.
 ///
 /// # Errors
-/// `Unsupported` for a verdict that a later version of dq-core has added.
+/// `Unsupported` for a verdict from a later dq-core.
 fn encode_verdict(verdict: &Verdict) -> Result<(u8, Vec<Vec<u8>>)> {
     let due_at = |due: &Due| due_arg(*due).into_bytes();
     Ok(match verdict {

@@ -1,5 +1,4 @@
-//! The state that all calls share: the connection, the names of keys, the scripts, and what is
-//! cached.
+//! The state that all calls share: connection, key names, scripts and caches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -21,33 +20,29 @@ use crate::shards::ShardSettings;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::Partitions;
 
-/// A store of jobs. Each call is in a file of its own: `schedule.rs`, `claim.rs`, `settle.rs`, …
+/// Each call has its own file: `schedule.rs`, `claim.rs`, `settle.rs`, …
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
     pub(crate) partitions: Partitions,
     pub(crate) scripts: Scripts,
-    /// Estimates the server's time.
     pub(crate) clock: ServerClock,
-    /// Randomness for pauses between attempts.
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) shard_settings: ShardSettings,
     pub(crate) history: HistoryLimits,
-    /// Queues with shards of which is known whether they may have pinned ids: `None` if they may,
-    /// else when that was looked up. See `pins.rs`.
+    /// Sharded queues: `None` if they may have pinned ids, else when that was looked up. See
+    /// `pins.rs`.
     pub(crate) marked_queues: Mutex<HashMap<QueueName, Option<Duration>>>,
-    /// The shards of leases that this process holds.
     pub(crate) leases: LeaseShards,
-    /// The connection on which a claim has looked at all queues, and when; see `queue_index.rs`.
+    /// When and on which connection a claim last looked at all queues; see `queue_index.rs`.
     pub(crate) looked_at_all: Mutex<Option<(u64, Duration)>>,
-    /// Held while the number of shards of a queue is looked up or changed.
+    /// Held while a queue's shard count is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
-    /// Queues that could not be served when they were last claimed, which was logged once.
+    /// Queues refused by the last claim, logged once.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
-/// The queues that were added to the set of all queues on one connection.
 #[derive(Debug, Default)]
 struct Registered {
     connection: u64,
@@ -80,14 +75,11 @@ impl Store {
         }
     }
 
-    /// The limit of the history of a partition, as scripts that end jobs take it.
     pub(crate) fn history_args(&self, partition: &Partition) -> (u32, u64) {
         history_args(self.history.of(&partition.queue), partition)
     }
 
-    /// The server's time.
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
-        // In a cluster, of the node that has the set of all queues.
         let slot = keys::slot(self.partitions.layout.queues().as_bytes());
         let sent_at = self.clock.elapsed();
         let answer = self.link.run_at(slot, operation, &redis::cmd("TIME")).await?;
@@ -102,7 +94,7 @@ impl Store {
         Ok(now)
     }
 
-    /// Adds queues to the set of all queues, unless they were added on this connection before.
+    /// Adds queues to the set of all queues, once per connection.
     pub(crate) async fn register<'a>(
         &self,
         operation: &'static str,
@@ -127,14 +119,14 @@ impl Store {
         }
         self.link.run(operation, Effect::None, &add).await?;
         let mut registered = lock(&self.registered);
-        // Another call may have seen a newer connection in between.
+        // Another call may have seen a newer connection.
         if registered.connection == connection {
             registered.queues.extend(unknown.into_iter().cloned());
         }
         Ok(())
     }
 
-    /// Adds a queue to the set of all queues, even if it was added on this connection before.
+    /// Like `register`, even if this connection added the queue before.
     pub(crate) async fn register_again(
         &self,
         operation: &'static str,
@@ -144,7 +136,6 @@ impl Store {
         self.register(operation, [queue]).await
     }
 
-    /// All queues that were ever used, sorted by name.
     pub(crate) async fn queues(&self, operation: &'static str) -> Result<Vec<QueueName>> {
         let mut members = redis::cmd("SMEMBERS");
         members.arg(self.partitions.layout.queues());

@@ -1,5 +1,5 @@
-//! Wake-ups: scripts publish the due time of a job that is due before all others of its partition
-//! (its queue, or a shard of it); this module subscribes, and wakes the listeners of this process.
+//! Wake-ups: scripts publish a due time when its job becomes the first due in its partition. This
+//! module subscribes, and wakes this process's listeners.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,12 @@ use dq_core::{Listeners, QueueName, Timestamp, Wakeups};
 use crate::connect::{OnMessage, Server, Source, Subscriber};
 use crate::keys::Partition;
 
-/// Subscribes to the channels of queues, and wakes their listeners.
 #[derive(Debug)]
 pub(crate) struct WakeupRouter {
     routes: Arc<ChannelRoutes>,
     subscriber: Subscriber,
 }
 
-/// Routes messages to the listeners of the queue of their channel.
 #[derive(Debug, Default)]
 struct ChannelRoutes {
     listeners: Arc<Listeners>,
@@ -31,13 +29,12 @@ impl WakeupRouter {
         Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
     }
 
-    /// The listeners, for wake-ups from expired keys and from Redisson's lists.
+    /// For wake-ups by expired keys and Redisson's lists, too.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.routes.listeners
     }
 
-    /// Opens a listener for the queues of these partitions. Messages that are published after this
-    /// returns reach it, unless the server cannot be reached.
+    /// The listener gets all messages from now on, unless the server cannot be reached.
     pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();
@@ -48,7 +45,6 @@ impl WakeupRouter {
         wakeups
     }
 
-    /// Ends the connection for messages.
     pub(crate) fn close(&self) {
         self.subscriber.close();
     }
@@ -58,7 +54,7 @@ impl OnMessage for ChannelRoutes {
     fn message(&self, channel: &str, payload: &[u8]) {
         let queues = lock(&self.queues);
         let Some(queue) = queues.get(channel) else { return };
-        // A message of another program wakes the listeners at once, which is harmless.
+        // A message from another program wakes the listeners at once, which is harmless.
         let due = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
         self.listeners.wake(queue, Timestamp::from_millis(due.unwrap_or(0)));
     }

@@ -1,9 +1,9 @@
 //! The address part of Redis URLs.
 //!
 //! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, where the scheme is `redis` or
-//! `rediss`, alone or with `+cluster`, `+sentinel` or `+unix`. The path is the number of the
-//! database; with `+sentinel` the name of the primary and then the number; with `+unix` the path of
-//! the socket, without a host. User and password are percent-encoded.
+//! `rediss`, alone or with `+cluster`, `+sentinel` or `+unix`. The path is the database number;
+//! with `+sentinel` the primary's name and then the number; with `+unix` the socket path, without a
+//! host. User and password are percent-encoded.
 
 use dq_core::config::{authority, host_and_port, invalid_setting};
 use dq_core::{Error, Result};
@@ -14,20 +14,17 @@ use crate::error::Origin;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// The kind of server that an address leads to.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// One server.
     Single,
-    /// One server, by the path of its Unix socket.
     Unix(String),
-    /// A cluster. The hosts are some of its nodes, by which the others are found.
+    /// The hosts are some nodes, by which the others are found.
     Cluster,
     /// Sentinels that monitor the primary with this name.
     Sentinel(String),
 }
 
-/// The servers, the user and the password. No `Debug`, so that the password is not shown.
+/// No `Debug`, so that the password is not shown.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) topology: Topology,
@@ -48,7 +45,7 @@ impl Address {
         if !["redis", "rediss"].contains(&family) {
             return Err(unknown_scheme());
         }
-        // The path of a socket may contain an `@`, too.
+        // A socket path may contain an `@`, too.
         let hosts_end = if kind == "unix" { address.find('/') } else { None };
         let at = address[..hosts_end.unwrap_or(address.len())].rfind('@');
         let (login, location) = match at {
@@ -65,8 +62,8 @@ impl Address {
             tls: family == "rediss",
         };
         if kind == "unix" {
-            // A password with a `/` that is not encoded ends up here, before an `@`. It is neither
-            // repeated nor tried as a path.
+            // A password with an unencoded `/` ends up here, before an `@`. Do not repeat it or try
+            // it as a path.
             if !location.starts_with('/') {
                 return Err(invalid_setting(
                     "the URL of a Redis socket does not name an absolute path",
@@ -115,7 +112,6 @@ impl Address {
         self.topology == Topology::Cluster
     }
 
-    /// What errors of commands need to know of this address.
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             address: self.shown(),
@@ -125,7 +121,7 @@ impl Address {
         }
     }
 
-    /// The servers, for error and log messages: without user and password.
+    /// Without user and password, for error and log messages.
     pub(crate) fn shown(&self) -> String {
         match &self.topology {
             Topology::Unix(path) => path.clone(),
@@ -138,7 +134,6 @@ impl Address {
     }
 }
 
-/// Decodes `user[:password]`.
 fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> {
     let Some(login) = login else {
         return Ok((None, None));
@@ -159,7 +154,6 @@ fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> 
     Ok((user, password.map(decode).transpose()?))
 }
 
-/// Parses `host[:port]`.
 fn host(text: &str, default: u16) -> Result<(String, u16)> {
     let malformed = || {
         invalid_setting(
@@ -170,7 +164,6 @@ fn host(text: &str, default: u16) -> Result<(String, u16)> {
     host_and_port(text, default).ok_or_else(malformed)
 }
 
-/// Parses the number of a database, 0 if there is none.
 fn database(text: &str) -> Result<i64> {
     if text.is_empty() {
         return Ok(0);
@@ -183,7 +176,7 @@ fn database(text: &str) -> Result<i64> {
     })
 }
 
-/// The message does not repeat the scheme, which may be part of an address written without one.
+/// Does not repeat the scheme, which may be part of an address without one.
 fn unknown_scheme() -> Error {
     invalid_setting(
         "the scheme of the Redis URL is unknown",
@@ -239,7 +232,6 @@ mod tests {
             ("redis+unix", "u:hun/hunter2@/run/redis.sock"),
         ] {
             match Address::parse(scheme, address) {
-                // Valid: as a host.
                 Ok(_) => assert_eq!(address, "hunter2", "{scheme}://{address}"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Config);

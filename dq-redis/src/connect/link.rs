@@ -1,5 +1,4 @@
-//! The connection for commands: made at the first call, shared by all calls, and replaced when it
-//! breaks.
+//! The connection for commands: made at the first call, shared, and replaced when it breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,30 +17,25 @@ use tokio_util::sync::CancellationToken;
 use super::server::{Server, ServerClient};
 use crate::error::{self, Effect, closed};
 
-/// After a failed attempt to connect, calls fail with its error for this long, without another
-/// attempt.
+/// After a failed attempt to connect, calls fail with its error for this long.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
-/// Delays before the repetition of a command that a cluster refused because slots are moving.
+/// Delays before repeating a command after a cluster's refusal.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The connection for commands.
 pub(crate) struct Link {
     server: Arc<Server>,
     clock: Arc<dyn Clock>,
     state: Mutex<LinkState>,
     closed: CancellationToken,
-    /// A copy of `LinkState::generation` that is read without locking.
     connections: AtomicU64,
 }
 
 #[derive(Default)]
 struct LinkState {
     connection: Option<Connection>,
-    /// The number of connections made so far.
     generation: u64,
-    /// Time and error of the last attempt to connect, if it failed.
     failed: Option<(Duration, RedisError)>,
 }
 
@@ -70,8 +64,7 @@ impl Link {
         &self.clock
     }
 
-    /// Runs one command. If the future is dropped after the command was sent, it still takes
-    /// effect.
+    /// Runs one command. Dropping the future after the command was sent does not undo its effect.
     pub(crate) async fn run(
         &self,
         operation: &'static str,
@@ -81,7 +74,6 @@ impl Link {
         self.backend_result(operation, effect, self.query(command).await)
     }
 
-    /// Converts the result of a command into that of a backend's call.
     pub(crate) fn backend_result(
         &self,
         operation: &'static str,
@@ -97,8 +89,7 @@ impl Link {
         Err(error::command_error(operation, effect, &self.server.origin(), &error))
     }
 
-    /// Runs one command that has no keys and changes nothing; in a cluster, on the primary of this
-    /// slot.
+    /// Runs one command without keys or changes; in a cluster, on this slot's primary.
     pub(crate) async fn run_at(
         &self,
         slot: u16,
@@ -108,19 +99,19 @@ impl Link {
         self.backend_result(operation, Effect::None, self.query_at(slot, command).await)
     }
 
-    /// [`run_at`](Self::run_at), for callers that distinguish the errors of Redis.
+    /// Like [`run_at`](Self::run_at), with the errors of Redis.
     pub(crate) async fn query_at(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
         self.run_with_retries(command, Some(slot)).await
     }
 
-    /// Runs one command, for callers that distinguish the errors of Redis.
+    /// Like `run`, with the errors of Redis.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, CommandError> {
         self.run_with_retries(command, None).await
     }
 
-    /// Repeats a command while a cluster refuses it, as it does while it moves slots or elects
-    /// primaries, up to the response timeout. A command whose reply is lost is never repeated: only
-    /// the caller knows whether that is harmless.
+    /// Repeats a command while a cluster refuses it because it moves slots or elects primaries, up
+    /// to the response timeout. Never repeats a command with a lost reply: only the caller knows
+    /// whether that is harmless.
     async fn run_with_retries(
         &self,
         command: &Cmd,
@@ -160,13 +151,13 @@ impl Link {
         answer.map_err(CommandError::Failed)
     }
 
-    /// Makes later commands fail with `Closed`, and those that wait for a connection.
+    /// Makes all later and connecting commands fail with `Closed`.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
         self.state.lock().await.connection = None;
     }
 
-    /// The number of connections made so far, which identifies the current one.
+    /// Connections made so far. Identifies the current one.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -175,7 +166,6 @@ impl Link {
         self.closed.is_cancelled()
     }
 
-    /// The current connection, or a new one, with its generation.
     async fn connection(&self) -> Result<(Connection, u64), CommandError> {
         self.closed
             .run_until_cancelled(self.connection_unless_closed())
@@ -196,8 +186,8 @@ impl Link {
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // Boxed, since it is large and rarely needed: the futures of all calls stay small, and
-        // their types stay within the compiler's recursion limit.
+        // Boxed because it is large and rare: the futures of all calls stay small, and their types
+        // stay within the compiler's recursion limit.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -228,15 +218,14 @@ impl Link {
                 }
             }
         };
-        // Three times: Sentinel and clusters need several connections, one after the other. Boxed,
-        // since the types of the client's futures are deeply nested.
+        // Three times, because Sentinel and clusters need several connections one after the other.
+        // Boxed because the types of the client's futures are deeply nested.
         match tokio::time::timeout(self.server.connect_timeout() * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 
-    /// Drops the connection of this generation, so that the next call makes a new one.
     async fn forget(&self, generation: u64) {
         let mut state = self.state.lock().await;
         // A cluster connection replaces its connections to single nodes by itself.
@@ -254,13 +243,10 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Why a command has no reply.
 pub(crate) enum CommandError {
-    /// The link was closed.
     Closed,
     /// There is no connection, so the command had no effect.
     NotSent(RedisError),
-    /// The command failed after it may have been sent: the server refused it, or the reply was
-    /// lost.
+    /// The command may have been sent: the server refused it, or the reply was lost.
     Failed(RedisError),
 }

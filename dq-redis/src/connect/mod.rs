@@ -1,5 +1,4 @@
-//! Connections to Redis: the settings of a server (`address`, `url`, `server`), the connection for
-//! commands (`link`), and the one for published messages (`subscriber`).
+//! Connections to Redis: one for commands (`link`), one for published messages (`subscriber`).
 
 mod address;
 mod link;

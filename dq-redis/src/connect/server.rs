@@ -1,4 +1,4 @@
-//! The server, the cluster or the Sentinels of a URL, and the client library's clients for them.
+//! The server, cluster or Sentinels of a URL, and their clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use super::address::{Address, Topology};
 use super::url;
 use crate::error::{self, Origin};
 
-/// The settings of a server, common to the backends.
 #[derive(Clone)]
 pub(crate) struct ServerSettings {
     pub(crate) url: Secret,
@@ -26,10 +25,10 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Minimum time limit of one attempt to connect. Not a setting, since failed attempts are repeated.
+/// Minimum time limit for one attempt to connect. Not a setting, because failed attempts are
+/// repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The server, the cluster, or the Sentinels that know the primary.
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) response_timeout: Duration,
@@ -40,11 +39,10 @@ pub(crate) struct Server {
 enum Clients {
     Single(Client),
     Cluster(Box<ClusterClient>),
-    /// By the name of the primary, the Sentinels that know its address.
+    /// The primary's name, and its Sentinels.
     Sentinel(String, Vec<Client>),
 }
 
-/// A client of one server, or of a cluster.
 // Exists one at a time, while a connection is made.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum ServerClient<'a> {
@@ -53,7 +51,7 @@ pub(crate) enum ServerClient<'a> {
 }
 
 impl Server {
-    /// Checks the settings, without connecting.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
     /// `Config` naming the setting, or the part of the URL.
@@ -63,7 +61,7 @@ impl Server {
         let mut address = Address::parse(url.scheme(), url.address())?;
         address.tls |= url.options().iter().any(|(name, value)| name == "tls" && value == "true");
         if address.tls {
-            // An error means that the application has chosen another provider, which is fine.
+            // An error means that the application has chosen another provider.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let certificates = certificates(settings, address.tls)?;
@@ -84,8 +82,8 @@ impl Server {
         Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
-    /// Time limit of one attempt to connect: a server that may take long to reply may take half as
-    /// long to accept a connection.
+    /// At least half the response timeout, because a slow server may also be slow to accept
+    /// connections.
     pub(crate) fn connect_timeout(&self) -> Duration {
         connect_timeout(self.response_timeout)
     }
@@ -94,18 +92,17 @@ impl Server {
         matches!(self.clients, Clients::Cluster(_))
     }
 
-    /// This server in errors.
     pub(crate) fn origin(&self) -> Origin {
         self.address.origin()
     }
 
-    /// A client of the primary or the cluster. Sentinels are asked for the primary each time.
+    /// Asks Sentinels for the primary each time.
     pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient<'_>> {
         match &self.clients {
             Clients::Single(client) => Ok(ServerClient::Single(client.clone())),
             Clients::Cluster(client) => Ok(ServerClient::Cluster(client)),
             Clients::Sentinel(name, sentinels) => {
-                // All at once: one that does not answer holds up none of the others.
+                // All at once, so that a silent Sentinel delays none of the others.
                 let limit = self.connect_timeout();
                 let asked = sentinels.iter().map(|sentinel| primary(sentinel, name, limit).boxed());
                 let ((host, port), _) = select_ok(asked).await?;
@@ -114,8 +111,8 @@ impl Server {
         }
     }
 
-    /// Clients of servers that deliver published messages, to be tried in this order. In a cluster
-    /// every node delivers all messages.
+    /// Clients for published messages, in the order to try. In a cluster every node delivers all
+    /// messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
             ServerClient::Single(client) => Ok(vec![client]),
@@ -125,7 +122,6 @@ impl Server {
         }
     }
 
-    /// A client of one node of a cluster, or of the primary that Sentinels have named.
     pub(crate) fn node(&self, host: &str, port: u16) -> redis::RedisResult<Client> {
         let mut address = self.address.clone();
         address.hosts = vec![(host.to_owned(), port)];
@@ -143,7 +139,6 @@ fn connect_timeout(response_timeout: Duration) -> Duration {
     CONNECT_TIMEOUT.max(response_timeout / 2)
 }
 
-/// Reads the file of `ca`, if it is set.
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {
     let Some(path) = &settings.ca else {
         return Ok(None);
@@ -215,8 +210,7 @@ fn cluster(
         .connection_timeout(connect_timeout(response_timeout))
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
-        // The client library would also repeat commands whose replies are lost; `Link` retries
-        // instead.
+        // The client library would also repeat commands with lost replies; `Link` retries instead.
         .retries(0)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(certificates) = certificates {
@@ -225,7 +219,7 @@ fn cluster(
     builder.build()
 }
 
-/// Clients of the Sentinels, at which the user of the servers does not log in.
+/// The servers' user does not log in at Sentinels.
 fn sentinels(
     address: &Address,
     certificates: Option<&TlsCertificates>,
@@ -243,9 +237,9 @@ fn sentinels(
     clients.collect()
 }
 
-/// Host and port of the primary, as a Sentinel knows them. The client library's own search also asks
-/// the primary for its role, by commands that a restricted user may not run. Here a server that has
-/// become a replica refuses the first write, after which the Sentinels are asked again.
+/// The client library's own search also asks the primary for its role, by commands that a
+/// restricted user may not run. Here a server that has become a replica refuses the first write;
+/// the Sentinels are then asked again.
 async fn primary(
     sentinel: &Client,
     name: &str,

@@ -1,7 +1,5 @@
-//! The connection for published messages: one for all channels, replaced when it breaks.
-//!
-//! Messages that are published while it is broken are lost. [`OnMessage::connected`] reports each
-//! new connection, and no part of the crate relies on messages alone.
+//! The connection for published messages: one for all channels, replaced when it breaks. Messages
+//! published while it is broken are lost. No part of the crate relies on messages alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,33 +14,27 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::server::{CONNECT_TIMEOUT, Server};
 use crate::error::is_refused;
 
-/// Delays between attempts to connect.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// An idle connection is pinged at this interval, since a server that vanishes does not close it.
+/// Ping interval for an idle connection, because a server that vanishes does not close it.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Receives published messages, and the state of the connection.
 pub(crate) trait OnMessage: Send + Sync + 'static {
-    /// A message was published.
     fn message(&self, channel: &str, payload: &[u8]);
-    /// A connection was made. Messages that were published before may be lost.
+    /// A connection was made. Earlier messages may be lost.
     fn connected(&self);
-    /// The connection broke.
     fn disconnected(&self) {}
 }
 
-/// The servers that deliver the messages.
 pub(crate) enum Source {
-    /// Any node: each node of a cluster delivers what is published on any of them.
+    /// Any node: each cluster node delivers all messages.
     Any(Arc<Server>),
-    /// This node only: keyspace notifications reach only subscribers of the node that has the key.
+    /// This node only: keyspace notifications reach only the key's own node.
     Node(Box<Client>),
 }
 
 impl Source {
-    /// The address, for log messages.
     fn shown(&self) -> String {
         match self {
             Self::Any(server) => server.address.shown(),
@@ -50,7 +42,6 @@ impl Source {
         }
     }
 
-    /// Clients to be tried, in this order.
     async fn clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self {
             Self::Any(server) => server.pubsub_clients().await,
@@ -59,14 +50,13 @@ impl Source {
     }
 }
 
-/// A request to subscribe to channels. The task drops `done` once the server has confirmed, or an
-/// attempt to connect has failed.
+/// The task drops `done` after the server's confirmation or a failed attempt to connect.
 struct SubscribeRequest {
     channels: Vec<String>,
     done: oneshot::Sender<()>,
 }
 
-/// Handle of the task that owns the connection, which ends when this is closed or dropped.
+/// Closing or dropping this ends the connection and its task.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -75,7 +65,6 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Starts the task. It connects at the first subscription.
     pub(crate) fn start(source: Source, on_message: Arc<dyn OnMessage>) -> Self {
         let (requests, received) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
@@ -85,13 +74,12 @@ impl Subscriber {
         Self { requests, end: end.clone(), _end: end.drop_guard() }
     }
 
-    /// Ends the connection.
     pub(crate) fn close(&self) {
         self.end.cancel();
     }
 
-    /// Subscribes to these channels. Returns once the server has confirmed, or an attempt to
-    /// connect has failed: the task then subscribes when the server can be reached.
+    /// Returns after the server's confirmation or a failed attempt to connect. After a failure, the
+    /// task subscribes when it reaches the server.
     pub(crate) async fn subscribe(&self, channels: Vec<String>) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
@@ -153,8 +141,6 @@ impl SubscriberTask {
         }
     }
 
-    /// Receives messages and requests until the connection breaks. `None` if the subscriber was
-    /// dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
@@ -183,7 +169,7 @@ impl SubscriberTask {
                     let pong = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
                     match pong.await {
                         Ok(Ok(_)) => {}
-                        // A refusal, too, says that the server is there.
+                        // A refusal also shows that the server is there.
                         Ok(Err(error)) if is_refused(&error) => {}
                         _ => return Some(()),
                     }
@@ -193,16 +179,15 @@ impl SubscriberTask {
     }
 }
 
-/// Subscribes to a channel by a connection that is closed after it.
+/// Subscribes on its own connection.
 ///
 /// # Errors
-/// That of the last server that was tried.
+/// The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
     subscribe(&source, [channel]).await.map(drop)
 }
 
-/// Connects to the first server that can be reached, and subscribes to these channels.
 async fn subscribe(
     source: &Source,
     channels: impl IntoIterator<Item = impl AsRef<str>>,
@@ -211,7 +196,7 @@ async fn subscribe(
         channels.into_iter().map(|channel| channel.as_ref().to_owned()).collect();
     let mut failed = None;
     for client in with_timeout(source.clients()).await? {
-        // A time limit for each, so that a server that does not answer leaves time for the next.
+        // A time limit for each, so that a silent server leaves time for the next.
         let subscribed = with_timeout(async {
             let mut connection = client.get_async_pubsub().await?;
             connection.subscribe(&channels).await?;
@@ -228,7 +213,7 @@ async fn subscribe(
 async fn with_timeout<T>(
     step: impl Future<Output = redis::RedisResult<T>> + Send,
 ) -> redis::RedisResult<T> {
-    // Boxed, since the client library's futures are large.
+    // Boxed because the client library's futures are large.
     match tokio::time::timeout(CONNECT_TIMEOUT, step.boxed()).await {
         Ok(done) => done,
         Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),

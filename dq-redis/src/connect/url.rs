@@ -3,12 +3,10 @@
 use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 
-/// The options that belong to the address.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// All fields beside `url` that any of the three backends has. As an option of the field `url`, each is
-/// an error that says where it belongs. (If the whole configuration is one URL, `ConnectUrl::to_fields`
-/// has made its options fields before.)
+/// All fields beside `url` in the three backends. As options inside `url` they are errors that say
+/// where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -26,7 +24,8 @@ const FIELDS: [&str; 11] = [
 /// Parses the field.
 ///
 /// # Errors
-/// `Config` if it is malformed or has an option other than `tls`, or `tls` is neither true nor false.
+/// `Config` if the field is malformed or has an option other than `tls`, or `tls` is neither true
+/// nor false.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {
@@ -38,8 +37,7 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
-/// The same address, with `redis` in place of `scheme`, which is that of another backend of this
-/// crate.
+/// Replaces another backend's `scheme` by `redis`.
 pub(crate) fn as_redis(field: &Secret, scheme: &str) -> Secret {
     let url = field.expose();
     let first = url.split([':', '+']).next().unwrap_or_default();

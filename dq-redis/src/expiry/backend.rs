@@ -1,5 +1,5 @@
-//! The `redis-expiry` backend: each call goes to the native backend; then an expiry key is set for
-//! each due time that the call has stored.
+//! The `redis-expiry` backend: passes each call to the native backend, then sets an expiry key for
+//! each stored due time.
 
 use std::sync::Arc;
 
@@ -19,20 +19,19 @@ use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
 use crate::backend::RedisBackend;
 
-/// A backend that keeps delayed jobs as [`RedisBackend`] does, with additional hints from keys that
-/// expire.
+/// A [`RedisBackend`] with additional hints from expiring keys.
 #[derive(Debug)]
 pub struct RedisExpiryBackend {
     native: RedisBackend,
     keys: ExpiryKeys,
     listener: Arc<ExpiryListener>,
     monitor: Arc<NotificationMonitor>,
-    /// Ends the task of `monitor` when this is dropped.
+    /// Ends the task of `monitor` when dropped.
     end: DropGuard,
 }
 
 impl RedisExpiryBackend {
-    /// Connects and checks the server. Whether notifications work is probed in the background: see
+    /// Connects and checks the server. Probes notifications in the background: see
     /// [`notifications`](Self::notifications).
     ///
     /// # Errors
@@ -57,7 +56,7 @@ impl RedisExpiryBackend {
         Ok(Self { native, keys, listener, monitor, end: end.drop_guard() })
     }
 
-    /// Result of the last probe of notifications. Updated after each connect and by
+    /// Returns the result of the last probe, which runs after each connect and in
     /// [`check`](Backend::check).
     #[must_use]
     pub fn notifications(&self) -> Notifications {

@@ -1,4 +1,4 @@
-//! The state of keyspace notifications, and the finding that `check` reports for it.
+//! The state of keyspace notifications, and its finding for `check`.
 
 use dq_core::{Finding, Severity};
 
@@ -6,20 +6,18 @@ use dq_core::{Finding, Severity};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notifications {
-    /// The event of the probe key was received.
+    /// The probe key's event arrived.
     Working,
-    /// The event of the probe key was not received: notifications are turned off.
+    /// The probe key's event did not arrive: notifications are off.
     Off,
     /// As [`Off`](Self::Off), and the server refused to turn notifications on, with this message.
     Refused(String),
-    /// Not known: not probed yet, the server is unreachable, or it refuses the subscription or the
-    /// probe.
+    /// Not probed yet, the server is unreachable, or it refuses the subscription or the probe.
     Unknown,
 }
 
 impl Notifications {
-    /// The finding for this state; `None` if notifications work. Never an error, since jobs run in
-    /// time in every state.
+    /// `None` if notifications work. Never an error, because jobs run in time in every state.
     pub(super) fn finding(&self) -> Option<Finding> {
         let (severity, code, what, remedy) = match self {
             Self::Working => return None,

@@ -24,25 +24,25 @@ use crate::shards;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisExpiryConfig {
-    /// Address of the server, as in [`RedisConfig::url`]. The schemes may also be `redis-expiry`,
+    /// Server address, as in [`RedisConfig::url`]. You can also write the schemes `redis-expiry`,
     /// `redis-expiry+unix`, `redis-expiry+cluster` and `redis-expiry+sentinel`, with `?tls=true`
     /// for TLS.
     pub url: Secret,
     /// Certificates to trust, as in [`RedisConfig::ca`].
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// First part of the names of all keys, as in [`RedisConfig::prefix`]. A `redis` backend with
-    /// the same prefix shares the same jobs.
+    /// First part of all key names, as in [`RedisConfig::prefix`]. A `redis` backend with the same
+    /// prefix shares the same jobs.
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for a reply, as in [`RedisConfig::response_timeout`].
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// Number of shards of queues with more than one, as in [`RedisConfig::shards`].
+    /// Shard counts by queue, as in [`RedisConfig::shards`].
     #[serde(default, deserialize_with = "shards::read")]
     pub shards: BTreeMap<QueueName, u16>,
     /// Whether to turn notifications on by `CONFIG SET notify-keyspace-events` at every primary.
-    /// Letters are added, none is removed. Default: `false`, since it changes the server for all
+    /// This adds letters and removes none. Default: `false`, because it changes the server for all
     /// its users.
     #[serde(default)]
     pub configure: bool,
@@ -57,15 +57,15 @@ fn default_response_timeout() -> Duration {
 }
 
 impl RedisExpiryConfig {
-    /// The default settings for this server.
+    /// Creates the default settings for this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         let RedisConfig { url, ca, prefix, response_timeout, shards } = RedisConfig::new(url);
         Self { url, ca, prefix, response_timeout, shards, configure: false }
     }
 
-    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`,
-    /// `tls`, `response_timeout` and `configure` (`true` or `false`).
+    /// Reads a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`,
+    /// `response_timeout` and `configure` (`true` or `false`).
     ///
     /// # Errors
     /// `Config` if an option is unknown or malformed; the error names it.
@@ -81,7 +81,6 @@ impl RedisExpiryConfig {
         Ok(config)
     }
 
-    /// The settings of the native backend inside.
     pub(super) fn native(&self) -> RedisConfig {
         let mut native = RedisConfig::new("");
         native.url = as_redis(&self.url, "redis-expiry");

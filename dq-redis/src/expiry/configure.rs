@@ -1,4 +1,4 @@
-//! Turns keyspace notifications on at the server, if `configure` is set in the settings.
+//! Turns keyspace notifications on at the server, for the setting `configure`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use crate::error::breaks_connection;
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// Timeout for the connection and for each reply.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Adds the missing letters to the setting of every primary, and removes none.
+/// Adds the missing letters to every primary's setting, and removes none.
 ///
 /// # Errors
 /// The message of the first server that refuses `CONFIG GET` or `CONFIG SET`. An unreachable server
@@ -40,7 +39,6 @@ pub(super) async fn configure(link: &Link) -> Result<(), String> {
     Ok(())
 }
 
-/// A client for each primary.
 async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     let server = link.server();
     match server.client().await? {
@@ -57,7 +55,6 @@ async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     }
 }
 
-/// Adds the missing letters at one server.
 async fn configure_one(client: &Client) -> Result<(), RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
@@ -76,8 +73,7 @@ async fn configure_one(client: &Client) -> Result<(), RedisError> {
     Ok(())
 }
 
-/// The setting with the letters it lacks for `expired` keyevents; `None` if it lacks none. `A`
-/// includes `x`.
+/// Adds the letters for `expired` keyevents; `None` if none is missing. `A` includes `x`.
 fn with_expired_events(present: &str) -> Option<String> {
     let mut wanted = present.to_owned();
     if !present.contains('E') {

@@ -1,5 +1,4 @@
-//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs of the queue are
-//! due.
+//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs are due.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,21 +10,19 @@ use redis::Cmd;
 
 use crate::connect::{Effect, Link};
 
-/// Maximum number of commands in flight at once.
 const MAX_IN_FLIGHT: usize = 128;
 
-/// Sets expiry keys, and estimates the server's time for them.
 #[derive(Debug)]
 pub(super) struct ExpiryKeys {
     link: Arc<Link>,
     names: KeyNames,
     clock: Arc<dyn Clock>,
-    /// The server's time, in Unix milliseconds, at which `clock` showed zero.
+    /// The server's time, in Unix milliseconds, when `clock` showed zero.
     server_offset: AtomicI64,
 }
 
-/// Names of expiry keys: `{prefix}:alarm:<due>:<queue>`. The braces are part of the name: a hash
-/// tag, so that all keys of a prefix have one slot in a cluster. `<due>` is Unix milliseconds.
+/// The literal braces are a hash tag, so that all keys of a prefix have one slot in a cluster.
+/// `<due>` is Unix milliseconds.
 #[derive(Debug, Clone)]
 pub(super) struct KeyNames {
     key_prefix: String,
@@ -36,7 +33,7 @@ impl KeyNames {
         Self { key_prefix: format!("{{{prefix}}}:alarm:") }
     }
 
-    /// A key with the same prefix that is not an expiry key, to test the user's rights.
+    /// Not an expiry key, but has the same prefix, to test the user's rights.
     pub(super) fn test_key(&self) -> String {
         format!("{}rights", self.key_prefix)
     }
@@ -45,7 +42,6 @@ impl KeyNames {
         format!("{}{}:{queue}", self.key_prefix, due.as_millis())
     }
 
-    /// The queue and due time of an expiry key; `None` for any other key.
     pub(super) fn parse(&self, key: &[u8]) -> Option<(QueueName, Timestamp)> {
         let rest = str::from_utf8(key.strip_prefix(self.key_prefix.as_bytes())?).ok()?;
         let (due, queue) = rest.split_once(':')?;
@@ -58,15 +54,13 @@ impl ExpiryKeys {
         Self { link, names, clock, server_offset: AtomicI64::new(0) }
     }
 
-    /// Updates the estimate of the server's time: a call that was sent at `sent`, by
-    /// [`elapsed`](Self::elapsed), returned the server's time `now`. The estimate is ahead of the
-    /// server by at most the duration of that call, and never behind: a key that expires too early
-    /// would cause a claim that returns nothing.
+    /// Updates the estimate: a call sent at `sent`, by [`elapsed`](Self::elapsed), returned `now`.
+    /// The estimate is ahead of the server by at most the call's duration, and never behind,
+    /// because a key that expires too early causes an empty claim.
     pub(super) fn observe_server_time(&self, sent: i64, now: Timestamp) {
         self.server_offset.store(now.as_millis().saturating_sub(sent), Ordering::Relaxed);
     }
 
-    /// The due time, with a delay counted from the estimated server's time.
     pub(super) fn resolve(&self, due: Due) -> Timestamp {
         due.resolve(self.server_time())
     }
@@ -76,21 +70,18 @@ impl ExpiryKeys {
         Timestamp::from_millis(offset.saturating_add(self.elapsed()))
     }
 
-    /// Milliseconds by this process's monotonic clock, for
-    /// [`observe_server_time`](Self::observe_server_time).
     pub(super) fn elapsed(&self) -> i64 {
         i64::try_from(self.clock.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Sets a key for each due time in the future. A failure is only logged: the jobs are stored,
-    /// and timers start them.
+    /// Sets a key for each due time in the future. Only logs a failure: the jobs are stored, and
+    /// timers start them.
     pub(super) async fn set(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
         if let Err(error) = self.send(&self.commands(dues)).await {
             tracing::debug!(%error, "Redis: expiry keys were not set; jobs are started by timers");
         }
     }
 
-    /// One `SET` for each distinct queue and due time in the future.
     fn commands<'a>(&self, dues: impl IntoIterator<Item = (&'a QueueName, Timestamp)>) -> Vec<Cmd> {
         let now = self.server_time();
         let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();

@@ -1,5 +1,4 @@
-//! Handles events of expired keys: that of an expiry key wakes the listeners of its queue, that of
-//! a probe key completes the probe.
+//! Handles events for expired keys. An expiry key wakes listeners; a probe key completes the probe.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +12,6 @@ use super::expiry_keys::KeyNames;
 use super::probe::ExpiryProbe;
 use crate::connect::OnMessage;
 
-/// Handles the events that all subscribed connections of one backend receive.
 #[derive(Debug)]
 pub(super) struct ExpiryListener {
     listeners: Arc<Listeners>,
@@ -29,13 +27,13 @@ impl ExpiryListener {
         Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
     }
 
-    /// Records that a claim returned all due jobs of its queues, if it did.
+    /// Records the time up to which a claim returned all due jobs.
     pub(super) fn observe_claim(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
         self.claimed.record(params, claimed);
     }
 
-    /// Handles the event of a key. In a busy database thousands of other programs' keys expire each
-    /// second: each of these costs only a comparison.
+    /// In a busy database thousands of other programs' keys expire each second; each costs only a
+    /// comparison.
     fn key_expired(&self, key: &[u8]) {
         if let Some((queue, due)) = self.names.parse(key) {
             if !self.claimed.covers(&queue, due) {
@@ -47,7 +45,6 @@ impl ExpiryListener {
     }
 }
 
-/// Receives the events of one node, and knows whether its connection is established.
 #[derive(Debug)]
 pub(super) struct NodeListener {
     listener: Arc<ExpiryListener>,
@@ -81,13 +78,12 @@ impl OnMessage for NodeListener {
     }
 }
 
-/// For each queue the time up to which all due jobs were claimed. The runner's timer nearly always
-/// fires before the event arrives; without this, the event would cause a second claim for each job.
+/// Up to when all due jobs were claimed, by queue. The runner's timer nearly always fires before
+/// the event arrives; without this, the event would cause a second claim for each job.
 #[derive(Debug, Default)]
 struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
 
 impl ClaimedUntil {
-    /// Updates the queues of a claim, unless it left due jobs.
     fn record(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
         if claimed.next_due.is_some_and(|due| due <= claimed.now) {
             return;
@@ -95,14 +91,13 @@ impl ClaimedUntil {
         let mut until = lock(&self.0);
         for want in params.wants {
             match until.get_mut(&want.queue) {
-                // Not the later of the two: the clock of the server may have been set back.
+                // Not the later time: the server's clock may have been set back.
                 Some(until) => *until = claimed.now,
                 None => drop(until.insert(want.queue.clone(), claimed.now)),
             }
         }
     }
 
-    /// Whether jobs due at this time have been claimed.
     fn covers(&self, queue: &QueueName, due: Timestamp) -> bool {
         lock(&self.0).get(queue).is_some_and(|until| due <= *until)
     }

@@ -11,7 +11,6 @@ use super::listener::ExpiryListener;
 use super::subscriptions::Subscriptions;
 use crate::connect::Link;
 
-/// Keeps the subscriptions and the last known state of the notifications.
 #[derive(Debug)]
 pub(super) struct NotificationMonitor {
     pub(super) subscriptions: Subscriptions,
@@ -22,7 +21,6 @@ pub(super) struct NotificationMonitor {
 }
 
 impl NotificationMonitor {
-    /// Subscribes to the events of expired keys.
     pub(super) async fn start(
         link: Arc<Link>,
         listener: Arc<ExpiryListener>,
@@ -43,16 +41,13 @@ impl NotificationMonitor {
         tokio::join!(self.subscriptions.follow_primaries(), probe_on_connect);
     }
 
-    /// The result of the last probe.
     pub(super) fn state(&self) -> Notifications {
         lock(&self.state).clone()
     }
 
-    /// Configures the server if that is set, probes, and updates the state. Takes about two seconds
-    /// if no event is received.
+    /// Configures the server if set, and probes. Takes about two seconds without an event.
     pub(super) async fn probe(&self) -> Notifications {
-        // At every probe, since a restarted server or a new node of the cluster has its own
-        // settings.
+        // At every probe, because a restarted server or a new cluster node has its own settings.
         let refusal = if self.configure { configure(&self.link).await.err() } else { None };
         let received = if self.subscriptions.all_connected() {
             self.listener.probe.run().await.ok()
@@ -61,7 +56,7 @@ impl NotificationMonitor {
         };
         let state = match (received, refusal) {
             (Some(true), _) => Notifications::Working,
-            // An event that was lost with the connection says nothing about the server's settings.
+            // A lost connection says nothing about the server's settings.
             _ if !self.subscriptions.all_connected() => Notifications::Unknown,
             (Some(false), Some(message)) => Notifications::Refused(message),
             (Some(false), None) => Notifications::Off,
@@ -71,7 +66,6 @@ impl NotificationMonitor {
         state
     }
 
-    /// Stores the state, and logs it if it has changed.
     fn update(&self, new: Notifications) {
         let mut state = lock(&self.state);
         if *state == new {

@@ -1,6 +1,6 @@
-//! Subscriptions to the channel `__keyevent@<db>__:expired`, which publishes the names of expired
-//! keys: one subscription to the server, or one to each primary of a cluster, since a node
-//! publishes the events of its keys only to its own subscribers.
+//! Subscriptions to `__keyevent@<db>__:expired`, which publishes the names of expired keys. A
+//! cluster needs one per primary, because a node publishes its keys' events only to its own
+//! subscribers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,23 +14,20 @@ use super::listener::{ExpiryListener, NodeListener};
 use crate::connect::{Link, Source, Subscriber};
 use crate::reply::Reply;
 
-/// Interval at which the primaries of a cluster are read. Events of a new primary are missed until
-/// then.
+/// Interval for reading a cluster's primaries. Until then, events of a new primary are missed.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// How long to wait for connections. Short, since events are only hints.
+/// How long to wait for connections. Short, because events are only hints.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Host and port of a node.
 pub(super) type Node = (String, u16);
 
-/// The subscriptions. They end when this is dropped.
+/// Dropping this ends the subscriptions.
 #[derive(Debug)]
 pub(super) struct Subscriptions {
     link: Arc<Link>,
     listener: Arc<ExpiryListener>,
     channel: String,
-    /// By node. Without a cluster there is one entry, for the server's address and port 0.
     by_node: Mutex<HashMap<Node, Subscription>>,
 }
 
@@ -41,7 +38,7 @@ struct Subscription {
 }
 
 impl Subscriptions {
-    /// Prepares a subscriber for each node. Nothing is connected before [`connect`](Self::connect).
+    /// Prepares the subscribers; [`connect`](Self::connect) connects them.
     pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
         let channel = format!("__keyevent@{}__:expired", link.server().address.database);
         let subscriptions = Self { link, listener, channel, by_node: Mutex::default() };
@@ -49,8 +46,8 @@ impl Subscriptions {
         subscriptions
     }
 
-    /// Subscribes at each node that is not connected, and waits until that is done or has failed,
-    /// up to [`CONNECT_TIMEOUT`]. The subscribers go on after that.
+    /// Subscribes at each unconnected node and waits up to [`CONNECT_TIMEOUT`]. The subscribers go
+    /// on after that.
     pub(super) async fn connect(&self) {
         let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
         waiting.retain(|subscription| !subscription.listener.is_connected());
@@ -60,7 +57,6 @@ impl Subscriptions {
         tokio::time::timeout(CONNECT_TIMEOUT, join_all(connects)).await.ok();
     }
 
-    /// Whether every connection is established.
     pub(super) fn all_connected(&self) -> bool {
         let by_node = lock(&self.by_node);
         !by_node.is_empty()
@@ -77,13 +73,10 @@ impl Subscriptions {
         }
     }
 
-    /// Ends all subscriptions.
     pub(super) fn close(&self) {
         lock(&self.by_node).clear();
     }
 
-    /// Adds subscribers for new primaries and drops those of former ones; the next `connect`
-    /// subscribes. Without a cluster, one for the server.
     async fn refresh(&self) {
         let server = self.link.server();
         if !server.is_cluster() {
@@ -98,7 +91,6 @@ impl Subscriptions {
         }
     }
 
-    /// Keeps one subscriber for each of these nodes, and drops those of others.
     fn keep_subscribers(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
         let mut by_node = lock(&self.by_node);
         by_node.retain(|node, _| nodes.contains(node));
@@ -114,7 +106,6 @@ impl Subscriptions {
     }
 }
 
-/// The primaries of a cluster; `None` if the cluster cannot be reached or reports none.
 pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
@@ -124,8 +115,8 @@ pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     (!primaries.is_empty()).then_some(primaries)
 }
 
-/// Parses the reply to `CLUSTER SLOTS`: ranges of slots, each with its nodes, the primary first. A
-/// node that reports no host has the host `fallback`; one whose host is unknown (`?`) is left out.
+/// Parses the reply to `CLUSTER SLOTS`: slot ranges, each with its nodes, the primary first. A node
+/// without a host gets the host `fallback`; a node with an unknown host (`?`) is left out.
 fn parse_slots(answer: Value, fallback: &str) -> Option<Vec<Node>> {
     let mut ranges = Reply::new(answer)?;
     let mut primaries = Vec::new();

@@ -1,4 +1,4 @@
-//! The journal of an import and the connection to its server, which both kinds of sources use.
+//! The journal of an import and the connection to its server.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use crate::reply::{self, Reply};
 
 const OPERATION: &str = "import";
 
-/// The journal of one source, and the connection to its server.
 #[derive(Debug)]
 pub(super) struct Journal {
     link: Link,
@@ -25,7 +24,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// The journal of the source with the key `name`, whose scripts also use the keys `others`.
+    /// `others` are further keys of the scripts.
     ///
     /// # Errors
     /// `Config` if the URL is not one of Redis, or the keys lie in different slots of a cluster.
@@ -49,12 +48,11 @@ impl Journal {
         Ok(Self { link: Link::new(Arc::new(server), Arc::new(SystemClock)), key })
     }
 
-    /// The name of the journal's key.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// Runs a script, by its text, since an import makes few calls.
+    /// An import makes few calls, so they send the script's text.
     pub(super) async fn eval(
         &self,
         script: &str,
@@ -66,7 +64,6 @@ impl Journal {
         self.link.run(OPERATION, Effect::Lasting, &command).await
     }
 
-    /// Runs a script that lists entries as pairs of member and score.
     pub(super) async fn pairs(
         &self,
         script: &str,
@@ -78,7 +75,6 @@ impl Journal {
         pairs(self.eval(script, keys, &[skip.as_bytes(), limit.as_bytes()]).await?)
     }
 
-    /// Lists elements of a list from its front, without the first `skip`.
     pub(super) async fn range(&self, list: &str, skip: u64, limit: usize) -> Result<Vec<Bytes>> {
         let mut command = redis::cmd("LRANGE");
         command.arg(list).arg(skip).arg(skip + limit as u64 - 1);
@@ -90,7 +86,7 @@ impl Journal {
         }
     }
 
-    /// Runs a script that returns a string with `Y` (true) or `N` (false) for each item.
+    /// Runs a script that returns `Y` (true) or `N` (false) for each item.
     pub(super) async fn flags(
         &self,
         script: &str,
@@ -131,13 +127,12 @@ impl ImportJournal for Journal {
     }
 }
 
-/// The key `prefix:{name}`, in the slot of `name`. By Redisson's naming rule there are no braces
-/// around a name that contains a `{`.
+/// The key `prefix:{name}`, in the slot of `name`. By Redisson's naming rule a name with a `{` gets
+/// no braces.
 pub(super) fn key_in_slot(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-/// The items of a reply, in pairs.
 fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
     let read = || {
         let mut reply = Reply::new(answer)?;
@@ -153,7 +148,6 @@ fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
     }
 }
 
-/// A journal entry from its field and value: see `journal_entries.lua`.
 fn parse_entry(id: &Bytes, entry: &Bytes) -> Result<JournalEntry> {
     let id = <[u8; 16]>::try_from(&id[..]).map(JobId::from_bytes);
     let stage = match entry.first() {

@@ -1,5 +1,4 @@
-//! A delayed queue of Redisson as an import source: its waiting entries, and the payloads that are
-//! due and not taken yet.
+//! Imports a Redisson delayed queue: its waiting entries and its due payloads.
 
 use std::sync::OnceLock;
 
@@ -28,45 +27,42 @@ use crate::reply;
 /// # }
 /// ```
 ///
-/// Waiting jobs keep their due times; those that Redisson has moved to the destination queue
-/// already are due at once. Both of Redisson's formats are read. Java clients may go on offering
-/// and taking: each job goes to one side only.
+/// Waiting jobs keep their due times. Jobs already in the destination queue are due at once. Both
+/// Redisson formats are read. Java clients may go on offering and taking: each job goes to one side
+/// only.
 ///
-/// The import has three parts: first the waiting entries in the order list
-/// (`redisson_delay_queue:{name}`), from its front, where they are removed quickly; then all other
-/// waiting entries (`redisson_delay_queue_timeout:{name}`); then the destination queue. Entries of
-/// the order list that do not wait any more are not jobs: they are left there and not counted.
+/// The import has three parts. First come the waiting entries in the order list
+/// (`redisson_delay_queue:{name}`), from its front, where removal is quick. Then come all other
+/// waiting entries (`redisson_delay_queue_timeout:{name}`), then the destination queue. Order list
+/// entries that no longer wait are not jobs: they stay there and are not counted.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
-    /// The key of the destination queue.
     name: String,
-    /// The key of the sorted set of waiting entries by due time.
     due: String,
-    /// The key of the order list.
     order: String,
     queue: QueueName,
     codec: Codec,
     long_size: OnceCell<LongSize>,
-    /// The format of the entries, which is the same for all, from the first one that shows it.
+    /// The format, from the first entry that shows it. All entries have the same.
     format: OnceLock<Format>,
 }
 
-// The parts of the source; the third one is the destination queue.
+// The third part is the destination queue.
 const ORDER: usize = 0;
 const DUE: usize = 1;
 
 impl RedissonSource {
-    /// The Redisson queue `name` on the server of a `redis://` URL. `name` is the key in Redis,
-    /// including the prefix of a `NameMapper`.
+    /// Creates a source for the Redisson queue `name` on the server of a `redis://` URL. `name` is
+    /// the key in Redis, including a `NameMapper`'s prefix.
     ///
-    /// Jobs go to the queue of the same name, unless [`queue`](Self::queue) is set, with unchanged
-    /// payloads, unless [`codec`](Self::codec) is set.
+    /// Jobs go to the queue of the same name, unless you set [`queue`](Self::queue). Payloads stay
+    /// unchanged, unless you set [`codec`](Self::codec).
     ///
-    /// A queue cannot be imported into itself. An import into a `redisson` backend is refused if
-    /// `name` ends with the name of the queue in the target, since the backend may be on the same
-    /// server and may put a prefix before it. What such a backend keeps beside Java's keys (keys,
-    /// headers, retries, dead jobs) is not imported; use `[[drain]]` for that.
+    /// You cannot import a queue into itself. An import into a `redisson` backend is refused if
+    /// `name` ends with the target's queue name, because the backend may be on the same server and
+    /// may add a prefix. The import skips what such a backend keeps beside Java's keys (job keys,
+    /// headers, retries, dead jobs); use `[[drain]]` for that.
     ///
     /// # Errors
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
@@ -86,7 +82,7 @@ impl RedissonSource {
         })
     }
 
-    /// Sets the queue of the imported jobs.
+    /// Sets the queue for the imported jobs.
     ///
     /// # Errors
     /// `InvalidInput` if the name is not valid for a queue.
@@ -95,14 +91,13 @@ impl RedissonSource {
         Ok(self)
     }
 
-    /// Sets the codec of the Java clients.
+    /// Sets the Java clients' codec.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
         self
     }
 
-    /// How the server packs lengths; read once.
     async fn long_size(&self) -> Result<LongSize> {
         let probe = async {
             let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
@@ -114,7 +109,6 @@ impl RedissonSource {
         self.long_size.get_or_try_init(|| probe).await.copied()
     }
 
-    /// The job of a payload in the codec of the Java clients; else why it is not imported.
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
             Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -123,7 +117,7 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
-    /// The job of a waiting entry with its score; else why it is not imported.
+    /// The error says why the entry is not imported.
     fn waiting(&self, long: LongSize, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
         if score.is_empty() {
             return Err("the entry does not wait any more".to_owned());
@@ -136,7 +130,7 @@ impl RedissonSource {
                 payload
             }
             (None, Some(payload), _) => {
-                // One that begins with a 7 counts as legacy, whatever it is.
+                // A member that begins with a 7 counts as legacy, whatever it is.
                 if member.first() != Some(&7) {
                     let _ = self.format.set(Format::Legacy);
                 }
@@ -168,7 +162,7 @@ impl ImportSource for RedissonSource {
     }
 
     fn check_target(&self, target: &str) -> Result<()> {
-        // Two addresses may be one server, and the backend's prefix of names is not known here.
+        // Two addresses may be one server, and the backend's name prefix is not known here.
         if target != "redisson" || !self.name.ends_with(self.queue.as_str()) {
             return Ok(());
         }
@@ -213,7 +207,7 @@ impl ImportSource for RedissonSource {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
             ORDER => take(&self.journal, &waiting, b"1", requests).await,
-            // Entries that are in the order list now were added to its end after the first part.
+            // Entries in the order list by now were added to its end after the first part.
             DUE => take(&self.journal, &waiting, b"-1", requests).await,
             _ => {
                 let entries: Vec<_> = requests

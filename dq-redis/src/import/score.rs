@@ -2,20 +2,18 @@
 
 use dq_core::Timestamp;
 
-/// Unit of the scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Millis,
 }
 
-/// As milliseconds this is March 1973, as seconds the year 5138. So a score below is in seconds,
-/// and one above in milliseconds.
+/// March 1973 in milliseconds, the year 5138 in seconds: lower scores are in seconds, higher ones
+/// in milliseconds.
 const SECONDS_LIMIT: f64 = 1e11;
 
 impl Unit {
-    /// Parses a score as a time, rounded up so that no job is early. The error says why it is not a
-    /// time.
+    /// Parses a score, rounded up so that no job is early. The error says why it is not a time.
     pub(super) fn parse(self, score: &[u8]) -> Result<Timestamp, String> {
         let text = String::from_utf8_lossy(score);
         let number: f64 = text.parse().map_err(|_| format!("the score {text} is not a number"))?;
@@ -23,7 +21,7 @@ impl Unit {
             return Err(format!("the score {text} is not a time"));
         }
         match self {
-            // Zero is commonly used for "at once".
+            // Programs commonly use zero for "at once".
             Self::Millis if number > 0.0 && number < SECONDS_LIMIT => Err(format!(
                 "scores such as {} are before 1973 in milliseconds: are they in seconds?",
                 rounded(number)

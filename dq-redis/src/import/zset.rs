@@ -1,4 +1,4 @@
-//! A sorted set with payloads as members and due times as scores, as an import source.
+//! Imports a sorted set.
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -21,8 +21,8 @@ use super::score::Unit;
 /// # }
 /// ```
 ///
-/// Payloads are not changed, so they must be what the queue's handler decodes: JSON unless it reads
-/// bytes. The application's own consumer may go on taking from the set.
+/// Payloads stay unchanged, so your handler must be able to decode them: they are JSON unless it
+/// reads bytes. Your own consumer may go on taking from the set.
 #[derive(Debug)]
 pub struct ZsetSource {
     journal: Journal,
@@ -32,8 +32,9 @@ pub struct ZsetSource {
 }
 
 impl ZsetSource {
-    /// The sorted set `key` on the server of a `redis://` URL. Its jobs go to `queue`. Scores are
-    /// Unix milliseconds, unless [`scores_in_seconds`](Self::scores_in_seconds) is set.
+    /// Creates a source for the sorted set `key` on the server of a `redis://` URL. Its jobs go to
+    /// `queue`. Scores are Unix milliseconds, unless you set
+    /// [`scores_in_seconds`](Self::scores_in_seconds).
     ///
     /// # Errors
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
@@ -57,7 +58,6 @@ impl ZsetSource {
         self
     }
 
-    /// The listed entry of a member and its score.
     fn listed(&self, member: Bytes, score: &Bytes) -> SourceEntry {
         let job = self.unit.parse(score).map(|due| ImportJob {
             queue: self.queue.clone(),
@@ -89,7 +89,7 @@ impl ImportSource for ZsetSource {
     }
 }
 
-/// The token by which an entry is taken: its listed score as text, a space, the member.
+/// Identifies an entry when it is taken: its listed score as text, a space, the member.
 pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     let mut token = BytesMut::with_capacity(score.len() + 1 + member.len());
     token.put_slice(score);
@@ -99,7 +99,7 @@ pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
 }
 
 /// Moves entries from a sorted set into the journal, and returns which were still there. `keys` and
-/// `end` are the KEYS and the first argument of `take_zset.lua`.
+/// `end` are the KEYS and the first argument for `take_zset.lua`.
 pub(super) async fn take(
     journal: &Journal,
     keys: &[&str],

@@ -1,5 +1,5 @@
-//! The `redisson` backend: a layer over the native Redis backend that runs the scripts for
-//! Redisson's keys and translates payloads to and from the codec of the Java clients.
+//! The `redisson` backend: runs scripts for Redisson's keys and translates payloads to and from the
+//! Java clients' codec.
 
 use std::sync::Arc;
 
@@ -28,14 +28,12 @@ use crate::rights::{CONNECT, unless_read_only};
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 
-/// Number of members that one call of `scripts/redisson/locate.lua` reads.
 const LOCATE_BATCH: usize = 500;
 
-/// A backend that keeps delayed jobs in the structures of Redisson's `RDelayedQueue`, shared with
-/// Java clients.
+/// A backend that shares Redisson's `RDelayedQueue` with Java clients.
 ///
 /// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
-/// `browse` does not list them, since they have neither an id nor a due time.
+/// `browse` does not list them because they have neither an id nor a due time.
 #[derive(Debug)]
 pub struct RedissonBackend {
     native: RedisBackend,
@@ -85,30 +83,26 @@ impl RedissonBackend {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
-    /// The job with its payload translated to Java's codec. Fails if the queue cannot exist in the
-    /// cluster.
+    /// Fails if the queue cannot exist in the cluster.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
         check_slot(&self.native, &job.queue, "schedule")?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(job.clone().payload(payload))
     }
 
-    /// Translates the payload from Java's codec to what handlers read.
     fn decode(&self, job: &mut Job) -> Result<()> {
         job.payload = self.codec(&job.queue).decode(&job.payload)?;
         Ok(())
     }
 
-    /// The view with its payload decoded, or as it is if the codec cannot read it.
     fn decode_view(&self, mut view: JobView) -> JobView {
         self.decode(&mut view.job).ok();
         view
     }
 
-    /// Searches a queue for a job that Java scheduled, and adds it to the index by which the
-    /// scripts find waiting jobs. `false` if no such job waits, or the reference cannot mean one:
-    /// jobs of Java have no key, and ids that end in `redisson`. Jobs that this backend schedules
-    /// are in the index from the beginning.
+    /// Searches a queue for a job from Java and adds it to the index by which the scripts find
+    /// waiting jobs. `false` if no such job waits. Java's jobs have no key, and their ids end in
+    /// `redisson`. Jobs from this backend are always in the index.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
         let Target::Id(id) = job.target else { return Ok(false) };
         if member::java_id(id).is_none() {
@@ -128,7 +122,7 @@ impl RedissonBackend {
     }
 }
 
-/// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows it.
+/// Tries BLMOVE, which watches Java's lists. Not in a script: not every version allows it there.
 async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
     let list = format!("{prefix}:rights:list:{{dq-rights}}");
     // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
@@ -137,7 +131,7 @@ async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
     unless_read_only(native.store.link.run(CONNECT, Effect::None, &blmove).await.map(drop))
 }
 
-/// `InvalidInput` if the server is a cluster and the keys of the queue lie in different slots.
+/// `InvalidInput` if the queue's keys lie in different slots of a cluster.
 fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
     if native.store.link.server().is_cluster()
         && !native.store.partitions.unsharded(queue).is_in_one_slot()
@@ -163,7 +157,7 @@ impl Layer for RedissonBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.native.capabilities();
-        // Jobs that Java adds and takes are not counted.
+        // Totals miss the jobs that Java adds and takes.
         capabilities.totals = false;
         capabilities
     }
@@ -195,8 +189,8 @@ impl Layer for RedissonBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        // `stats` and `check` then cover queues that only Java fills, too. An error is ignored: the
-        // next call of `listen` registers the queues.
+        // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
+        // next `listen` registers the queues.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
             let partition = self.native.store.partitions.unsharded(queue);
@@ -213,7 +207,7 @@ impl Layer for RedissonBackend {
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
                 Ok(()) => claimed.jobs.push(leased),
-                // Its bytes are kept as they are.
+                // The quarantined job keeps its bytes.
                 Err(error) => {
                     let LeasedJob { job, token, .. } = leased;
                     let undecodable = UndecodableJob { job, shard: 0, token: token.0 };

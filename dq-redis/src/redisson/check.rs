@@ -1,5 +1,4 @@
-//! What `check` reports about queues that are shared with Java, beside the findings of the native
-//! backend.
+//! Findings about queues shared with Java.
 
 use dq_core::{Finding, QueueName, Result, Severity};
 use redis::Value;
@@ -12,21 +11,19 @@ use crate::store::Store;
 
 const OPERATION: &str = "check";
 
-/// Length of the order list at which searching it takes about a millisecond for each delivery.
+/// From this length on, each delivery searches the order list for about a millisecond.
 const LONG_LIST: i64 = 30_000;
 
-/// One finding at most for each queue that this prefix has ever been used with. Errors of the
-/// server are ignored.
+/// At most one finding per queue ever used with this prefix. Ignores server errors.
 pub(super) async fn findings(store: &Store, visibility: JavaVisibility) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // An unreachable server is reported by the native backend's findings.
+    // The native backend reports an unreachable server.
     for queue in store.queues(OPERATION).await.unwrap_or_default() {
         findings.extend(queue_finding(store, &queue, visibility).await.ok().flatten());
     }
     findings
 }
 
-/// `Some` if the queue's name is a problem in a cluster, or its order list is long.
 async fn queue_finding(
     store: &Store,
     queue: &QueueName,

@@ -13,7 +13,7 @@ use super::member::Format;
 use crate::config::{check_prefix, default_prefix, default_response_timeout};
 use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
 
-/// Settings of the Redisson-compatible backend: `type = "redisson"` and the fields below.
+/// Settings of the Redisson backend: `type = "redisson"` and the fields below.
 ///
 /// ```
 /// use dq_redis::{Codec, RedissonConfig};
@@ -25,70 +25,68 @@ use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedissonConfig {
-    /// Address of the server, as in [`RedisConfig::url`](crate::RedisConfig::url). The schemes may
-    /// also be `redisson`, `redisson+unix`, `redisson+cluster` and `redisson+sentinel`.
+    /// Server address, as in [`RedisConfig::url`](crate::RedisConfig::url). You can also write the
+    /// schemes `redisson`, `redisson+unix`, `redisson+cluster` and `redisson+sentinel`.
     pub url: Secret,
     /// Certificates to trust, as in [`RedisConfig::ca`](crate::RedisConfig::ca).
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// First part of the names of the keys that this backend keeps beside Redisson's. Default:
-    /// `dq`.
+    /// First part of this backend's own key names, besides Redisson's. Default: `dq`.
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for a reply. Default: `5s`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
     /// Format of the sorted set's entries: `current` (Redisson 3.21.1 and newer, the default) or
-    /// `legacy`. `schedule` fails with `Incompatible` on a queue that holds entries of the other
+    /// `legacy`. `schedule` fails with `Incompatible` if the queue holds entries in the other
     /// format.
     #[serde(default)]
     pub format: Format,
-    /// The codec of the Java clients. Default: `raw`.
+    /// The Java clients' codec. Default: `raw`.
     #[serde(default)]
     pub codec: Codec,
-    /// Codecs of individual queues, instead of [`codec`](Self::codec).
+    /// Codecs for single queues, instead of [`codec`](Self::codec).
     #[serde(default)]
     pub codecs: BTreeMap<QueueName, Codec>,
-    /// What the `NameMapper` of the Java clients puts before queue names. Default: nothing.
+    /// The `NameMapper` prefix of the Java clients. Default: none.
     #[serde(default)]
     pub name_prefix: String,
-    /// Whether Java's `size`, `contains`, `remove`, `readAll` and `poll` of an `RDelayedQueue` see
-    /// jobs scheduled here. Default: `hidden`.
+    /// Whether Java's `size`, `contains`, `remove`, `readAll` and `poll` on an `RDelayedQueue` see
+    /// jobs from this backend. Default: `hidden`.
     #[serde(default)]
     pub java_visibility: JavaVisibility,
     /// Queues that only Java clients consume. Default: none.
     ///
     /// This process moves their due jobs to the list from which Java's `take()` pops, as a Java
-    /// process with an open `RDelayedQueue` does. There a job no longer has its id, key, headers
-    /// and own limit of attempts. Jobs of paused queues are not moved.
+    /// process with an open `RDelayedQueue` does. A moved job loses its id, key, headers and
+    /// attempt limit. Jobs of paused queues stay.
     #[serde(default)]
     pub consumed_by_java: BTreeSet<QueueName>,
 }
 
-/// Whether Java's calls on an `RDelayedQueue` see jobs scheduled here.
+/// Whether Java's calls on an `RDelayedQueue` see jobs from this backend.
 ///
-/// Java's `size`, `contains`, `remove`, `readAll` and `poll` read the list
-/// `redisson_delay_queue:{queue}`, which repeats the waiting entries in the order of their offers.
-/// Java's `take()` does not read that list and gets every job with each of these settings.
+/// These calls read the list `redisson_delay_queue:{queue}`, which repeats the waiting entries in
+/// offer order. Java's `take()` does not read it and gets every job with each setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JavaVisibility {
-    /// Jobs scheduled here are not in the list. Entries that Java added are removed some time after
+    /// The list does not contain jobs from this backend. Entries from Java leave it some time after
     /// their delivery.
     #[default]
     Hidden,
-    /// Jobs are in the list and are removed some time after their delivery: up to a tenth of the
-    /// list are jobs that were delivered already, and its order changes.
+    /// Jobs leave the list some time after their delivery: up to a tenth of the list was already
+    /// delivered, and its order changes.
     Approximate,
-    /// Jobs are in the list exactly as long as they wait. Each delivery makes the server search the
-    /// list from its front, as Redisson itself does: half of it on average, at about 55 ns for each
+    /// The list contains jobs exactly while they wait. For each delivery the server searches the
+    /// list from its front, as Redisson itself does: half of it on average, at about 55 ns an
     /// entry.
     Exact,
 }
 
 impl RedissonConfig {
-    /// The default settings for this server.
+    /// Creates the default settings for this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -105,7 +103,7 @@ impl RedissonConfig {
         }
     }
 
-    /// The settings of a URL `redisson://…` with any of the options `prefix`, `ca`, `tls`,
+    /// Reads a `redisson://…` URL with any of the options `prefix`, `ca`, `tls`,
     /// `response_timeout`, `format`, `codec`, `name_prefix` and `java_visibility`.
     ///
     /// # Errors
@@ -130,7 +128,6 @@ impl RedissonConfig {
         Ok(config)
     }
 
-    /// The settings of the connection, with a `redis` URL.
     pub(super) fn server(&self) -> ServerSettings {
         ServerSettings {
             url: as_redis(&self.url, "redisson"),
@@ -139,7 +136,6 @@ impl RedissonConfig {
         }
     }
 
-    /// Checks what deserialization does not.
     pub(super) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         if self.name_prefix.len() > 128 || self.name_prefix.contains(char::is_control) {
@@ -152,7 +148,7 @@ impl RedissonConfig {
         Ok(())
     }
 
-    /// The line of Lua before all scripts that passes the settings to them.
+    /// A line of Lua with the settings for all scripts.
     pub(super) fn script_settings(&self) -> String {
         let format = match self.format {
             Format::Current => "current",

@@ -1,9 +1,9 @@
-//! Watches the destination lists of queues and wakes the runner when Java has put a payload there,
-//! by a transfer or by an offer without a delay.
+//! Wakes the runner when Java puts a payload into a destination list, by a transfer or by an offer
+//! without a delay.
 //!
-//! `BLMOVE list list LEFT LEFT` blocks until the list has an element, and puts that element back
-//! where it was in the same step. Unlike `BLPOP` it removes nothing, and so loses nothing if the
-//! connection breaks. Each watched list needs a connection of its own, since the command blocks it.
+//! `BLMOVE list list LEFT LEFT` blocks until the list has an element, and puts it back in the same
+//! step. Unlike `BLPOP` it removes nothing, so a broken connection loses nothing. The command
+//! blocks its connection, so each watched list needs its own.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -19,26 +19,24 @@ use super::layout::destination_key;
 use crate::connect::{Server, ServerClient};
 use crate::keys::Partition;
 
-/// Maximum number of lists that are watched, since each takes a connection. Payloads in other lists
-/// are found by the runner's sweep (a claim without any hint), once a second.
+/// Maximum number of watched lists, because each needs a connection. The runner's sweep (a claim
+/// without any hint) finds payloads in other lists once a second.
 const MAX_WATCHED: usize = 16;
 
-/// Timeout of one `BLMOVE`: long, since each costs a command and an idle queue should be cheap.
+/// Timeout of one `BLMOVE`: long, so that an idle queue costs few commands.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How late the reply to a `BLMOVE` may be before the connection counts as lost.
+/// How late a `BLMOVE` reply may be before the connection counts as lost.
 const REPLY_GRACE: Duration = Duration::from_secs(10);
 
-/// Pause after an element was seen, in which a runner can take it.
+/// Pause after an element was seen: a runner can take it.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum of that pause, which doubles while the list keeps elements, as that of a paused queue
-/// does.
+/// Maximum pause. The pause doubles while the list keeps elements, as in a paused queue.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pause before a reconnect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// The watched destination lists. All watches end when this is dropped.
+/// Dropping this ends all watches.
 #[derive(Debug)]
 pub(super) struct DestinationWatch {
     server: Arc<Server>,
@@ -51,8 +49,7 @@ impl DestinationWatch {
         Self { server, watched: Mutex::default(), end: CancellationToken::new() }
     }
 
-    /// Watches the destination list of this queue, unless it is watched already or [`MAX_WATCHED`]
-    /// lists are watched.
+    /// Does nothing once [`MAX_WATCHED`] lists are watched.
     pub(super) fn watch(&self, partition: &Arc<Partition>, listeners: &Arc<Listeners>) {
         let mut watched = lock(&self.watched);
         if watched.contains(&partition.queue) || watched.len() >= MAX_WATCHED {
@@ -67,7 +64,6 @@ impl DestinationWatch {
         tokio::spawn(self.end.clone().run_until_cancelled_owned(watcher.run()));
     }
 
-    /// Ends all watches.
     pub(super) fn close(&self) {
         self.end.cancel();
     }
@@ -79,7 +75,6 @@ impl Drop for DestinationWatch {
     }
 }
 
-/// Watches one destination list, reconnecting as needed.
 struct ListWatcher {
     server: Arc<Server>,
     partition: Arc<Partition>,
@@ -96,8 +91,6 @@ impl ListWatcher {
         }
     }
 
-    /// Connects, and wakes listeners each time the list has an element. Returns when the connection
-    /// fails.
     async fn connect_and_watch(&self) -> redis::RedisResult<()> {
         match self.server.client().await? {
             ServerClient::Single(client) => {
@@ -116,7 +109,6 @@ impl ListWatcher {
         }
     }
 
-    /// Repeats `BLMOVE` until it fails.
     async fn watch(
         &self,
         connection: &mut impl ConnectionLike,
@@ -138,8 +130,7 @@ impl ListWatcher {
                 continue;
             }
             self.listeners.wake(&self.partition.queue, Timestamp::EPOCH);
-            // An immediate reply means that the element was there before: no runner has taken it
-            // yet.
+            // After an immediate reply the element was there before: no runner has taken it yet.
             pause =
                 if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
             tokio::time::sleep(pause).await;

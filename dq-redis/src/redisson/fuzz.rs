@@ -1,4 +1,4 @@
-//! The decoders of members and payloads, on values that other programs or damage may have left.
+//! Fuzzes the decoders of members and payloads.
 
 use bytes::Bytes;
 use dq_testkit::fuzz;
@@ -49,21 +49,18 @@ fn codecs() {
         Codec::Kryo5 { class: None },
         Codec::Kryo5 { class: Some("byte[]".to_owned()) },
     ];
-    // The number of codecs that translate it, each way.
     let translated = |bytes: &[u8]| {
         let bytes = Bytes::copy_from_slice(bytes);
         let mut accepted = 0;
         for codec in &codecs {
             for translated in [codec.decode(&bytes), codec.encode(&bytes)] {
-                // The message of the error is made, too.
                 accepted += usize::from(translated.map_err(|error| error.to_string()).is_ok());
             }
         }
         accepted
     };
-    // The raw one translates everything, both ways.
+    // The raw codec translates everything, both ways.
     fuzz::check("codecs of Redisson", &payloads, |bytes| translated(bytes) > 2);
-    // Objects of Java classes, by Kryo and by Java's own serialization.
     let refused = [&b"\x01\0java.util.HashMa\xf0\x01"[..], b"\xac\xed\0\x05t\0\x05hello"];
     fuzz::check("foreign codecs", &refused, |bytes| translated(bytes) == 2);
 }

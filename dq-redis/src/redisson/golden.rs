@@ -1,6 +1,6 @@
-//! Tests members and codecs against the golden file `tests/interop/golden.txt`: one line for each
-//! member that a real Redisson client wrote, with the client's version, its codec, the typed value
-//! and the member in hex. The random id in it is masked by `_`.
+//! Tests members and codecs against `tests/interop/golden.txt`. Each line has a member that a real
+//! Redisson client wrote (in hex, its random id masked by `_`), with the client version, the codec
+//! and the typed value.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -11,13 +11,10 @@ use super::member_reference::{job_id, pack, parse};
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
-/// One line of the file.
 struct Golden<'a> {
     version: &'a str,
     codec: &'a str,
-    /// The Java type, such as `int` or `order`.
     java_type: String,
-    /// The value as JSON for handlers.
     value: Value,
     member: Vec<u8>,
 }
@@ -33,7 +30,6 @@ impl Golden<'_> {
                 codec: columns[1],
                 java_type: typed_value["type"].as_str().unwrap().to_owned(),
                 value: untyped(&typed_value),
-                // Any digit can stand in place of a masked one.
                 member: bytes_of(&columns[3].replace('_', "9")),
             }
         };
@@ -47,7 +43,7 @@ impl Golden<'_> {
         }
     }
 
-    /// The codec for the line; `None` for a codec that this crate does not have.
+    /// `None` for a codec missing in this crate.
     fn codec(&self) -> Option<Codec> {
         let class = match (self.codec, self.java_type.as_str()) {
             (_, "int") => Some("java.lang.Integer".to_owned()),
@@ -71,7 +67,6 @@ impl Golden<'_> {
         Bytes::copy_from_slice(parse(self.format(), LongSize::Eight, &self.member).unwrap().payload)
     }
 
-    /// Whether Kryo writes the value as an object of a Java class.
     fn is_object(&self) -> bool {
         matches!(self.java_type.as_str(), "order" | "map" | "list" | "date")
     }
@@ -81,7 +76,7 @@ impl Golden<'_> {
     }
 }
 
-/// The value as a handler sees it: without types and without null fields.
+/// The value as a handler sees it: without types and null fields.
 fn untyped(typed: &Value) -> Value {
     match (typed["type"].as_str(), &typed["value"]) {
         (Some("bytes"), hex) => json!(bytes_of(hex.as_str().unwrap())),
@@ -128,7 +123,6 @@ fn payloads_from_redisson_are_decoded() {
                 assert!(error.contains("Java class") && error.contains("`json`"), "{error}");
             }
             Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
-            // StringCodec writes every value as text.
             Codec::Text if line.java_type != "string" => {
                 assert!(read(&answer.unwrap()).is_string())
             }
@@ -157,7 +151,7 @@ fn payloads_are_encoded_as_by_redisson() {
                 let json = Bytes::from(line.value.to_string());
                 assert_eq!(codec.encode(&json).unwrap(), payload, "{}", line.name());
             }
-            // JSON does not distinguish these types, so an application names them in the payload.
+            // JSON does not distinguish these types, so the payload names them.
             Codec::Jackson { .. }
                 if !matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double") =>
             {
@@ -182,6 +176,6 @@ fn payloads_of_the_former_default_codec_are_recognized_but_not_decoded() {
             assert!(error.contains("MarshallingCodec"), "{}: {error}", line.name());
         }
     }
-    // The lines of Redisson 3.16.6, whose default is MarshallingCodec.
+    // Redisson 3.16.6, with MarshallingCodec as its default.
     assert_eq!(seen, 4);
 }

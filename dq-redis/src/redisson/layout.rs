@@ -15,9 +15,7 @@ use crate::record;
 /// name is the hash tag.
 #[derive(Debug)]
 pub(super) struct RedissonLayout {
-    /// The first part of the names of keys that are not Redisson's.
     pub(super) prefix: String,
-    /// What Java's `NameMapper` puts before queue names.
     pub(super) name_prefix: String,
     pub(super) format: Format,
 }
@@ -45,7 +43,7 @@ impl KeyLayout for RedissonLayout {
             tagged("redisson_delay_queue", &name),
             name.clone(),
         ];
-        // The hash that java.lua calls `index`; in Redis its name is `outside`.
+        // java.lua calls this hash `index`; in Redis its name is `outside`.
         let index = tagged(&format!("{prefix}:outside"), &name);
         let keys = native.chain(java).chain([index]).collect();
         Partition::new(queue, keys, tagged("redisson_delay_queue_channel", &name))
@@ -55,7 +53,7 @@ impl KeyLayout for RedissonLayout {
         partition.keys.iter().skip(KINDS.len()).take(3).any(|name| name == key)
     }
 
-    /// The ids as in members, the record prefixes, the payloads.
+    /// Member ids, record prefixes, payloads.
     fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs {
         let id = |job: &&NewJob| Bytes::from(member::member_id(self.format, job.id));
         let ids: Vec<Bytes> = jobs.iter().map(id).collect();
@@ -96,18 +94,17 @@ impl KeyLayout for RedissonLayout {
     }
 }
 
-/// The key of a Redisson object: the object's name is the hash tag, unless it contains a `{`
-/// itself. (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
+/// The key of a Redisson object: its name is the hash tag, unless it contains a `{` itself.
+/// (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
 fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-/// The list in which Redisson keeps the order of insertion.
+/// The list with Redisson's insertion order.
 pub(super) fn order_key(partition: &Partition) -> &str {
     &partition.keys[KINDS.len() + 1]
 }
 
-/// The list from which Java's clients take.
 pub(super) fn destination_key(partition: &Partition) -> &str {
     &partition.keys[KINDS.len() + 2]
 }

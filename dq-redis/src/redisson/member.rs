@@ -1,9 +1,9 @@
 //! Members of the sorted set `redisson_delay_queue_timeout:{queue}`: an id, a length and the
-//! payload in one string, as the Lua library `struct` of Redis packs them.
+//! payload in one string, packed by Redis's Lua library `struct`.
 //!
-//! Redisson's scripts never read the id; it only makes equal payloads different members. This crate
-//! writes the job's own id there, shortened where that loses nothing: a job with a payload of 100
-//! bytes then fits an allocation of 128 bytes. The id in this form is called the *member id*.
+//! Redisson's scripts never read the id; it only distinguishes equal payloads. This crate writes
+//! the job id there, shortened where nothing is lost: a job with 100 payload bytes then fits an
+//! allocation of 128 bytes. This form is called the *member id*.
 //!
 //! | member id | written by | as [`JobId`] |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | 15 bytes | this crate | a version 7 UUID without its version and the first four bits of its time |
 //! | 16 bytes | this crate, for any other id | the bytes |
 //!
-//! The `r` in the ninth byte is no UUID variant in use, so Java's ids and those of this crate never
+//! The `r` in the ninth byte is no UUID variant in use, so Java's ids and this crate's never
 //! collide.
 
 use std::str::FromStr;
@@ -19,13 +19,13 @@ use std::str::FromStr;
 use dq_core::{Error, ErrorKind, JobId, Result};
 use serde::Deserialize;
 
-/// Second half of a [`JobId`] whose first half is an id drawn by Java.
+/// Second half of a [`JobId`] from Java.
 pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
 /// The format in which Redisson stores the jobs of a delayed queue.
 ///
-/// All members of a queue must have the same format: one of the other format makes the transfer
-/// script of the Java clients fail until it is removed.
+/// All members of a queue must have the same format. A member in the other format makes the Java
+/// clients' transfer script fail until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -38,7 +38,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The error for a queue that holds members of the other format.
     pub(crate) fn refusal(self) -> Error {
         let (found, remedy) = match self {
             Self::Current => (
@@ -58,7 +57,6 @@ impl Format {
 impl FromStr for Format {
     type Err = Error;
 
-    /// Reads `current` or `legacy`.
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "current" => Ok(Self::Current),
@@ -69,20 +67,19 @@ impl FromStr for Format {
     }
 }
 
-/// Size of the server's C type `unsigned long`, which decides how the server packs lengths.
+/// Size of the server's C type `unsigned long`: the server packs lengths with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum LongSize {
     /// 32-bit servers, and Windows.
     Four,
-    /// All others.
     Eight,
 }
 
 impl LongSize {
-    /// Script that packs the number 1, for [`Self::from_probe`].
+    /// Packs the number 1, for [`Self::from_probe`].
     pub(crate) const PROBE: &'static str = "return struct.pack('L', 1)";
 
-    /// The size, from the reply to [`Self::PROBE`]; `None` for a big-endian server.
+    /// Reads the reply to [`Self::PROBE`]; `None` for a big-endian server.
     #[must_use]
     pub(crate) fn from_probe(one: &[u8]) -> Option<Self> {
         match one {
@@ -92,7 +89,6 @@ impl LongSize {
         }
     }
 
-    /// The number of bytes.
     pub(super) const fn size_bytes(self) -> usize {
         match self {
             Self::Four => 4,
@@ -101,23 +97,21 @@ impl LongSize {
     }
 }
 
-/// A parsed member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member<'a> {
     pub(crate) format: Format,
     /// The member id, as in the table at the top of this file.
     pub(crate) id: &'a [u8],
-    /// The payload in the queue's codec.
     pub(crate) payload: &'a [u8],
 }
 
-/// Parses a member in this format; `None` if it is not packed in it.
+/// Parses a member in this format; `None` if the format does not fit.
 ///
-/// The length must reach exactly to the end of the member. Both formats may still fit: if the
-/// payload of a legacy member ends with a field that has its length before it, and the first byte
-/// of the id happens to lead there. A member that begins with a 7 counts as legacy, since both
-/// readings put the length at the same place: no client writes ids of seven bytes, and one in 256
-/// of the doubles that Java draws begins with a 7.
+/// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
+/// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
+/// member that begins with a 7 counts as legacy, because both readings put the length at the same
+/// place. No client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
+/// a 7.
 #[must_use]
 pub(crate) fn parse_as(format: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let (id, rest) = match format {
@@ -138,7 +132,7 @@ fn payload(long: LongSize, bytes: &[u8]) -> Option<&[u8]> {
     (u64::from_le_bytes(number) == payload.len() as u64).then_some(payload)
 }
 
-/// The id of 8 bytes that Java drew at random; `None` for a job that Java did not schedule.
+/// The 8-byte id from Java; `None` for other jobs.
 #[must_use]
 pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     let bytes = id.to_bytes();
@@ -146,7 +140,7 @@ pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     (suffix == JAVA_SUFFIX).then_some(*java)
 }
 
-/// The member id of a job id, as in the table at the top of this file.
+/// The member id, as in the table at the top of this file.
 pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
     if format == Format::Legacy || java_id(id).is_some() {
@@ -154,7 +148,7 @@ pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     }
     let millis = u48(&bytes);
     if bytes[6] >> 4 == 7 && millis < 1 << 44 {
-        // Version 7, before the year 2527: the version and four zero bits of the time are left out.
+        // Version 7, before the year 2527: leave out the version and four zero bits of the time.
         // The time stays in front, so that members with equal due times sort by it.
         let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
         return [&head.to_be_bytes()[2..], &bytes[7..]].concat();
@@ -162,8 +156,8 @@ pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The id in eight bytes, where Redisson expects a double: Java's own id, or the random half of a
-/// UUID. Any eight bytes are a double to the server, and no script reads its value.
+/// Eight bytes where Redisson expects a double: Java's own id, or a UUID's random half. Any eight
+/// bytes are a double to the server, and no script reads its value.
 pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
     java_id(id).unwrap_or_else(|| {
         let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
@@ -171,7 +165,6 @@ pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
     })
 }
 
-/// The first six bytes as a big-endian number.
 pub(super) fn u48(bytes: &[u8]) -> u64 {
     bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

@@ -1,5 +1,4 @@
-//! Packs members in Rust, for tests: the reference that `scripts/redisson/java.lua`, which packs
-//! them at the server, is compared with.
+//! Packs members in Rust, as a test reference for `scripts/redisson/java.lua`.
 
 use bytes::Bytes;
 use dq_core::JobId;
@@ -12,7 +11,6 @@ use super::scripts::library;
 use crate::handle;
 use crate::library;
 
-/// Packs a job as a member.
 pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
     let id = &member_id(format, id)[..];
     let mut member = Vec::with_capacity(1 + id.len() + long.size_bytes() + payload.len());
@@ -20,14 +18,12 @@ pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) ->
         member.push(id.len() as u8);
     }
     member.extend_from_slice(id);
-    // A string in Redis is shorter than 4 GiB, so the bytes that are cut off are zero.
+    // Redis strings are shorter than 4 GiB, so the cut bytes are zero.
     member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.size_bytes()]);
     member.extend_from_slice(payload);
     member.into()
 }
 
-/// Parses a member, in this format if it fits, else in the other one; `None` if it is packed in
-/// neither.
 pub(super) fn parse(expected: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let other = match expected {
         Format::Current => Format::Legacy,
@@ -36,12 +32,12 @@ pub(super) fn parse(expected: Format, long: LongSize, member: &[u8]) -> Option<M
     parse_as(expected, long, member).or_else(|| parse_as(other, long, member))
 }
 
-/// The job's id; `None` for an id of a length that neither Java nor this crate writes.
+/// `None` for other id lengths than Java's and this crate's.
 pub(super) fn job_id(member: &Member<'_>) -> Option<JobId> {
     read_id(member.id)
 }
 
-/// The job id that is read back from a member of `format`: legacy members keep only half of an id.
+/// The job id read back from a member: legacy members keep only half an id.
 fn id_after_round_trip(format: Format, id: JobId) -> JobId {
     match format {
         Format::Current => id,
@@ -49,7 +45,6 @@ fn id_after_round_trip(format: Format, id: JobId) -> JobId {
     }
 }
 
-/// The job id for an id drawn by Java.
 fn from_java(id: [u8; 8]) -> JobId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&id);
@@ -57,7 +52,6 @@ fn from_java(id: [u8; 8]) -> JobId {
     JobId::from_bytes(bytes)
 }
 
-/// The job id of a member id.
 fn read_id(id: &[u8]) -> Option<JobId> {
     match id.len() {
         8 => Some(from_java(id.try_into().ok()?)),
@@ -83,8 +77,8 @@ const LONG_SIZES: [LongSize; 2] = [LongSize::Four, LongSize::Eight];
 
 #[test]
 fn members_are_packed_as_by_the_server() {
-    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello'), which is
-    // what Redisson 3.21.1 and newer call.
+    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello'), as called by
+    // Redisson 3.21.1 and newer.
     let packed = pack(Format::Current, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello");
     // The same on a 32-bit or Windows server, whose `unsigned long` has four bytes.
@@ -103,12 +97,10 @@ fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
     let short = b"\x0f\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
     assert_eq!(packed[..16], *short);
     assert_eq!(packed[16..], *b"\x01\0\0\0x");
-    // Version 4: nothing can be left out.
     let mut four = UUID;
     four[6] = 0x4c;
     let packed = pack(Format::Current, LongSize::Four, JobId::from_bytes(four), b"");
     assert_eq!((packed[0], &packed[1..17]), (16, &four[..]));
-    // In the legacy format, the random half.
     let packed = pack(Format::Legacy, LongSize::Four, JobId::from_bytes(UUID), b"");
     assert_eq!(packed[..8], UUID[8..]);
 }
@@ -123,8 +115,7 @@ fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
 #[test]
 fn packed_members_are_parsed_back() {
     let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0; 8]), from_java([0xff; 8])];
-    // Every value of every byte, and so every version and variant, and times that are too large to
-    // be shortened.
+    // Covers every version and variant, and times that are too large to shorten.
     for at in 0..16 {
         for value in 0..=255 {
             let mut id = UUID;
@@ -166,8 +157,8 @@ fn a_member_that_can_be_read_in_both_formats_is_one_of_the_expected_format() {
 #[test]
 fn members_sort_by_the_time_and_bytes_of_their_uuids() {
     let pack = |id| pack(Format::Current, LongSize::Eight, JobId::from_bytes(id), b"");
-    // One more in any byte leaves the upper half of byte 6, the version, and the first four bits of
-    // the time as they are: only these are not packed.
+    // Only the version and the first four bits of the time are not packed; adding one changes
+    // neither.
     for at in 0..16 {
         let mut later = UUID;
         later[at] += 1;
@@ -205,7 +196,6 @@ fn java_ids_and_uuids_are_distinguished() {
     assert_eq!(from_java(*b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
 }
 
-/// A script with the functions of the backend.
 fn script(format: &str, body: &str) -> String {
     let settings = format!("local FORMAT = '{format}'\n");
     library::select(&library(&settings), body).concat() + body

@@ -1,18 +1,15 @@
-//! The `redisson` backend: jobs in the structures of Redisson's `RDelayedQueue`, shared with Java
-//! clients.
+//! The `redisson` backend: jobs in Redisson's `RDelayedQueue`, shared with Java clients.
 //!
-//! A delayed queue of Redisson consists of
+//! A Redisson delayed queue has three parts:
 //! - a sorted set of waiting jobs by due time, `redisson_delay_queue_timeout:{queue}`. Its entries
 //!   are called *members*: an id, a length and the payload in one string (see [`member`]);
-//! - the *order list*, `redisson_delay_queue:{queue}`: the same members in the order of their
-//!   offers;
+//! - the *order list*, `redisson_delay_queue:{queue}`: the same members in offer order;
 //! - the *destination list*, named like the queue: payloads of due jobs, which Java's `take()`
 //!   pops.
 //!
-//! This backend is a layer over the native Redis backend: the same calls run other scripts
-//! (`scripts/redisson/`), which also read and write Redisson's keys. A job waits as a member, where
-//! Java sees it; from its first lease on it is a *native job*, in the keys of the native backend.
-//! `scripts/redisson/java.lua` describes all keys.
+//! This backend is a layer over the native one; its scripts (`scripts/redisson/`) also use
+//! Redisson's keys. A job waits as a member, where Java sees it. From its first lease on it is a
+//! *native job*, in the native backend's keys. `scripts/redisson/java.lua` describes all keys.
 
 mod backend;
 mod check;

@@ -1,21 +1,17 @@
-//! The scripts of Redisson's key layout.
-
 use crate::connect::Effect;
 use crate::script::{LIBRARY, Script, Scripts};
 
-/// Shadows some functions of the library.
+/// Shadows some library functions.
 const JAVA: &str = include_str!("../scripts/redisson/java.lua");
 
-/// Scripts that only this layout has.
 #[derive(Debug)]
 pub(super) struct JavaScripts {
     pub(super) locate: Script,
     pub(super) transfer: Script,
 }
 
-/// The scripts that all layouts have, and those that only this one has. `settings` is a line of Lua
-/// that sets the locals `FORMAT` (of members; not the status of that name) and `VISIBILITY`: see
-/// `java.lua`.
+/// `settings` is a line of Lua. It sets the locals `FORMAT` (the member format, not the status of
+/// the same name) and `VISIBILITY`: see `java.lua`.
 pub(super) fn scripts(settings: &str) -> (Scripts, JavaScripts) {
     let library = library(settings);
     let lasting = |body| Script::new(&library, body, Effect::Lasting);

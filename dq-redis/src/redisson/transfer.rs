@@ -1,9 +1,8 @@
-//! Transfers due jobs to the destination lists of queues that only Java clients consume.
+//! Transfers due jobs for queues with only Java consumers.
 //!
-//! In Redisson every client with an open `RDelayedQueue` transfers due entries from the sorted set
-//! to the destination list, where `take()` pops them; without such a client they stay in the sorted
-//! set. This task transfers them for the queues in
-//! [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
+//! In Redisson every client with an open `RDelayedQueue` moves due entries from the sorted set to
+//! the destination list, where `take()` pops them. Without such a client they stay in the sorted
+//! set. This task moves them for [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,20 +22,18 @@ use crate::reply::Reply;
 
 const OPERATION: &str = "transfer";
 
-/// Maximum pause between two rounds. It bounds lateness if a notification is lost.
+/// Maximum pause between two rounds. It bounds the delay if a notification is lost.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum number of script calls for one queue before the next queue is served.
+/// Maximum script calls for one queue before the next queue's turn.
 const MAX_CALLS: usize = 10;
 
-/// Handle of the background task, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct TransferTask {
     end: DropGuard,
 }
 
 impl TransferTask {
-    /// Starts the task for these queues.
     pub(super) fn start(
         native: &RedisBackend,
         scripts: Arc<JavaScripts>,
@@ -61,13 +58,11 @@ impl TransferTask {
         Self { end: end.drop_guard() }
     }
 
-    /// Ends the task.
     pub(super) fn close(&self) {
         self.end.token().cancel();
     }
 }
 
-/// What the task runs on.
 struct Transfer {
     link: Arc<Link>,
     partitions: Vec<Arc<Partition>>,
@@ -86,8 +81,8 @@ impl Transfer {
         }
     }
 
-    /// Transfers the due jobs of all queues and returns the pause until more are due. The error of
-    /// one queue is logged and does not hold up the others.
+    /// Returns the pause until more jobs are due. An error in one queue is logged and does not
+    /// delay the others.
     async fn transfer_all(&self) -> Duration {
         let mut pause = MAX_PAUSE;
         for partition in &self.partitions {
@@ -101,8 +96,8 @@ impl Transfer {
         pause
     }
 
-    /// Transfers due jobs of one queue, at most [`MAX_CALLS`] batches, and returns the pause until
-    /// more are due: zero if there may be more now.
+    /// Transfers at most [`MAX_CALLS`] batches. Returns the pause until more jobs are due: zero if
+    /// there may be more now.
     async fn transfer_queue(&self, partition: &Partition) -> Result<Duration> {
         for _ in 0..MAX_CALLS {
             let batch = self.transfer_batch(partition).await?;
@@ -113,7 +108,6 @@ impl Transfer {
         Ok(Duration::ZERO)
     }
 
-    /// Calls the script once.
     async fn transfer_batch(&self, partition: &Partition) -> Result<TransferReply> {
         let mut call = self.scripts.transfer.on([partition]);
         call.arg(CHUNK);
@@ -133,11 +127,8 @@ impl Transfer {
     }
 }
 
-/// Reply of `scripts/redisson/transfer.lua`.
 struct TransferReply {
     now: Timestamp,
-    /// How many jobs left the sorted set.
     moved: i64,
-    /// When the next waiting job is due; `None` if no job waits.
     next_due: Option<Timestamp>,
 }

@@ -1,40 +1,37 @@
-//! The stored number of shards of a queue, and the shard of a job.
+//! A queue's stored shard count, and the shard of a job.
 
 use std::fmt;
 
 use crate::keys::crc16;
 
-/// Maximum number of shards of a queue.
 pub(crate) const MAX_SHARDS: u16 = 256;
 
-/// The number of shards of a queue, and of the change that set it.
+/// A queue's shard count and its change number.
 ///
-/// Stored as `change/shards` in the field `layout` of the hash `meta` of the unsharded partition. A
-/// queue that never had shards has no such field.
+/// Stored as `change/shards` in the field `layout` of the unsharded partition's `meta`. A queue
+/// that never had shards has no such field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The number of the change: one more with each, also with those that only reopen partitions.
+    /// Grows by one with each change, even if it only reopens partitions.
     pub(crate) change: u64,
     pub(crate) shards: u16,
 }
 
 impl Layout {
-    /// The layout of a queue that never had shards.
     pub(crate) const UNSHARDED: Self = Self { change: 0, shards: 1 };
 
-    /// Parses the stored text, `""` if there is none; `None` if it is malformed.
+    /// `""` if nothing is stored.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::UNSHARDED);
         }
         let (change, shards) = text.split_once('/')?;
-        // So that there is a number for the next change.
+        // Leaves a number for the next change.
         let change = change.parse().ok().filter(|change| *change < u64::MAX)?;
         let layout = Self { change, shards: shards.parse().ok()? };
         (1..=MAX_SHARDS).contains(&layout.shards).then_some(layout)
     }
 
-    /// The layout of the next change, with this number of shards.
     pub(crate) fn next(self, shards: u16) -> Self {
         Self { change: self.change + 1, shards }
     }
@@ -49,8 +46,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// The shard of a job, from the bytes of its key, or of its id if it has no key: CRC-16 as in Redis
-/// Cluster, modulo the number of shards. Part of the stored format, so it never changes.
+/// The shard for a job's key, or for its id if it has no key: CRC-16 as in Redis Cluster, modulo
+/// the shard count. Part of the stored format, so it never changes.
 pub(crate) fn shard_of(key_or_id: &[u8], shards: u16) -> u16 {
     crc16(key_or_id) % shards
 }
@@ -72,7 +69,6 @@ mod tests {
 
     #[test]
     fn shards_of_keys_never_change() {
-        // Every version must find the jobs that another has stored.
         assert_eq!(shard_of(b"123456789", 256), 0xc3);
         let keys = ["order-1001", "order-1002", "a", "订单"];
         let shards =
@@ -90,7 +86,6 @@ mod tests {
             for n in 0..u32::from(shards) * 400 {
                 jobs[usize::from(shard_of(format!("order-{n}").as_bytes(), shards))] += 1;
             }
-            // 400 on average; CRC-16 of these keys stays within 30 % of that.
             assert!(jobs.iter().all(|jobs| (280..520).contains(jobs)), "{jobs:?}");
         }
     }

@@ -1,61 +1,60 @@
-//! Shards: spread the jobs of a queue over several hash slots of a cluster.
+//! Shards spread a queue's jobs over several hash slots of a cluster.
 //!
 //! # Partitions
 //!
-//! A partition is a set of Redis keys in one hash slot that holds jobs of one queue. A queue without
-//! shards has one, the *unsharded* partition. A queue with `n` shards has `n` partitions; a job is
-//! in the one chosen by the hash of its key, or of its id if it has no key. The number of shards is
-//! part of the names of the Redis keys, so partitions of different numbers share nothing. Scripts
-//! on one partition are atomic; claims, counts and listings visit all partitions of the queue.
+//! A partition is a set of Redis keys in one hash slot for jobs of one queue. A queue without
+//! shards has one, the *unsharded* partition; a queue with `n` shards has `n`. The hash of a job's
+//! key, or of its id if it has no key, chooses the partition. Key names contain the shard count, so
+//! partitions of different counts share nothing. Scripts on one partition are atomic; claims,
+//! counts and listings visit all partitions.
 //!
-//! # Changing the number of shards
+//! # Changing the shard count
 //!
-//! The number of shards is fixed while the queue holds jobs, dead ones included, while the id of an
-//! ended job is pinned, and while the queue is paused. It is stored as a [`Layout`](layout::Layout)
-//! in the unsharded partition, whose name does not depend on it, and all calls use the stored
-//! number. A call that stores jobs or pauses the queue first changes it to the number in the
-//! settings of its process; storing jobs fails if that is not possible. Each change has a sequence
-//! number, one more than the last. A change runs in these steps, of which each script call is
-//! atomic (`resize.rs`, `scripts/shards.lua`):
+//! The shard count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
+//! jobs, or is paused. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
+//! calls use the stored count. A call that stores jobs or pauses the queue first changes the count
+//! to its process's setting. If that is not possible, storing jobs fails.
 //!
-//! 1. Close each partition of the old number of shards, unless it is in use: it holds jobs or
-//!    pinned ids, or is paused. A closed partition refuses every call. If one is in use, the closed
-//!    ones are opened again and the change is refused.
-//! 2. Store the new layout, if the stored one is still the one that was read at the beginning.
-//! 3. Open each partition of the new number: an earlier change may have closed it.
+//! Each change has a sequence number and three steps. Each script call is atomic (`resize.rs`,
+//! `scripts/shards.lua`):
 //!
-//! A process whose call is refused by a closed partition reads the stored layout:
+//! 1. Close each partition of the old count, unless it is in use: it holds jobs or pinned ids, or
+//!    is paused. A closed partition refuses every call. If one is in use, reopen the closed ones
+//!    and refuse the change.
+//! 2. Store the new layout, if the stored one has not changed since the beginning.
+//! 3. Open each partition of the new count: an earlier change may have closed it.
 //!
-//! - It goes on with the stored number. If the call stores jobs and the settings have another
-//!   number, it fails if this process has used the number of its settings before: two processes
-//!   with different settings must not change it in turns.
-//! - If the closed partition is one of the stored number, a change did not complete. The process
-//!   stores the same number as a further change, which makes the incomplete change fail at step 2,
-//!   and opens the partitions.
+//! A process refused by a closed partition reads the stored layout:
 //!
-//! If all data are deleted (`FLUSHALL`) while processes are connected, these go on with the number
-//! that they have cached. The first job that one of them stores in a partition makes it store the
-//! number again (`restore_queue`). Until then a process that reads the number takes the queue for
-//! one without shards, and may store a job there that has the key of another one.
+//! - It goes on with the stored count. If the call stores jobs and the setting differs, the call
+//!   fails if this process has used its setting before: two processes with different settings must
+//!   not change the count in turns.
+//! - If the closed partition belongs to the stored count, a change did not complete. The process
+//!   stores the same count as a further change, so that the incomplete change fails at step 2, and
+//!   opens the partitions.
+//!
+//! After `FLUSHALL`, connected processes go on with their cached count. The first job that one of
+//! them stores in a partition makes it store the count again (`restore_queue`). Until then, another
+//! process takes the queue for unsharded, and may store a job with a key that is live in a shard.
 //!
 //! # Why a key is never live twice
 //!
-//! This holds unless all data are deleted, see above. A key is live while a waiting or leased job has
-//! it. Within one number of shards a key always
-//! belongs to the same partition. It remains to show that jobs exist only in partitions of the
-//! stored number. Closing and opening carry the number of their change, and opening does not undo a
-//! closing by a later change. When change `c` stores another number of shards, each partition of the old number
-//! has been closed by `c` while it was empty, after change `c - 1` was stored. Only a change after
-//! `c` that stores the old number again can open it. Until then the partition refuses calls, even
-//! from processes that still use the old number.
+//! This holds except after `FLUSHALL`, see above. A key is live while a waiting or leased job has
+//! it. Within one shard count a key always belongs to the same partition. It remains to show that
+//! jobs exist only in partitions of the stored count.
+//!
+//! Closing and opening carry the change number, and opening does not undo a later change's closing.
+//! Before change `c` stores another count, it closes all partitions of the old count, each while
+//! empty and after change `c - 1` was stored. Only a later change that stores the old count again
+//! can open them. Until then they refuse calls, even from processes that still use the old count.
 //!
 //! # What is approximate
 //!
-//! On a single server one script serves all partitions of a queue, so the oldest jobs are claimed
-//! first. In a cluster a claim peeks at the oldest due jobs of each slot, and then claims the
-//! oldest of all (`claim.rs`): jobs that other processes schedule or claim in between may change
-//! the order. Each slot uses the clock of its node. Counts and listings are not atomic. Totals
-//! restart at zero when the number of shards changes, and the history is left behind.
+//! On a single server one script serves all partitions, so the oldest jobs are claimed first. In a
+//! cluster a claim peeks at each slot and then claims the oldest of all (`claim.rs`). Jobs
+//! scheduled or claimed in between may change the order. Each slot uses its node's clock. Counts
+//! and listings are not atomic. When the shard count changes, totals restart at zero and the
+//! history is left behind.
 
 pub(crate) mod layout;
 pub(crate) mod leases;

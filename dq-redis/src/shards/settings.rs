@@ -1,4 +1,4 @@
-//! The setting `shards`: the number of shards of each queue.
+//! The setting `shards`: shard counts by queue.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,12 @@ use serde::{Deserialize, Deserializer};
 
 use super::layout::MAX_SHARDS;
 
-/// The name in the settings that stands for all queues without an entry.
+/// Stands for all queues without an entry.
 const ANY: &str = "*";
 
-/// The number of shards that the settings give to each queue.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSettings {
     named: BTreeMap<QueueName, u16>,
-    /// For queues that are not named: the entry `*`.
     any: Option<u16>,
 }
 
@@ -27,13 +25,12 @@ impl ShardSettings {
         Self { named, any }
     }
 
-    /// The number for this queue; `None` if the settings give none.
     pub(crate) fn for_queue(&self, queue: &QueueName) -> Option<u16> {
         self.named.get(queue).copied().or(self.any)
     }
 }
 
-/// Deserializes the setting. Errors name the queue, which serde's own do not.
+/// Deserializes the setting. Errors name the queue, unlike serde's own.
 pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
@@ -57,8 +54,7 @@ enum Number {
     Other(#[allow(dead_code, reason = "only its kind matters")] IgnoredAny),
 }
 
-/// Refuses numbers of shards out of range in a configuration that was made in code, which was not read
-/// as text.
+/// Refuses shard counts out of range in a configuration made in code.
 ///
 /// # Errors
 /// `Config` naming the queue.

@@ -1,14 +1,13 @@
-//! `JsonJacksonCodec`: JSON to which Jackson's default typing adds the names of Java classes.
+//! `JsonJacksonCodec`: JSON with Java class names from Jackson's default typing.
 //!
 //! An object has its class under `@class`. Values whose type JSON does not show (lists, dates, long
 //! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes
-//! both. Encoding adds them where that follows from the JSON alone (objects, lists, integers beyond
-//! 32 bits outside of fields), and keeps those in the payload, so an application can name any class
-//! itself.
+//! both. Encoding adds them to objects, lists, and integers beyond 32 bits outside fields, where
+//! the JSON alone shows the type. It keeps class names in the payload, so an application can name
+//! any class.
 //!
-//! A pair is recognized by its first element, which must look like a Java class. A list of two
-//! strings that Jackson wrote without a pair around it is mistaken for a pair if its first string
-//! looks like a class.
+//! A first element that looks like a Java class marks a pair. So a list of two strings without a
+//! pair around it is mistaken for one if its first string looks like a class.
 
 use bytes::Bytes;
 use dq_core::Result;
@@ -19,13 +18,11 @@ use super::error::{codec_error, not_json};
 use super::java_class::is_class_name;
 use super::json_tree::{CLASS_FIELD, array, fields, items, object, parse, quoted};
 
-/// The class of encoded lists.
 const LIST: &str = "java.util.ArrayList";
 
-/// Maximum nesting depth of a payload, the same as serde_json's limit.
+/// Maximum nesting depth, the same as serde_json's limit.
 const MAX_DEPTH: usize = 128;
 
-/// Removes the class names.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     let value = parse(bytes).map_err(|error| wrong_codec("jackson", bytes).source(error))?;
     let mut out = String::with_capacity(bytes.len());
@@ -33,7 +30,6 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// Adds class names: `class` to the outermost object.
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     let value = parse(payload).map_err(not_json)?;
     let mut out = String::with_capacity(payload.len() + 64);
@@ -41,7 +37,6 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     Ok(out.into())
 }
 
-/// Appends the value without class names. At most `depth` levels are allowed.
 fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     let depth = next_level(depth)?;
     match value.as_bytes().first() {
@@ -67,20 +62,19 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     }
 }
 
-/// The position of a value, which decides which types Jackson requires.
+/// A value's position; Jackson requires types by position.
 #[derive(Clone, Copy)]
 enum Position<'a> {
     /// The payload itself.
     Top { class: Option<&'a str> },
-    /// A field of an object. A bare number fits a primitive or final type (`long`, `int`,
-    /// `Integer`, `double`). For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a
-    /// pair, which only the application can write: `"id": ["java.lang.Long", 42]`.
+    /// A field. A bare number fits a primitive or final type (`long`, `int`, `Integer`, `double`).
+    /// For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which only the
+    /// application can write: `"id": ["java.lang.Long", 42]`.
     Field,
-    /// An element of a list of any type.
+    /// A list element.
     Element,
 }
 
-/// Appends the value with the class names that Jackson requires at this position.
 fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) -> Result<()> {
     let depth = next_level(depth)?;
     match value.as_bytes().first() {
@@ -134,8 +128,7 @@ fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) ->
     }
 }
 
-/// The number of levels allowed inside this one; an error if there are none, which bounds the
-/// stack.
+/// The levels left inside this one. Bounds the stack.
 fn next_level(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         codec_error(
@@ -145,19 +138,18 @@ fn next_level(depth: usize) -> Result<usize> {
     })
 }
 
-/// Whether Java writes this number as a `Long`: its `contains` and `remove` compare bytes.
+/// Java's `contains` and `remove` compare bytes, so a `Long` must look as Java writes it.
 fn is_long(number: &str) -> bool {
     number.parse::<i64>().is_ok_and(|number| i32::try_from(number).is_err())
 }
 
-/// The class, as JSON, and the value of a pair like `["java.util.Date", 1700000000000]`.
+/// The class (as JSON) and value of a pair like `["java.util.Date", 1700000000000]`.
 fn as_pair<'a>(items: &[&'a RawValue]) -> Option<(&'a str, &'a str)> {
     let [class, value] = items else { return None };
     let name = serde_json::from_str::<String>(class.get()).ok()?;
     is_class_name(&name).then(|| (class.get(), value.get()))
 }
 
-/// Writes `[class,value]`.
 fn typed(
     class: &str,
     out: &mut String,
@@ -187,7 +179,7 @@ mod tests {
 
     #[test]
     fn class_names_are_removed() {
-        // What JsonJacksonCodec writes with Jackson 2.14.
+        // From JsonJacksonCodec with Jackson 2.14.
         for (java, json) in [
             (r#""hello""#, r#""hello""#),
             (r#"["java.lang.Long",42]"#, "42"),
@@ -201,9 +193,8 @@ mod tests {
             ),
             (r#"["java.util.ArrayList",["a",["java.lang.Long",1]]]"#, r#"["a",1]"#),
             (r#"["[B","aGVsbG8="]"#, r#""aGVsbG8=""#),
-            // A field of type String[], which is final, and one of int[].
+            // Fields of type String[], which is final, and int[].
             (r#"{"@class":"a.B","s":["x","y"],"i":[1,2]}"#, r#"{"s":["x","y"],"i":[1,2]}"#),
-            // Objects in a list, lists in a list.
             (
                 r#"["java.util.ArrayList",[{"@class":"a.B","n":["java.util.ArrayList",[]]}]]"#,
                 r#"[{"n":[]}]"#,
@@ -241,7 +232,6 @@ mod tests {
                 r#"{"tags":["a"],"to":{"@class":"pkg.To","n":1}}"#,
                 r#"{"@class":"pkg.Order","tags":["java.util.ArrayList",["a"]],"to":{"@class":"pkg.To","n":1}}"#,
             ),
-            // With types in the payload.
             (
                 r#"{"at":["java.util.Date",1700000000000],"ids":["java.util.HashSet",[3000000000]]}"#,
                 r#"{"@class":"pkg.Order","at":["java.util.Date",1700000000000],"ids":["java.util.HashSet",[["java.lang.Long",3000000000]]]}"#,

@@ -1,7 +1,5 @@
-//! Recognizes names of Java classes by Java's conventions: packages, then a name that begins with a
-//! capital.
+//! Recognizes Java class names by convention: packages, then a name with a capital first.
 
-/// Whether the text looks like the full name of a Java class.
 pub(super) fn is_class_name(name: &str) -> bool {
     if let Some(element) = name.strip_prefix('[') {
         let element = element.trim_start_matches('[');
@@ -9,7 +7,6 @@ pub(super) fn is_class_name(name: &str) -> bool {
         return class.is_some_and(is_class_name)
             || matches!(element, "B" | "C" | "D" | "F" | "I" | "J" | "S" | "Z");
     }
-    // `java.util.EnumSet<com.example.Color>`
     let name = match name.split_once('<') {
         Some((name, types)) if types.ends_with('>') => name,
         _ => name,

@@ -1,7 +1,4 @@
-//! The codec `json`: checks that a payload is JSON and passes it unchanged in both directions.
-//!
-//! Java writes and reads it with `TypedJsonJacksonCodec`, or with a `StringCodec` whose strings are
-//! JSON.
+//! The codec `json`: JSON passes unchanged, for `TypedJsonJacksonCodec` or JSON in a `StringCodec`.
 
 use bytes::Bytes;
 use dq_core::Result;
@@ -10,13 +7,11 @@ use super::detect::wrong_codec;
 use super::error::not_json;
 use super::json_tree::check;
 
-/// Returns the payload unchanged if it is JSON.
 pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
     check(payload).map_err(not_json)?;
     Ok(payload.clone())
 }
 
-/// Returns the bytes unchanged if they are JSON.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     check(bytes).map_err(|error| wrong_codec("json", bytes).source(error))?;
     Ok(bytes.clone())

@@ -1,7 +1,5 @@
-//! Parses JSON one level at a time; deeper levels stay text.
-//!
-//! Unlike with `serde_json::Value`, numbers of any length pass unchanged, and fields keep their
-//! order.
+//! Parses JSON one level at a time; deeper levels stay text. Unlike `serde_json::Value`, this keeps
+//! numbers of any length and the field order.
 
 use std::fmt;
 
@@ -11,30 +9,24 @@ use serde_json::value::RawValue;
 
 use super::error::codec_error;
 
-/// The field that holds the name of an object's Java class.
 pub(super) const CLASS_FIELD: &str = "@class";
 
-/// Checks that the bytes are JSON. Numbers may have any length.
 pub(super) fn check(bytes: &[u8]) -> serde_json::Result<()> {
     serde_json::from_slice::<IgnoredAny>(bytes).map(drop)
 }
 
-/// Whether the bytes are JSON.
 pub(super) fn is_json(bytes: &[u8]) -> bool {
     check(bytes).is_ok()
 }
 
-/// The text as a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The text of a JSON value.
 pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<&str> {
     serde_json::from_slice::<&RawValue>(bytes).map(RawValue::get)
 }
 
-/// Writes an array, with `each` for the elements.
 pub(super) fn array(
     items: &[&RawValue],
     out: &mut String,
@@ -51,8 +43,7 @@ pub(super) fn array(
     Ok(())
 }
 
-/// Writes an object, with `each` for the fields' values and `class`, a JSON string, as its first
-/// field.
+/// Writes an object, with `class` (a JSON string) as its first field and `each` for the values.
 pub(super) fn object<'a>(
     class: Option<String>,
     fields: impl Iterator<Item = &'a (String, &'a RawValue)>,
@@ -76,18 +67,16 @@ pub(super) fn object<'a>(
     Ok(())
 }
 
-/// The elements of an array.
 pub(super) fn items(array: &str) -> Result<Vec<&RawValue>> {
     serde_json::from_str(array).map_err(unreadable)
 }
 
-/// The fields of an object in their order, which a map would not keep.
 pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     let Fields(fields) = serde_json::from_str(object).map_err(unreadable)?;
     Ok(fields)
 }
 
-/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not: only a string
+/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not: only strings
 /// with an unpaired surrogate.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
     codec_error(

@@ -1,9 +1,8 @@
 //! `Kryo5Codec`, the default of Redisson 3.19 and newer: plain values only.
 //!
-//! A value is written as the number under which Kryo has registered its class, plus two, and the
-//! output of the class's serializer. A class without a number is written by its name. Objects of
-//! other classes are refused: their fields are written without names, in an order that only the
-//! class file shows.
+//! A value begins with its class: Kryo's registration number plus two, or the class name if it has
+//! no number. The output of the class's serializer follows. Objects of other classes are refused,
+//! because Kryo writes their fields without names, in an order that only the class file shows.
 //!
 //! | class | bytes |
 //! |---|---|
@@ -29,12 +28,10 @@ const STRING: u8 = 3;
 const BOOLEAN: u8 = 5;
 const LONG: u8 = 9;
 const DOUBLE: u8 = 10;
-/// Begins a value whose class is written by name; the zero means that the name follows.
+/// Begins a value with a class name; the zero announces the name.
 const NAMED_CLASS: [u8; 2] = [1, 0];
-/// Java's name of the class `byte[]`.
 const BYTES: &str = "[B";
 
-/// Whether values of this class can be written.
 pub(super) fn can_write(class: &str) -> bool {
     Class::named(class).is_some()
 }
@@ -50,7 +47,6 @@ enum Class {
 }
 
 impl Class {
-    /// The class with this Java name; the package `java.lang` may be left out.
     fn named(name: &str) -> Option<Self> {
         Some(match name.strip_prefix("java.lang.").unwrap_or(name) {
             "String" => Self::Text,
@@ -63,7 +59,6 @@ impl Class {
         })
     }
 
-    /// The class as which a JSON value is written by default; `None` if there is none.
     fn default_for(value: &Value) -> Option<Self> {
         match value {
             Value::String(_) => Some(Self::Text),
@@ -75,7 +70,6 @@ impl Class {
     }
 }
 
-/// Turns a JSON value into Kryo's bytes, as a value of `class`, or without it of the default class.
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     let value: Value = serde_json::from_slice(payload).map_err(not_json)?;
     let kind = match class {
@@ -105,7 +99,6 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     })
 }
 
-/// Writes a value as this class; `None` if the class cannot hold it.
 fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match class {
@@ -138,7 +131,6 @@ fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Turns Kryo's bytes into JSON.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     let mut rest = &bytes[..];
     let value = read(&mut rest)?.filter(|_| rest.is_empty());
@@ -146,8 +138,7 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     Ok(value.to_string().into())
 }
 
-/// Reads a value; `None` if these are not Kryo's bytes; an error if they are, but only Java can
-/// read them.
+/// Reads a value. `None` if Kryo did not write the bytes; an error if only Java can read them.
 fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
     let Some(class) = rest.split_off_first() else { return Ok(None) };
     Ok(match *class {
@@ -179,7 +170,7 @@ fn read_bytes(rest: &mut &[u8]) -> Option<Value> {
     Some(Value::from(rest.split_off(..usize::try_from(len).ok()?)?))
 }
 
-/// The JSON number; an error for NaN and the infinities.
+/// Fails for NaN and the infinities.
 fn finite(double: f64) -> Result<Value> {
     serde_json::Number::from_f64(double).map(Value::Number).ok_or_else(|| {
         codec_error(
@@ -189,7 +180,6 @@ fn finite(double: f64) -> Result<Value> {
     })
 }
 
-/// The error for an object of a Java class.
 fn object_of(class: &str) -> Error {
     codec_error(
         format!("the payload is an object of the Java class {class}, written by Kryo5Codec"),
@@ -198,8 +188,7 @@ fn object_of(class: &str) -> Error {
     )
 }
 
-/// Maps signed numbers to unsigned ones (0, -1, 1, -2 … to 0, 1, 2, 3 …), small for small absolute
-/// values.
+/// Maps 0, -1, 1, -2 … to 0, 1, 2, 3 …, so that small absolute values stay small.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
@@ -208,7 +197,7 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// Maximum number of bytes of a varint that hold 7 bits each; a ninth byte is the last and holds 8.
+/// Varint bytes with 7 bits each; a ninth byte is the last and holds 8.
 const MAX_SEVEN_BIT_BYTES: u32 = 8;
 
 fn write_varint(mut number: u64, out: &mut Vec<u8>) {
@@ -238,7 +227,6 @@ fn read_varint(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Checks that the JSON is encoded as these bytes, and the bytes are decoded as the JSON.
     fn assert_round_trip(json: &str, class: Option<&str>, kryo: &[u8]) {
         let (json, kryo) = (Bytes::copy_from_slice(json.as_bytes()), Bytes::copy_from_slice(kryo));
         assert_eq!(encode(&json, class).unwrap(), kryo, "{json:?}");
@@ -260,7 +248,6 @@ mod tests {
         assert_round_trip("0", None, &[9, 0]);
         assert_round_trip("-1", None, &[9, 1]);
         assert_round_trip("64", None, &[9, 0x80, 1]);
-        // The ninth byte has all eight bits.
         assert_round_trip(
             "9223372036854775807",
             None,

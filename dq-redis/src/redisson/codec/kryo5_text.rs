@@ -1,16 +1,12 @@
-//! Strings in the format of Kryo 5.
+//! Strings in Kryo 5.
 //!
-//! Two to 32 ASCII characters are written without a length, the last with its high bit set. All
-//! other strings begin with the number of their UTF-16 units plus one, whose first byte has the
-//! high bit set; each unit follows in one to three bytes as in UTF-8. Characters beyond the basic
-//! plane are two units.
+//! Two to 32 ASCII characters have no length; the last one has its high bit set. All other strings
+//! begin with the UTF-16 unit count plus one, whose first byte has the high bit set. Each unit
+//! follows in one to three bytes as in UTF-8. Characters beyond the basic plane are two units.
 
-/// Maximum length of a text that is written without its length.
 const MAX_WITHOUT_LENGTH: usize = 32;
-/// The high bit of a byte.
 const HIGH: u8 = 0x80;
 
-/// Writes text.
 pub(super) fn write(text: &str, out: &mut Vec<u8>) {
     if text.is_ascii() && (2..=MAX_WITHOUT_LENGTH).contains(&text.len()) {
         let (last, head) = text.as_bytes().split_last().unwrap_or((&0, &[]));
@@ -30,7 +26,7 @@ pub(super) fn write(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads text; `None` if these are not Kryo's bytes, or the text is `null` or not valid Unicode.
+/// `None` if Kryo did not write the bytes, or the text is `null` or not valid Unicode.
 pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
     if rest.first()? & HIGH == 0 {
         let end = rest.iter().position(|byte| byte & HIGH != 0)?;
@@ -39,7 +35,7 @@ pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
         return String::from_utf8(text).ok();
     }
     let units = read_len(rest)?.checked_sub(1)?;
-    // Grows as it is read, since the length cannot be trusted.
+    // Grows while reading because the length cannot be trusted.
     let mut text = Vec::new();
     for _ in 0..units {
         text.push(read_unit(rest)?);
@@ -47,7 +43,6 @@ pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
     String::from_utf16(&text).ok()
 }
 
-/// Reads one UTF-16 unit from one to three bytes.
 fn read_unit(rest: &mut &[u8]) -> Option<u16> {
     let mut next = || rest.split_off_first().map(|byte| u16::from(*byte));
     let first = next()?;
@@ -59,12 +54,12 @@ fn read_unit(rest: &mut &[u8]) -> Option<u16> {
     })
 }
 
-/// A continuation byte with the lowest six bits of the unit.
+/// A continuation byte with the unit's lowest six bits.
 fn tail(unit: u16) -> u8 {
     HIGH | (unit & 0x3f) as u8
 }
 
-/// A varint whose first byte has the high bit set and six bits of the number.
+/// A varint: six bits in the first byte, whose high bit is set.
 fn write_len(len: u64, out: &mut Vec<u8>) {
     let first = HIGH | (len & 0x3f) as u8;
     let mut more = len >> 6;
@@ -79,7 +74,6 @@ fn write_len(len: u64, out: &mut Vec<u8>) {
     out.push(more as u8);
 }
 
-/// Reads what [`write_len`] writes.
 fn read_len(rest: &mut &[u8]) -> Option<u64> {
     let first = *rest.split_off_first()?;
     let mut len = u64::from(first & 0x3f);
@@ -101,7 +95,6 @@ fn read_len(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Checks that the text is written as these bytes, and read back from them.
     fn assert_round_trip(text: &str, kryo: &[u8]) {
         let mut out = Vec::new();
         write(text, &mut out);
@@ -144,7 +137,6 @@ mod tests {
         for bytes in [&b""[..], b"\x80", b"abc", b"\x83a", b"\x82\xff", b"\x82\xed\xa0\xbd"] {
             assert_eq!(read(&mut &bytes[..]), None, "{bytes:x?}");
         }
-        // A length of 2^31, and one that never ends.
         assert_eq!(read(&mut &[0xff, 0xff, 0xff, 0xff, 0x0f, b'x'][..]), None);
         assert_eq!(read(&mut &[0xff; 10][..]), None);
     }

@@ -1,7 +1,5 @@
-//! Codecs for the payloads of a Redisson queue.
-//!
-//! Handlers read JSON, so every codec except `raw` translates between JSON text and the bytes that
-//! the Java codec of that name writes.
+//! Codecs for Redisson payloads. Handlers read JSON, so every codec except `raw` translates between
+//! JSON and the Java codec's bytes.
 
 mod detect;
 mod error;
@@ -19,8 +17,8 @@ use dq_core::Result;
 
 /// The codec that the Java clients of a Redisson queue use.
 ///
-/// In settings it is a name, for some codecs followed by a class: `"json"`,
-/// `"jackson:com.example.Order"`; or a table: `{ type = "jackson", class = "com.example.Order" }`.
+/// In settings, write its name, for some codecs with a class: `"jackson:com.example.Order"`. Or
+/// write a table: `{ type = "jackson", class = "com.example.Order" }`.
 ///
 /// ```
 /// use dq_redis::Codec;
@@ -31,35 +29,32 @@ use dq_core::Result;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Codec {
-    /// `"raw"`: bytes pass unchanged, for `ByteArrayCodec` or a codec of the application on both
-    /// sides.
+    /// `"raw"`: bytes pass unchanged, for `ByteArrayCodec` or your own codec on both sides.
     #[default]
     Raw,
-    /// `"string"`: `StringCodec` with plain text, which handlers read as a JSON string.
+    /// `"string"`: `StringCodec` with plain text. Handlers read a JSON string.
     Text,
-    /// `"json"`: JSON text passes unchanged, for `TypedJsonJacksonCodec` and for JSON in the
-    /// strings of a `StringCodec`.
+    /// `"json"`: JSON passes unchanged, for `TypedJsonJacksonCodec` or JSON in a `StringCodec`.
     Json,
-    /// `"jackson"`: `JsonJacksonCodec`, which adds names of Java classes to its JSON. Handlers read
-    /// it without them.
+    /// `"jackson"`: `JsonJacksonCodec`, JSON with Java class names. Handlers read it without them.
     Jackson {
-        /// The class of the objects that are written, such as `com.example.Order`. Reading, and
-        /// writing arrays and plain values, does not need it.
+        /// The class for written objects, such as `com.example.Order`. You need none for reading,
+        /// or for writing arrays and plain values.
         class: Option<String>,
     },
     /// `"kryo5"`: `Kryo5Codec`, the default of Redisson 3.19 and newer, for strings, numbers,
-    /// booleans and `byte[]`. Objects of Java classes cannot be read.
+    /// booleans and `byte[]`. It cannot read objects of Java classes.
     Kryo5 {
-        /// The class that each payload is written as: `java.lang.Integer`, `Long`, `Double`, `Boolean`,
-        /// `String` or `byte[]`, in JSON a list of numbers from 0 to 255. A payload that does not fit
-        /// is refused. Without a class, strings and booleans are written as such, integers as
-        /// `java.lang.Long`, other numbers as `java.lang.Double`, and lists are refused.
+        /// The class for every written payload: `java.lang.Integer`, `Long`, `Double`, `Boolean`,
+        /// `String` or `byte[]` (in JSON a list of numbers from 0 to 255). A payload that does not
+        /// fit is refused. Without a class, integers become `java.lang.Long`, other numbers
+        /// `java.lang.Double`; strings and booleans keep their type, and lists are refused.
         class: Option<String>,
     },
 }
 
 impl Codec {
-    /// Translates a payload of this application to the bytes that the Java codec reads.
+    /// Translates your payload to bytes for the Java codec.
     ///
     /// # Errors
     /// `Codec` if this codec cannot write the payload; the error names the codec or setting to
@@ -75,11 +70,11 @@ impl Codec {
         .map_err(|error| error.operation("encode for Redisson"))
     }
 
-    /// Translates bytes that the Java codec wrote to the payload that a handler decodes.
+    /// Translates bytes from the Java codec to a payload for handlers.
     ///
     /// # Errors
-    /// `Codec` if another codec wrote the bytes, or they can only be read with the Java classes;
-    /// the error says what the bytes look like and names the codec to choose.
+    /// `Codec` if another codec wrote the bytes, or only Java can read them. The error says what
+    /// the bytes look like and names the codec to choose.
     pub fn decode(&self, bytes: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(bytes.clone()),

@@ -54,7 +54,6 @@ fn refused(what: String, remedy: &'static str) -> Error {
 impl FromStr for Codec {
     type Err = Error;
 
-    /// Parses a name, optionally with a class: `json`, `jackson:com.example.Order`.
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
             Some((name, class)) => Self::from_parts(name, Some(class.to_owned())),
@@ -69,7 +68,7 @@ impl<'de> Deserialize<'de> for Codec {
     }
 }
 
-/// Accepts both forms. A visitor, since the errors of an untagged enum do not name the mistake.
+/// Accepts both forms. A visitor because errors of an untagged enum do not name the mistake.
 struct NameOrTable;
 
 #[derive(Deserialize)]

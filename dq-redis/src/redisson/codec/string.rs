@@ -1,4 +1,4 @@
-//! The codec `string`: `StringCodec`, the text of a Java string in UTF-8, without quotes or length.
+//! The codec `string`: `StringCodec`, a Java string in UTF-8 without quotes or length.
 
 use bytes::Bytes;
 use dq_core::Result;
@@ -7,11 +7,10 @@ use super::detect::wrong_codec;
 use super::error::codec_error;
 use super::json_tree::quoted;
 
-/// Turns a JSON string into its text.
 pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
     match serde_json::from_slice::<String>(payload) {
         Ok(text) => Ok(text.into()),
-        // The error of the parser quotes the payload.
+        // The parser's error quotes the payload.
         Err(_) => Err(codec_error(
             "the payload is not a JSON string, and `StringCodec` writes only text",
             "choose the codec `json` for JSON documents inside strings",
@@ -19,7 +18,6 @@ pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// Turns text into a JSON string.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(quoted(text).into()),
