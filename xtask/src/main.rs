@@ -7,6 +7,7 @@ mod layers;
 mod licences;
 mod oldest_rusqlite;
 mod package;
+mod programs;
 mod run;
 mod servers;
 mod soak;
@@ -20,6 +21,7 @@ usage: cargo xtask COMMAND
 
   test [FILTER]                     formatting, lints, layers, tests, short storms and soak, documentation; with
                                     FILTER only tests
+  test --quick                      the tests that need no server
   layers                            checks that imports between files form no cycles
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
         ["test"] => test::everything(),
+        ["test", "--quick"] => test::quick(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => servers::servers(),
         ["bench", ref rest @ ..] => bench::bench(rest),

@@ -1,0 +1,152 @@
+//! The test programs of the workspace: built by one call of cargo, run in two lanes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::run::{Result, cargo};
+
+/// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
+pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
+
+/// Threads of a test program, for each processor, unless `RUST_TEST_THREADS` is set: tests mostly
+/// wait for servers. Programs with a harness of their own have their own number.
+const THREADS_PER_PROCESSOR: usize = 2;
+
+/// These packages have a lane of their own. Their tests start clusters of brokers, and two clusters
+/// at once starve each other.
+const BROKER_LANE: [&str; 1] = ["dq-rabbit"];
+
+/// Programs that start no server, with a filter. A name without a target means all of a package.
+const QUICK: [(&str, &str); 9] = [
+    ("dq-core", ""),
+    ("dq-cron", ""),
+    ("dq-macros", ""),
+    ("dq-sqlite", ""),
+    ("dq-testkit", ""),
+    ("dq-tests behaviour", "memory/virtual"),
+    ("dq-tests behaviour", "sqlite/virtual"),
+    ("dq-tests docs", ""),
+    ("dq-tests policies", ""),
+];
+
+/// A test program that cargo has built.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    package: String,
+    target: String,
+    executable: PathBuf,
+    /// Of the package. Tests run there.
+    directory: PathBuf,
+    /// Only tests whose names contain it are run.
+    filter: String,
+}
+
+impl Program {
+    /// Reads a message of cargo; `None` if it is not about a test program.
+    fn parse(message: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(message).ok()?;
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        // `path+file:///DIRECTORY#NAME@VERSION`, without the name if the directory has it.
+        let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+        let package = match id.split_once('@') {
+            Some((name, _)) => name.to_owned(),
+            None => directory.file_name()?.to_str()?.to_owned(),
+        };
+        Some(Self {
+            package,
+            target: message["target"]["name"].as_str()?.to_owned(),
+            executable: message["executable"].as_str()?.into(),
+            directory,
+            filter: String::new(),
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("{} {} {}", self.package, self.target, self.filter).trim_end().to_owned()
+    }
+
+    /// Runs the tests. The error names those that have failed; their output is printed.
+    fn run(&self) -> Result {
+        let name = self.name();
+        let start = Instant::now();
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.directory).stdin(Stdio::null());
+        command.args((!self.filter.is_empty()).then_some(&self.filter));
+        // As cargo does; `trybuild` reads them.
+        command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            command.env("RUST_TEST_THREADS", (processors * THREADS_PER_PROCESSOR).to_string());
+        }
+        let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let result = stdout.lines().rfind(|line| line.contains("test result:"));
+        let took = start.elapsed().as_secs_f64();
+        println!("{name}: {took:.1} s, {}", result.unwrap_or("no result"));
+        if output.status.success() {
+            return Ok(());
+        }
+        println!("{stdout}{stderr}");
+        let failed = stdout.lines().filter(|line| line.ends_with("FAILED"));
+        Err(format!("{name} ({}): {}", output.status, failed.collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// Builds all test programs of the workspace.
+pub(crate) fn build() -> Result<Vec<Program>> {
+    let mut command = cargo(["test"]);
+    command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cargo cannot be started: {error}"))?;
+    if !output.status.success() {
+        return Err("the tests cannot be built".to_owned());
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages.lines().filter_map(Program::parse).collect())
+}
+
+/// The programs that need no server.
+pub(crate) fn quick(programs: &[Program]) -> Result<Vec<Program>> {
+    let mut quick = Vec::new();
+    for (name, filter) in QUICK {
+        let is_meant = |program: &&Program| program.package == name || program.name() == name;
+        let before = quick.len();
+        let with_filter = |program: &Program| Program { filter: filter.into(), ..program.clone() };
+        quick.extend(programs.iter().filter(is_meant).map(with_filter));
+        if quick.len() == before {
+            return Err(format!("there is no test program {name}: mend QUICK in programs.rs"));
+        }
+    }
+    Ok(quick)
+}
+
+/// Runs all programs, even after one has failed: the packages of [`BROKER_LANE`] one after the other,
+/// and the others beside them, likewise.
+pub(crate) fn run(programs: Vec<Program>) -> Result {
+    let (brokers, others): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| BROKER_LANE.contains(&program.package.as_str()));
+    let (failures, failed) = mpsc::channel();
+    thread::scope(|scope| {
+        for lane in [brokers, others] {
+            let failures = failures.clone();
+            scope.spawn(move || {
+                for failure in lane.iter().filter_map(|program| program.run().err()) {
+                    // The receiver lives as long as this scope.
+                    failures.send(failure).ok();
+                }
+            });
+        }
+    });
+    drop(failures);
+    let failed: Vec<String> = failed.iter().collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("tests failed:\n{}", failed.join("\n"))) }
+}
