@@ -13,37 +13,35 @@ use crate::zone;
 
 /// A cron expression in a time zone.
 ///
-/// Five fields: minute, hour, day of month, month, day of week (0 or 7 is Sunday); a sixth in front
-/// of them is the second, a seventh at the end the year. Names (`MON`, `JAN`), lists, ranges, steps,
-/// `L`, `W`, `#`, `?` and the nicknames `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` are
-/// understood. If both the day of month and the day of week are restricted, one of them has to
-/// match; with `+` in front of the day of week, both have to.
+/// Five fields: minute, hour, day of month, month, day of week (0 or 7 is Sunday). A sixth field in
+/// front is the second, a seventh at the end the year. You can use names (`MON`, `JAN`), lists,
+/// ranges, steps, `L`, `W`, `#`, `?` and the nicknames `@hourly`, `@daily`, `@weekly`, `@monthly`
+/// and `@yearly`. If you restrict both day fields, one of them has to match; with `+` in front of
+/// the day of week, both have to.
 ///
 /// # Changes of the clock
 ///
-/// As in Vixie cron, the effect of a change depends on whether the minute or the hour starts with
-/// `*`: if one of them does, the times are repeated, otherwise they are fixed.
+/// As in Vixie cron, a clock change affects fixed and repeated times differently. Times are
+/// *repeated* if the minute or the hour starts with `*`, otherwise *fixed*.
 ///
-/// - **Fixed times** (`30 2 * * *`) each happen once a day, whatever the clock does. Times that the clock skips
-///   when it is set forward happen once, at the first instant after the gap. Times that occur
-///   twice when it is set back happen the first time only.
-/// - **Repeated times** (`*/30 * * * *`, `15 * * * *`) happen whenever the clock on the wall shows them: twice in
-///   an hour that is repeated, never in one that is skipped. So where the clock changes by whole hours,
-///   `*/30 * * * *` goes on every half an hour of real time.
+/// - **Fixed times** (`30 2 * * *`) happen once a day. A time that the clock skips happens at the
+///   first instant after the gap. A time that occurs twice happens only the first time.
+/// - **Repeated times** (`*/30 * * * *`, `15 * * * *`) happen whenever the wall clock shows them:
+///   twice in a repeated hour, never in a skipped one. Where the clock changes by whole hours,
+///   `*/30 * * * *` thus happens every half hour.
 #[derive(Debug, Clone)]
 pub struct Cron {
     expression: String,
-    // Shared, since it is ten times as large as the rest, and clones of one expression are common.
+    // Shared: ten times as large as the rest, and often cloned.
     fields: Arc<croner::Cron>,
     zone: TimeZone,
     zone_name: String,
     kind: Kind,
 }
 
-/// More than any zone has set its clock back by: a day, where the date line was moved.
+/// More than any zone has set its clock back: a day, where the date line moved.
 const MAX_SET_BACK: SignedDuration = SignedDuration::from_hours(26);
 
-/// What a change of the clock does to the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Fixed,
@@ -51,11 +49,11 @@ enum Kind {
 }
 
 impl Cron {
-    /// Parses an expression for a time zone of the IANA database.
+    /// Parses an expression for a time zone from the IANA database.
     ///
     /// # Errors
-    /// [`ErrorKind::Expression`] and [`ErrorKind::Zone`] name what cannot be understood;
-    /// [`ErrorKind::NeverMatches`] if there is no such date.
+    /// [`ErrorKind::Expression`] and [`ErrorKind::Zone`] name the invalid part;
+    /// [`ErrorKind::NeverMatches`] if no such date exists.
     pub fn new(expression: &str, zone: &str) -> Result<Self, Error> {
         let expression = expression.split_whitespace().collect::<Vec<_>>().join(" ");
         let refused = |reason: String| {
@@ -88,20 +86,21 @@ impl Cron {
         Ok(cron)
     }
 
-    /// The expression, with single spaces.
+    /// Returns the expression, with single spaces.
     #[must_use]
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The name of the time zone.
+    /// Returns the time zone's name.
     #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone_name
     }
 
-    /// A time on the clock of the zone, in RFC 3339 as `2026-03-29T03:00:00+02:00`; the time is in
-    /// milliseconds since 1970-01-01T00:00Z. `None` outside the years -9999 to 9999.
+    /// Formats a time as RFC 3339 in the zone, such as `2026-03-29T03:00:00+02:00`.
+    ///
+    /// `time` is in milliseconds since 1970-01-01T00:00Z. `None` outside the years -9999 to 9999.
     #[must_use]
     pub fn local_time(&self, time: i64) -> Option<String> {
         let time = Timestamp::from_millisecond(time).ok()?;
@@ -117,8 +116,8 @@ impl Cron {
         next.map(Timestamp::as_millisecond)
     }
 
-    /// Each matching civil time is one instant, which never decreases from civil time to civil
-    /// time: so the first one after `time` is the next.
+    /// Each matching civil time is one instant, and instants never decrease from one civil time to
+    /// the next.
     fn next_fixed(&self, time: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(time);
         loop {
@@ -134,19 +133,18 @@ impl Cron {
         }
     }
 
-    /// The first instant after the gap that contains this civil time.
     fn end_of_gap(&self, civil: DateTime, before: Offset) -> Option<Timestamp> {
-        // By the offset before the gap, the civil time is an instant after the transition.
+        // By the offset before the gap, the civil time lies after the transition.
         let after_gap = before.to_timestamp(civil).ok()?;
-        // `preceding` excludes its argument, which is the transition itself for the first civil time
-        // of the gap.
+        // `preceding` excludes its argument, which is the transition itself for the gap's first
+        // civil time.
         let transition = self.zone.preceding(after_gap + SignedDuration::from_secs(1)).next()?;
         Some(transition.timestamp())
     }
 
-    /// Between two transitions the offset is constant, so the next civil time is an instant of this
-    /// period, or the search goes on from the next transition. If no later civil time matches, only a
-    /// clock that is set back can show an earlier one again.
+    /// The offset is constant between two transitions: the next civil time is in this period, or
+    /// the search continues at the next transition. If no later civil time matches, only a clock
+    /// set back can show an earlier one again.
     fn next_repeated(&self, time: Timestamp) -> Option<Timestamp> {
         let (mut start, mut inclusive) = (time, false);
         loop {
@@ -158,24 +156,22 @@ impl Cron {
             match (next, end) {
                 (Some(next), Some(end)) if next < end => return Some(next),
                 (next, None) => return next,
-                // Not after each of the transitions until the year 9999: each search takes milliseconds.
+                // Skips the transitions until the year 9999: each search takes milliseconds.
                 (None, Some(end)) if end.duration_since(start) > MAX_SET_BACK => return None,
                 (_, Some(end)) => (start, inclusive) = (end, true),
             }
         }
     }
 
-    /// The first matching civil time after this one, or at it if `inclusive`; `None` if there is
-    /// none.
+    /// `inclusive` also allows `civil` itself.
     fn next_civil(&self, civil: DateTime, inclusive: bool) -> Option<DateTime> {
-        // croner drops fractions of a second, so an inclusive search from one could return a time
-        // before it. An exclusive search begins at the next whole second.
+        // croner drops fractions of a second, so an inclusive search from one could return an
+        // earlier time. An exclusive search begins at the next whole second.
         let inclusive = inclusive && civil.subsec_nanosecond() == 0;
         self.fields.find_next_occurrence(&civil, inclusive).ok()
     }
 }
 
-/// Parses the fields of an expression. An error says what is wrong.
 fn parse(expression: &str) -> Result<croner::Cron, String> {
     if let Some(nickname) = expression.strip_prefix('@')
         && !["hourly", "daily", "weekly", "monthly", "yearly", "annually"]
@@ -199,7 +195,7 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     })
 }
 
-/// The fields with their ranges, from the optional second to the optional year.
+/// From the optional second to the optional year.
 const FIELDS: [(&str, &str); 7] = [
     ("second", "0 to 59"),
     ("minute", "0 to 59"),
@@ -210,7 +206,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("year", "1 to 9999"),
 ];
 
-/// Describes the first field that is also invalid beside fields that are all `*`.
+/// Describes the first field that stays invalid when all others are `*`.
 fn invalid_field(expression: &str) -> Option<String> {
     let given: Vec<&str> = expression.split(' ').collect();
     let fields = match given.len() {
@@ -229,7 +225,6 @@ fn invalid_field(expression: &str) -> Option<String> {
     Some(format!("the {name} {:?} is not valid; it is {range}", given[place]))
 }
 
-/// The kind of a valid expression.
 fn kind(expression: &str) -> Kind {
     let fields: Vec<&str> = expression.split(' ').collect();
     let starts_with_star =
@@ -251,7 +246,7 @@ impl PartialEq for Cron {
 
 impl Eq for Cron {}
 
-/// As `30 2 * * * Europe/Stockholm`.
+/// For example `30 2 * * * Europe/Stockholm`.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.expression, self.zone_name)

@@ -1,8 +1,8 @@
-//! Why a recurrence is refused.
+//! Errors for invalid recurrences.
 
 use std::fmt;
 
-/// Why a cron expression, a time zone or an interval is refused.
+/// Error for an invalid cron expression, time zone or interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -13,13 +13,13 @@ pub struct Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text is not a cron expression.
+    /// Not a cron expression.
     Expression,
-    /// The cron expression matches no time at all, as `0 0 31 2 *`.
+    /// The cron expression never matches, such as `0 0 31 2 *`.
     NeverMatches,
-    /// The time zone database has no zone of this name.
+    /// Unknown time zone name.
     Zone,
-    /// The interval is not between a millisecond and a hundred years.
+    /// Not between a millisecond and a hundred years.
     Interval,
 }
 
@@ -28,14 +28,14 @@ impl Error {
         Self { kind, message }
     }
 
-    /// The kind of this error.
+    /// Returns the error's kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 }
 
-/// Names the text that was refused, and why, or what to write instead.
+/// Names the refused text, and why it is refused or what to write instead.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

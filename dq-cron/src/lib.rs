@@ -1,7 +1,7 @@
-//! The times of recurring jobs: cron expressions in time zones, and intervals.
+//! Times of recurring jobs: cron expressions in time zones, and intervals.
 //!
-//! This crate computes times, and does nothing else: it reads no clock, no file and no environment
-//! variable. The time zone database is compiled in, so that all hosts compute the same times.
+//! This crate only computes: it reads no clock, file or environment variable. The time zone
+//! database is compiled in, so all hosts compute the same times.
 //!
 //! ```
 //! use dq_cron::{Cron, Recurrence};

@@ -1,10 +1,10 @@
-//! Time zones by name, from the database that is compiled in.
+//! Time zones by name, from the compiled-in database.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::error::{Error, ErrorKind};
 
-/// Finds a zone by its name in the IANA time zone database, without regard to case.
+/// Ignores case.
 pub(crate) fn find(name: &str) -> Result<TimeZone, Error> {
     let database = TimeZoneDatabase::bundled();
     database.get(name).map_err(|_| {
@@ -23,7 +23,6 @@ pub(crate) fn find(name: &str) -> Result<TimeZone, Error> {
     })
 }
 
-/// The name in lower case, without spaces and underscores.
 fn simplified(name: &str) -> String {
     name.chars().filter(|c| !c.is_whitespace() && *c != '_').flat_map(char::to_lowercase).collect()
 }

@@ -1,4 +1,4 @@
-//! The times around all changes of the clock in all zones, 2010 to 2035.
+//! Occurrences around all clock changes in all zones, 2010 to 2035.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,10 +8,9 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
 const DAY_MINUTES: i64 = 24 * 60;
-/// Minutes before and after a change of the clock: longer than the longest gap, which is a day.
+/// Longer than the longest gap, a day.
 const AROUND: i64 = 2 * DAY_MINUTES;
 
-/// An expression, whether its times are fixed, and which times of the day match.
 struct Daily {
     expression: &'static str,
     fixed: bool,
@@ -37,10 +36,9 @@ const EXPRESSIONS: [Daily; 8] = [
     Daily { expression: "*/20 2 * * *", fixed: false, matches: |h, m| h == 2 && m % 20 == 0 },
 ];
 
-/// A change of the clock: the zone, and the instant.
 type Change = (&'static str, Timestamp);
 
-/// All changes of the clock in all zones, each zone without its other names.
+/// Each zone counts once, without its other names.
 fn changes() -> Vec<Change> {
     let (from, until) =
         ("2010-01-01T00:00Z".parse().unwrap(), "2035-12-31T00:00Z".parse().unwrap());
@@ -62,22 +60,19 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-/// What the wall clock shows.
 fn civil(zone: &TimeZone, at: Timestamp) -> DateTime {
     zone.to_datetime(at)
 }
 
-/// The occurrences from `start`, by looking at the wall clock each minute.
+/// Looks at the wall clock every minute.
 fn by_looking(daily: &Daily, zone: &TimeZone, start: Timestamp, minutes: i64) -> Vec<i64> {
     let matches = |civil: DateTime| (daily.matches)(civil.hour(), civil.minute());
     let mut fired = Vec::new();
-    // The latest time that the clock has shown.
     let mut latest = civil(zone, start);
     for minute in 1..=minutes {
         let at = start + SignedDuration::from_mins(minute);
         let shown = civil(zone, at);
         let fires = if daily.fixed {
-            // Some fixed time has been reached for the first time.
             let mut reached = false;
             while latest < shown {
                 latest += SignedDuration::from_mins(1);
@@ -104,7 +99,7 @@ fn by_expression(recurrence: &Recurrence, start: Timestamp, minutes: i64) -> Vec
 
 #[test]
 fn every_kind_of_change_has_the_times_that_a_look_at_the_wall_clock_gives() {
-    // The expressions depend on the time of the day alone, so one change of each kind is enough.
+    // The expressions depend only on the time of day, so one change per kind is enough.
     let mut kinds = BTreeSet::new();
     for (name, at) in changes() {
         let zone = TimeZoneDatabase::bundled().get(name).unwrap();
@@ -131,7 +126,7 @@ fn times_increase_over_every_change_of_every_zone() {
     let changes = changes();
     assert!(changes.len() > 5_000, "{} changes", changes.len());
     for (name, at) in changes {
-        // Longer than the longest gap, which is a day.
+        // Longer than the longest gap, a day.
         let around = SignedDuration::from_hours(26);
         for daily in &EXPRESSIONS[..3] {
             let recurrence = Recurrence::from(Cron::new(daily.expression, name).unwrap());

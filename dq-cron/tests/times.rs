@@ -1,4 +1,4 @@
-//! The times of expressions that changes of the clock make difficult.
+//! Occurrences around clock changes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn cron(expression: &str, zone: &str) -> Recurrence {
     Cron::new(expression, zone).unwrap().into()
 }
 
-/// The occurrences after `from` are `expected`, civil times with their offsets.
+/// `expected`: civil times with their offsets.
 #[track_caller]
 fn assert_fires(expression: &str, zone: &str, from: &str, expected: &[&str]) {
     let recurrence = cron(expression, zone);
@@ -81,7 +81,7 @@ fn fixed_times_in_an_overlap_happen_the_first_time_only() {
         "2026-11-01T00:00",
         &["2026-11-01T01:30-04:00", "2026-11-01T13:30-05:00", "2026-11-02T01:30-05:00"],
     );
-    // From within the second pass.
+    // Starts within the second pass.
     assert_fires("30 1 * * *", zone, "2026-11-01T01:10-05:00", &["2026-11-02T01:30-05:00"]);
 }
 
@@ -121,7 +121,7 @@ fn seconds_and_years_are_optional_fields() {
     let only = millis("2027-01-01T12:00Z");
     assert_eq!(year.next_after(millis("2026-01-01T00:00Z")), Some(only));
     assert_eq!(year.next_after(only), None, "there is no later one");
-    // A clock that is set back shows the last times again.
+    // A clock set back shows the last times again.
     let repeated = cron("0 */30 2 31 10 * 2027", "Europe/Berlin");
     let mut time = millis("2027-10-31T00:00Z");
     for next in ["2027-10-31T00:30Z", "2027-10-31T01:00Z", "2027-10-31T01:30Z"] {
@@ -145,7 +145,7 @@ fn the_last_occurrence_between_two_times_is_found_without_a_walk() {
     let (start, end) = (millis("2026-02-01T12:00Z"), millis("2026-03-08T20:00Z"));
     assert_eq!(nightly.last_between(start, end), Some(millis("2026-03-08T07:00Z")));
     assert_eq!(nightly.last_between(end, end + 60_000), None);
-    // A walk would take 292,000 steps.
+    // A walk takes 292,000 steps.
     let every_second = cron("* * 0-1 * * *", zone);
     let night = millis("2026-11-01T12:00Z");
     assert_eq!(

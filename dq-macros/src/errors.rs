@@ -1,6 +1,5 @@
-//! A list of errors that one compilation reports together.
+//! Collects errors so that one compilation reports all of them.
 
-/// Collects errors, so that one compilation reports all of them.
 #[derive(Default)]
 pub(crate) struct Errors {
     /// `syn` combines several errors into one.
@@ -8,7 +7,6 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// Adds an error.
     pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.combined {
             Some(combined) => combined.combine(error),
@@ -16,7 +14,6 @@ impl Errors {
         }
     }
 
-    /// Whether there are no errors so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.combined.is_none()
     }

@@ -1,4 +1,4 @@
-//! The macros of `dq`; use them through the facade.
+//! The macros for `dq`; use them through the facade.
 
 mod delay_handler;
 mod errors;
@@ -7,7 +7,7 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Makes an async function the handler of a queue.
+/// Turns an async function into a queue's handler.
 ///
 /// ```
 /// use dq::{JobContext, Outcome, State, delay_handler};
@@ -33,17 +33,17 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The function is unchanged and can be called directly, such as in a unit test. The macro adds a
-/// type of the same name, which identifies the queue:
+/// The function stays unchanged; you can still call it directly, such as in a unit test. The macro
+/// adds a type with the same name, which identifies the queue:
 /// `dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })`. Linking the crate registers the
-/// handler. A crate that is never named in the program is not linked; write
-/// `use my_handlers as _;`.
+/// handler. Rust does not link a crate that your program never names:
+/// write `use my_handlers as _;`.
 ///
 /// # The code
 ///
-/// The first argument is the name of the queue: 1 to 128 bytes without control characters. It is a
-/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a
-/// constant or an enum variant.
+/// The first argument is the queue name: 1 to 128 bytes without control characters. Write a string,
+/// or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a constant or an
+/// enum variant.
 ///
 /// ```
 /// use dq::{QueueCode, delay_handler};
@@ -64,27 +64,27 @@ use proc_macro::TokenStream;
 ///
 /// # The settings
 ///
-/// All are optional and checked at compile time. The configuration of the queue overrides those
-/// that are fields of `QueueSettings`.
+/// All settings are optional and checked at compile time. The queue's configuration overrides those
+/// that are also in `QueueSettings`.
 ///
 /// | Key | Meaning | Default |
 /// |---|---|---|
-/// | `max_attempts = 5` | maximum number of attempts of a job; 1 means no retry | 5 |
-/// | `timeout = "30s"` | maximum duration of one run; `"none"` for no limit | 15 min |
-/// | `lease = "1m"` | how long a lease lasts unless renewed, which is how long after a crash the job runs again; `"1s"` to `"1day"` | 30 s |
-/// | `concurrency = 8` | maximum number of jobs of the queue that one runner runs concurrently | 16 |
+/// | `max_attempts = 5` | maximum attempts per job; 1 means no retry | 5 |
+/// | `timeout = "30s"` | time limit for a run; `"none"` for no limit | 15 min |
+/// | `lease = "1m"` | how long a lease lasts unless renewed; after a crash the job runs again this much later; `"1s"` to `"1day"` | 30 s |
+/// | `concurrency = 8` | maximum number of this queue's jobs that a runner runs at once | 16 |
 /// | `max_losses = 3` | consecutive leases that may expire before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |
-/// | `late(after = "5m", then = "skip")` | what happens to a job that starts later than that after its due time: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"` | it runs |
-/// | `escalate = ["15m", "1h", "1d"]` | the delays of an escalation: before the first step, between the first and the second, and so on; `Outcome::next_step()` goes on to the next | |
-/// | `escalate_from = "first_due"` | the delays of `escalate` after the first add up from the due time of the first step, also after an outage; each counts from the end of the step before (`"step_end"`) otherwise | `"step_end"` |
-/// | `guard = is_still_unpaid` | an async function of extractors and then the payload, as far as it needs them, asked just before the handler; on `false` or a `Guard::skip(reason)` the job is skipped | |
-/// | `guard_timeout = "5s"` | maximum duration of the guard; a longer one is a failed attempt | 10 s |
-/// | `version = 2` | the version of the payload's schema, which travels with each job | |
-/// | `upgrade_from(1 = upgrade_v1)` | functions that convert a payload of an older version to the next one; each returns a value or a `Result` | |
-/// | `aliases = ["OLD_CODE"]` | codes that the handler had before; it runs the jobs of those queues, too | |
+/// | `late(after = "5m", then = "skip")` | what happens to a job that would start later than `after` its due time: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"` | it runs |
+/// | `escalate = ["15m", "1h", "1d"]` | escalation delays: before the first step, before the second, and so on; `Outcome::next_step()` moves on | |
+/// | `escalate_from = "first_due"` | the later `escalate` delays add up from the first step's due time, even after an outage; with `"step_end"` each counts from the end of the step before | `"step_end"` |
+/// | `guard = is_still_unpaid` | an async function that takes extractors and then the payload, as needed, and runs just before the handler; `false` or `Guard::skip(reason)` skips the job | |
+/// | `guard_timeout = "5s"` | time limit for the guard; exceeding it is a failed attempt | 10 s |
+/// | `version = 2` | the payload's schema version, which travels with each job | |
+/// | `upgrade_from(1 = upgrade_v1)` | functions that convert an older payload to the next version; each returns a value or a `Result` | |
+/// | `aliases = ["OLD_CODE"]` | the handler's earlier codes; it runs jobs from those queues, too | |
 /// | `blocking` | the function is a plain `fn` and runs on a thread for blocking calls; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and its return value counts | |
-/// | `crate = "::dq"` | path of the crate `dq`, if it is renamed | `::dq` |
+/// | `crate = "::dq"` | path to the crate `dq`, if you renamed it | `::dq` |
 ///
 /// ```
 /// # use dq::delay_handler;
@@ -96,20 +96,20 @@ use proc_macro::TokenStream;
 ///
 /// # The schedule
 ///
-/// A handler can declare a schedule of jobs, whose name is the code. The runner stores it when it
-/// starts. Expression, zone and durations are checked at compile time.
+/// A handler can declare a schedule, named after its code. The runner stores it on start.
+/// Expression, zone and durations are checked at compile time.
 ///
 /// | Key | Meaning | Default |
 /// |---|---|---|
 /// | `cron = "30 2 * * *"` | times, as minute, hour, day of month, month and day of week | |
-/// | `tz = "Europe/Stockholm"` | time zone of `cron`, by its name in the IANA database | `"UTC"` |
-/// | `every = "90s"` | instead of `cron`: an interval; the times are its whole multiples since 1970 | |
-/// | `catch_up = "last"` | which missed occurrences run, when no process ran at their time: the last one, `"none"`, or the last ones, such as `"all:10"` | `"last"` |
-/// | `overlap = "skip"` | what happens while the job of an earlier occurrence is live: the occurrence is skipped, runs (`"allow"`), or waits (`"queue_one"`) | `"skip"`; `"allow"` with `"all:…"` |
+/// | `tz = "Europe/Stockholm"` | IANA time zone for `cron` | `"UTC"` |
+/// | `every = "90s"` | an interval, instead of `cron`; the times are its whole multiples since 1970 | |
+/// | `catch_up = "last"` | occurrences to run that passed while no process ran: the last one, `"none"`, or the last few, such as `"all:10"` | `"last"` |
+/// | `overlap = "skip"` | what happens while an earlier occurrence's job is live: the new one is skipped, runs (`"allow"`), or waits (`"queue_one"`) | `"skip"`; `"allow"` with `"all:…"` |
 /// | `deadline = "1h"` | how late an occurrence may be scheduled | any time |
-/// | `jitter = "10s"` | makes all occurrences later by a part of this time, which depends on the code | none |
+/// | `jitter = "10s"` | delays all occurrences by a part of this time, which depends on the code | none |
 ///
-/// The jobs have the default value of the payload, so a payload must implement `Default` and
+/// The jobs carry the payload's default value, so the payload must implement `Default` and
 /// `serde::Serialize`; `()` does. `ctx.occurrence()` is the nominal time.
 ///
 /// ```
@@ -122,11 +122,10 @@ use proc_macro::TokenStream;
 ///
 /// # The arguments
 ///
-/// Extractors, then the payload; all are optional.
-///
-/// The last argument is the payload, of any type that implements `serde::Deserialize`, unless it
-/// is a `JobContext`, a `State<T>` or a `RawPayload`. Another extractor, a type that implements
-/// `FromJob`, needs the mark `#[extract]` in the last place:
+/// The arguments are extractors, then the payload; all are optional. The payload's type implements
+/// `serde::Deserialize`. A last argument is the payload unless it is a `JobContext`, a `State<T>`
+/// or a `RawPayload`. Mark any other extractor, a type that implements `FromJob`, with `#[extract]`
+/// if it comes last:
 ///
 /// ```
 /// use dq::{BoxError, FromJob, JobContext, delay_handler};
@@ -146,24 +145,25 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The payload is decoded first, then the extractors run in order, then the function is called. A
-/// payload that does not decode makes the job dead, and one of a newer `version` waits; an extractor's
-/// error is a failed attempt. A `guard` gets values of its own: what it takes is read for it, and again
-/// for the function. A
-/// handler without a payload argument has the payload type `()` and does not decode the payload.
+/// The payload is decoded first, then the extractors run in order, then the function is called. If
+/// the payload does not decode, the job is dead; if its `version` is newer, the job waits. An
+/// extractor error is a failed attempt. A `guard` gets its own values: its arguments are read
+/// first, then the function's. A handler without a payload argument has the payload type `()` and
+/// decodes nothing.
 ///
 /// # The result
 ///
-/// `()`, `Outcome`, or a `Result` of either with any error type. An error is a failed attempt.
+/// Return `()`, `Outcome`, or a `Result` with either and any error type. An error is a failed
+/// attempt.
 #[proc_macro_attribute]
 pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
     delay_handler::expand(attribute.into(), item.into()).into()
 }
 
-/// Implements `QueueCode` for an enum, so that its variants can be codes of handlers.
+/// Implements `QueueCode` for an enum, so that its variants can be handler codes.
 ///
-/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The
-/// codes of an enum must differ.
+/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or its attribute's string. The codes in
+/// an enum must differ.
 ///
 /// ```
 /// use dq::QueueCode;
@@ -179,9 +179,8 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// assert_eq!(Code::RecordExpired.code(), "AI_QUEUE_RECORD_EXPIRED");
 /// ```
 ///
-/// An attribute of the enum sets the case of the codes: `SCREAMING_SNAKE_CASE`, `snake_case`,
-/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if
-/// it is renamed.
+/// An attribute on the enum sets the case: `SCREAMING_SNAKE_CASE`, `snake_case`, `kebab-case`, or
+/// `PascalCase`, which leaves names unchanged. It also sets the path to `dq`, if you renamed it.
 ///
 /// ```
 /// # use dq::QueueCode;

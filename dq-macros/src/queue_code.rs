@@ -11,10 +11,8 @@ use syn::{Data, DataEnum, DeriveInput, Expr, Fields, Ident, LitStr, Path, Varian
 use crate::errors::Errors;
 use crate::value;
 
-/// The attribute of the enum and of its variants.
 const ATTRIBUTE: &str = "queue_code";
 
-/// Expands the macro.
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     syn::parse2(input)
         .and_then(|input| derive(&input))
@@ -56,7 +54,7 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The variants with their codes. Invalid and repeated codes are added to `errors`.
+/// Returns the variants with their codes; adds invalid and repeated codes to `errors`.
 fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Ident, LitStr)> {
     let mut variant_by_code: HashMap<String, &Ident> = HashMap::new();
     let mut codes = Vec::new();
@@ -95,8 +93,7 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
     codes
 }
 
-/// The code of a variant: the string of its attribute, or its name, converted as the enum's
-/// `rename_all` says.
+/// The attribute's string, or the name in the enum's `rename_all` case.
 fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     let mut given: Option<LitStr> = None;
     for attribute in &variant.attrs {
@@ -121,11 +118,9 @@ fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     Ok(name)
 }
 
-/// The options of `#[queue_code(…)]` on the enum.
 #[derive(Default)]
 struct Options {
     case: Case,
-    /// The path of `dq`, if it is renamed.
     krate: Option<Path>,
 }
 
@@ -153,14 +148,12 @@ impl Options {
     }
 }
 
-/// How a variant's name is converted to a code.
 #[derive(Default, Clone, Copy)]
 enum Case {
     #[default]
     ScreamingSnake,
     Snake,
     Kebab,
-    /// Unchanged.
     Pascal,
 }
 
@@ -191,7 +184,7 @@ impl Case {
     }
 }
 
-/// Separates the words of a name by `separator`: `AIRecordExpired2` becomes `AI_Record_Expired2`.
+/// `AIRecordExpired2` becomes `AI_Record_Expired2`.
 fn separate_words(name: &str, separator: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
     let mut words = String::with_capacity(name.len() + 8);
@@ -204,7 +197,7 @@ fn separate_words(name: &str, separator: &str) -> String {
         let after = characters.get(index + 1);
         let begins_word = character.is_uppercase()
             && before.is_some_and(|before| {
-                // The last capital of an abbreviation may begin a word: `HTTPServer`.
+                // An abbreviation's last capital may begin a word: `HTTPServer`.
                 let ends_abbreviation = after.is_some_and(|after| after.is_lowercase());
                 before != '_' && (!before.is_uppercase() || ends_abbreviation)
             });

@@ -1,7 +1,7 @@
-//! Values of attribute keys, validated at compile time.
+//! Attribute values, validated at compile time.
 //!
-//! The ranges are those of `QueueSettings::policy` in `dq-core`, which validates again at run time
-//! because the configuration may override the attribute.
+//! The ranges match `QueueSettings::policy` in `dq-core`, which validates again at run time because
+//! the configuration may override the attribute.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,13 +11,12 @@ use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
 
-/// Maximum length of a queue name in bytes, as in `QueueName::MAX_BYTES`.
+/// In bytes, as in `QueueName::MAX_BYTES`.
 const MAX_NAME_BYTES: usize = 128;
 
-/// The prefix of reserved names, as in `QueueName::RESERVED_PREFIX`.
+/// As in `QueueName::RESERVED_PREFIX`.
 const RESERVED_PREFIX: &str = "dq.";
 
-/// The range of a lease.
 pub(crate) const LEASES: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 
@@ -38,13 +37,11 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
     Err(syn::Error::new(code.span(), mistake))
 }
 
-/// Parses an expression.
 pub(crate) fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
     input.parse().map(ungrouped)
 }
 
-/// An expression without the invisible group that the compiler puts around a literal from a
-/// `macro_rules!`.
+/// Removes the invisible group that the compiler puts around a literal from a `macro_rules!`.
 pub(crate) fn ungrouped(mut expression: Expr) -> Expr {
     while let Expr::Group(group) = expression {
         expression = *group.expr;
@@ -52,7 +49,6 @@ pub(crate) fn ungrouped(mut expression: Expr) -> Expr {
     expression
 }
 
-/// A string literal.
 pub(crate) fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
@@ -60,12 +56,11 @@ pub(crate) fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitS
     }
 }
 
-/// The path of the `dq` crate, if it is renamed.
 pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
     string(value, "crate = \"::dq_core\"")?.parse_with(Path::parse_mod_style)
 }
 
-/// A whole number of at least 1; `advice_for_zero` is part of the error for 0.
+/// `advice_for_zero` is part of the error for 0.
 pub(crate) fn count(key: &str, value: &Expr, advice_for_zero: &str) -> syn::Result<u32> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value {
         return match number.base10_parse::<u32>() {
@@ -80,7 +75,7 @@ pub(crate) fn count(key: &str, value: &Expr, advice_for_zero: &str) -> syn::Resu
     Err(syn::Error::new_spanned(value, format!("{key} must be a whole number, like {key} = 5")))
 }
 
-/// A number within a range; `range` describes the range in the error.
+/// `range` describes `within` in the error.
 pub(crate) fn number(
     key: &str,
     value: &Expr,
@@ -108,7 +103,6 @@ fn float(value: &Expr) -> Option<f64> {
     }
 }
 
-/// A duration in the syntax of the configuration.
 pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }) = value {
         let number = value.to_token_stream();
@@ -129,7 +123,7 @@ pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
     })
 }
 
-/// A duration within a range; `range` describes the range in the error.
+/// `range` describes `within` in the error.
 pub(crate) fn duration_within(
     key: &str,
     value: &Expr,
@@ -144,7 +138,7 @@ pub(crate) fn duration_within(
     Err(syn::Error::new_spanned(value, format!("{key} is {written}; it must be {range}")))
 }
 
-/// A limit: a duration, or `"none"`, which is [`Duration::MAX`].
+/// `"none"` is [`Duration::MAX`].
 pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     if string(value, "").is_ok_and(|text| text.value() == "none") {
         return Ok(Duration::MAX);
@@ -158,7 +152,6 @@ pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     }
 }
 
-/// An expression for this duration in the generated code.
 pub(crate) fn duration_tokens(duration: Duration, private: &TokenStream) -> TokenStream {
     if duration == Duration::MAX {
         return quote!(#private::Duration::MAX);

@@ -1,8 +1,9 @@
-//! Metrics of a `dq` runner for the [`metrics`] facade.
+//! Runner metrics for `dq`, through the [`metrics`] facade.
 //!
-//! Add [`RunnerMetrics`] to the runner as an observer, and install any recorder of the facade, such as
-//! `metrics-exporter-prometheus`. Give the exporter the bounds of [`BUCKETS`]: without bounds, most
-//! exporters turn histograms into summaries, which cannot be added up over several processes.
+//! Add [`RunnerMetrics`] to the runner as an observer, and install any recorder for the facade,
+//! such as `metrics-exporter-prometheus`. Give the exporter the bounds in [`BUCKETS`]: without
+//! them, most exporters turn histograms into summaries, which you cannot add up over several
+//! processes.
 //!
 //! ```
 //! # use dq_core as dq;
@@ -38,8 +39,8 @@
 //! | [`LATENESS_MISSED`] | gauge | `queue` |
 //! | [`STORE_FAILURES`] | counter | `kind`: the kind of the error, such as `unavailable` |
 //!
-//! All are of the runners of this process: the sum over all processes counts each job once. Counts
-//! of stored jobs are the same for all processes that share a store, and are not among them.
+//! The metrics cover this process's runners: summing over processes counts each job once. Stored
+//! job counts are not included, because all processes that share a store see the same ones.
 
 mod names;
 mod runner;

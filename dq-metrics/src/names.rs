@@ -1,48 +1,48 @@
-//! The names of the metrics, their descriptions, and the bounds of histograms.
+//! Metric names, descriptions, and histogram bounds.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Settlements of claimed jobs by queue and outcome, also of jobs that did not run.
+/// Settlements of claimed jobs by queue and outcome, including jobs that did not run.
 ///
-/// Each counts when the store has answered. `stale` is a result that the store has
-/// ignored because the lease was lost: the job runs, or ran, again. `release` is a job that was handed
-/// back unfinished by a runner that stops, or whose lease ended while it was being claimed.
+/// `stale`: the store ignored the result because the lease was lost, so the job runs, or ran,
+/// again. `release`: a stopping runner handed the job back unfinished, or the lease expired during
+/// the claim.
 pub const JOBS: &str = "dq_jobs_total";
 
-/// How long after their due time handlers start, by queue.
+/// Time from due time to handler start, by queue.
 ///
-/// A retry has a due time of its own.
+/// A retry has its own due time.
 pub const LATENESS: &str = "dq_lateness_seconds";
 
-/// How long handlers run, with their middleware, by queue.
+/// Run time of handlers including middleware, by queue.
 pub const RUN: &str = "dq_run_seconds";
 
-/// How long calls to the store take, by operation.
+/// Duration of store calls, by operation.
 pub const STORE: &str = "dq_store_seconds";
 
-/// Slots of the runners by state: `busy` with a job, or `free`.
+/// Runner slots by state: `busy` with a job, or `free`.
 pub const SLOTS: &str = "dq_slots";
 
-/// Leases whose loss the runner noticed before the store answered its settlement, by queue. The others
-/// are `stale` in [`JOBS`].
+/// Leases that the runner found lost before the store answered the settlement, by queue.
+///
+/// Other lost leases are `stale` in [`JOBS`].
 pub const LEASES_LOST: &str = "dq_leases_lost_total";
 
-/// Runners that miss the lateness objective of a queue now, by queue.
+/// Runners that currently miss a queue's lateness objective, by queue.
 ///
-/// From the starts of the last hour of each runner and the late jobs that wait in the store. A queue
-/// whose objective was never missed has no value.
+/// Computed from each runner's starts in the last hour and the late jobs waiting in the store. A
+/// queue has no value until it first misses its objective.
 pub const LATENESS_MISSED: &str = "dq_lateness_missed";
 
-/// Failed calls to the store, by the kind of the error.
+/// Failed store calls, by error kind.
 pub const STORE_FAILURES: &str = "dq_store_failures_total";
 
-/// The upper bounds of the histograms in seconds, from 1 ms to 1 h.
+/// Upper histogram bounds in seconds, from 1 ms to 1 h.
 pub const BUCKETS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     300.0, 900.0, 3600.0,
 ];
 
-/// Passes unit and description of each metric to the recorder.
 pub(crate) fn describe() {
     describe_counter!(JOBS, "Settled runs of jobs by queue and outcome");
     describe_histogram!(LATENESS, Unit::Seconds, "Time from the due time of a job to its start");

@@ -1,4 +1,4 @@
-//! The observer of a runner.
+//! The observer that records a runner's metrics.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,18 +14,17 @@ use crate::names::{
     self, JOBS, LATENESS, LATENESS_MISSED, LEASES_LOST, RUN, SLOTS, STORE, STORE_FAILURES,
 };
 
-/// Records the metrics of one runner; added by `runner.observer(RunnerMetrics::new())`.
+/// Records one runner's metrics; add it with `runner.observer(RunnerMetrics::new())`.
 ///
-/// The recorder of the facade must be installed before. Each runner needs its own value.
+/// Install the facade's recorder first. Each runner needs its own value.
 pub struct RunnerMetrics {
-    /// The slots of the runner; 0 until it starts.
+    /// 0 until the runner starts.
     slots: AtomicUsize,
-    /// The queues whose objective is missed now.
     missed: Mutex<BTreeSet<QueueName>>,
 }
 
 impl RunnerMetrics {
-    /// An observer for one runner. Describes the metrics to the recorder.
+    /// Creates an observer for one runner and describes the metrics to the recorder.
     #[must_use]
     pub fn new() -> Self {
         names::describe();
@@ -105,7 +104,7 @@ impl Observer for RunnerMetrics {
 }
 
 impl Drop for RunnerMetrics {
-    /// The runner has ended: all of its slots are free, and it misses nothing any more.
+    /// The runner has ended.
     fn drop(&mut self) {
         for queue in self.missed().iter() {
             missed(queue).decrement(1.0);
@@ -116,8 +115,7 @@ impl Drop for RunnerMetrics {
 
 /// Moves slots from free to busy.
 ///
-/// Changes instead of values: several runners of a process add up, and events of concurrent jobs may
-/// arrive in any order.
+/// Increments, because several runners add up and events may arrive in any order.
 fn occupy(slots: f64) {
     free_slots().decrement(slots);
     gauge!(SLOTS, "state" => "busy").increment(slots);
@@ -135,13 +133,12 @@ fn seconds(histogram: &metrics::Histogram, duration: Duration) {
     histogram.record(duration.as_secs_f64());
 }
 
-/// A number of slots or jobs, which is far below 2^52.
+/// Slots or jobs: far below 2^52.
 #[allow(clippy::cast_precision_loss)]
 fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// The value of the label `outcome`.
 fn outcome(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Done => "done",

@@ -1,4 +1,4 @@
-//! What Prometheus's own tools say about the metrics, the rules and the dashboard.
+//! Checks the metrics, the rules and the dashboard with Prometheus's own tools.
 
 mod common;
 
@@ -30,7 +30,6 @@ fn expect_success(arguments: &[&str], input: &str) {
     assert!(output.status.success(), "{arguments:?}: {out}{err}\n{input}");
 }
 
-/// What a process exports whose runner takes part in running the jobs of a shared store.
 fn scrape(dq: Dq, countdown: Countdown) -> String {
     let builder = PrometheusBuilder::new().set_buckets(dq_metrics::BUCKETS).unwrap();
     let recorder = builder.build_recorder();
@@ -41,7 +40,6 @@ fn scrape(dq: Dq, countdown: Countdown) -> String {
     recorder.handle().render()
 }
 
-/// The sum of the samples of three processes, by series, is that of all jobs.
 #[test]
 fn three_runners_add_up() {
     const JOBS: usize = 600;
@@ -103,7 +101,6 @@ fn rules_are_valid_and_fire_when_they_should() {
     expect_success(&["test", "rules", grafana().join("dq.rules.test.yml").to_str().unwrap()], "");
 }
 
-/// All values of a key in a JSON document.
 fn all<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(object) => {
@@ -135,7 +132,7 @@ fn the_dashboard_asks_valid_questions_about_metrics_that_exist() {
         dq_metrics::SLOTS,
         dq_metrics::LEASES_LOST,
         dq_metrics::STORE_FAILURES,
-        // Of dq-web, whose names are not public.
+        // From dq-web, whose names are not public.
         "dq_queue_jobs",
         "dq_oldest_ready_seconds",
         "dq_queue_lateness_missed",

@@ -1,4 +1,4 @@
-//! The metrics of a runner, as a recorder for debugging sees them.
+//! A runner's metrics, as a debugging recorder sees them.
 
 mod common;
 
@@ -18,7 +18,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio_util::sync::CancellationToken;
 
-/// Values by name and labels. Those of histograms are the numbers of their samples.
+/// A histogram's value is its sample count.
 fn values(snapshotter: &Snapshotter) -> BTreeMap<String, i64> {
     let metrics = snapshotter.snapshot().into_vec().into_iter();
     metrics
@@ -35,12 +35,10 @@ fn values(snapshotter: &Snapshotter) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Reads the slots while a handler runs. The recorder for debugging cannot: its snapshots reset the
-/// values.
+/// Snapshots of the debugging recorder reset the values, so it cannot read them.
 struct SlotReader(PrometheusHandle, Arc<Mutex<Vec<[String; 2]>>>);
 
 impl SlotReader {
-    /// Busy and free slots.
     fn read(&self) -> [String; 2] {
         let text = self.0.render();
         ["busy", "free"].map(|state| {
@@ -111,7 +109,7 @@ fn runs_lateness_and_calls_of_the_store_are_measured() {
     }
 }
 
-/// A queue that is paused while a job is due, and then has no job.
+/// The queue is paused while a job is due, and later has no job.
 #[test]
 fn a_missed_lateness_objective_is_a_gauge_that_ends_with_the_runner() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -137,7 +135,7 @@ fn a_missed_lateness_objective_is_a_gauge_that_ends_with_the_runner() {
             let running = runner.run_until(stop.clone().cancelled_owned());
             tokio::pin!(running);
             let expect = async |value: &str| {
-                // The objective is compared each 15 s.
+                // The objective is compared every 15 s.
                 for _ in 0..1_000 {
                     if missed().as_deref() == Some(value) {
                         return;
@@ -233,7 +231,6 @@ fn durations_are_seconds() {
     assert_eq!(samples, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
-/// A job that was claimed.
 async fn claim(dq: &Dq) -> LeasedJob {
     schedule(dq, &["done"]).await;
     let queue = QueueName::new("OBEDIENT").unwrap();

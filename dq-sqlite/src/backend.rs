@@ -1,16 +1,12 @@
-//! The backend: each call becomes a task of the writer thread or a read.
+//! The backend: each call becomes a writer task or a read.
 //!
-//! - Calls that write are tasks of one thread (`writer.rs`), which runs many of them in one
-//!   transaction ([`WriteTx`]).
-//! - Calls that read run on a pool of read-only connections (`reader.rs`), each in a transaction of
-//!   its own ([`ReadTx`]).
-//! - A claim does both: a reader plans it (`claim_plan.rs`), and the writer leases what is due.
+//! - Writes run on one thread (`writer.rs`), many in one transaction ([`WriteTx`]).
+//! - Reads run on a pool of read-only connections (`reader.rs`), each in its own [`ReadTx`].
+//! - A claim does both: a reader plans it (`claim_plan.rs`), and the writer leases the due jobs.
 //!
-//! Words of this crate: a job is *live* while it waits or is leased; otherwise it is dead, or
-//! deleted. Its `seq` is its number in the order of insertion and the primary key of its rows. A
-//! queue's id (`queue_id`, column `q`) stands for its name in all tables. A lease *lapses* when its
-//! time ends before it is settled or renewed; each write transaction begins by returning the jobs
-//! of lapsed leases to their queues, and reads treat them as if that had happened.
+//! A *live* job waits or is leased. `seq` numbers jobs in insertion order and is their primary key.
+//! `queue_id` (column `q`) stands for the queue name. Each write transaction first returns the jobs
+//! of expired leases to their queues; reads act as if that had happened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,27 +36,25 @@ use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 use crate::{check, claim, registry, renew, schedule, settle};
 
-/// Maximum number of items per transaction of a long batch; other callers can write in between.
+/// Other callers can write between the chunks of a long batch.
 const CHUNK_ITEMS: usize = 1_000;
 
-/// A transaction of a long batch takes no further items once their sizes add up to this.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum number of listings and counts that read at once.
+/// Concurrent listings and counts.
 const READERS: u32 = 4;
 
-/// Maximum number of claims that are planned at once.
+/// Concurrently planned claims.
 const PLANNERS: u32 = 2;
 
-/// Approximate size of a job without its payload and headers.
 const JOB_BYTES: usize = 128;
 
-/// A backend that keeps delayed jobs in one SQLite file.
+/// Backend that keeps delayed jobs in one SQLite file.
 pub struct SqliteBackend {
     pub(crate) shared: Arc<StoreShared>,
     pub(crate) writer: WriterHandle,
     readers: ReaderPool,
-    /// Connections of their own, so that claims do not wait for long listings.
+    /// Separate, so that claims do not wait for long listings.
     pub(crate) planners: ReaderPool,
     pub(crate) file_probe: FileProbe,
 }
@@ -69,18 +63,17 @@ impl SqliteBackend {
     /// Opens the file; creates it and the tables if they do not exist.
     ///
     /// # Errors
-    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database,
-    /// holds foreign tables with the same names, or has a newer format; `ReadOnly` if the file
-    /// cannot be written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk
-    /// is full.
+    /// `Config` for invalid settings; `Incompatible` if the file is no SQLite database, holds
+    /// foreign tables with the same names, or has a newer format; `ReadOnly` if it cannot be
+    /// written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk is full.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         Self::open_or(OpenMode::Create, config, environment).await
     }
 
-    /// Opens the file, which must exist with its tables, such as a store that is drained.
+    /// Opens an existing file with its tables, such as a drained store.
     ///
     /// # Errors
-    /// `Config` if the file or the tables do not exist; otherwise as of [`Self::open`].
+    /// `Config` if the file or the tables do not exist; otherwise see [`Self::open`].
     pub async fn open_existing(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         Self::open_or(OpenMode::Existing, config, environment).await
     }
@@ -104,12 +97,11 @@ impl SqliteBackend {
         Ok(Self { shared, writer, readers, planners, file_probe: FileProbe::default() })
     }
 
-    /// Applies `apply` to all items, one transaction per chunk. `bytes` is the approximate size of
-    /// an item.
+    /// Applies `apply` to all items, one transaction per chunk. `bytes` is an item's size.
     ///
     /// # Errors
-    /// Those of the first chunk that fails; `OutcomeUnknown` instead of other retryable ones if the
-    /// chunks before it were committed.
+    /// The first failing chunk's error; if earlier chunks were committed, a retryable error becomes
+    /// `OutcomeUnknown`.
     async fn batch<I, T>(
         &self,
         operation: &'static str,
@@ -147,7 +139,6 @@ impl SqliteBackend {
         }
     }
 
-    /// Plans a claim on a reader.
     pub(crate) async fn plan_claim(&self, wants: Arc<[Want]>, limit: usize) -> Result<ClaimPlan> {
         self.writer.ensure_open("claim")?;
         let shared = Arc::clone(&self.shared);
@@ -163,7 +154,6 @@ impl SqliteBackend {
         self.planners.read_after("claim", file_state, plan).await
     }
 
-    /// Leases the due jobs of a plan.
     pub(crate) async fn claim_planned(
         &self,
         plan: ClaimPlan,
@@ -179,7 +169,6 @@ impl SqliteBackend {
         Ok(guard.into_claimed())
     }
 
-    /// Runs `query` on a snapshot of the store.
     async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -235,7 +224,7 @@ impl Backend for SqliteBackend {
         let (wants, limit) = (Arc::<[Want]>::from(params.wants), params.limit);
         let mut plan = self.plan_claim(Arc::clone(&wants), limit).await?;
         if plan.clock_was_set_back {
-            // Each write transaction shortens leases first, so an empty task is enough.
+            // Each write transaction shortens leases first.
             let nothing = |_: &mut WriteTx<'_>| Ok(());
             self.writer.submit("claim", Access::Write, Weight::ONE, nothing).await?;
             plan = self.plan_claim(wants, limit).await?;
@@ -308,8 +297,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        // Readers first: the writer's connection is then the last one of this process and can
-        // remove the write-ahead log.
+        // Readers first: the writer's connection, as the last, can then remove the write-ahead log.
         self.readers.close().await;
         self.planners.close().await;
         self.file_probe.close();

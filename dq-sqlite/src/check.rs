@@ -1,4 +1,4 @@
-//! Check: findings about the SQLite library, the settings and the file.
+//! Findings about the SQLite library, the settings and the file.
 
 use std::time::Duration;
 
@@ -12,18 +12,16 @@ use crate::reader::ReadTx;
 use crate::row;
 use crate::schema;
 
-/// First version of SQLite in which a write and a checkpoint of two connections at once cannot
-/// corrupt the file: 3.51.3, as a number of `sqlite3_libversion_number`.
+/// SQLite 3.51.3. From then on, two connections that write and checkpoint at once cannot corrupt
+/// the file.
 const SAFE_VERSION: i32 = 3_051_003;
 
-/// First version that supports every statement of this crate: 3.35.0.
+/// SQLite 3.35.0, the first version that supports all statements.
 const MIN_VERSION: i32 = 3_035_000;
 
-/// A write-ahead log of more than this multiple of its checkpoint size is reported: a reader keeps
-/// it from being reset.
+/// Relative to its checkpoint size. A larger log means that a reader keeps it from being reset.
 const LARGE_LOG_FACTOR: u64 = 4;
 
-/// Refuses a library that is too old for the statements of this crate.
 pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
     if number >= MIN_VERSION {
         return Ok(());
@@ -36,7 +34,6 @@ pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
     .operation("connect"))
 }
 
-/// Reports a linked library with a known data corruption bug.
 pub(crate) fn corruption_bug(number: i32, version: &str) -> Option<Finding> {
     (number < SAFE_VERSION).then(|| Finding {
         severity: Severity::Error,
@@ -51,7 +48,6 @@ pub(crate) fn corruption_bug(number: i32, version: &str) -> Option<Finding> {
     })
 }
 
-/// Reports that durability is relaxed.
 pub(crate) fn relaxed_durability(config: &SqliteConfig) -> Option<Finding> {
     (config.durability == Durability::Relaxed).then(|| Finding {
         severity: Severity::Info,
@@ -61,7 +57,6 @@ pub(crate) fn relaxed_durability(config: &SqliteConfig) -> Option<Finding> {
     })
 }
 
-/// Reports a log that grows because a reader prevents its reuse.
 fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     let bytes = std::fs::metadata(log_path(&config.path)).map_or(0, |log| log.len());
     let limit = LARGE_LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
@@ -79,7 +74,6 @@ fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     })
 }
 
-/// Reports a file that cannot be read.
 pub(crate) fn unreadable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -89,7 +83,7 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     }
 }
 
-/// Finding for a queue whose stored name is invalid. `why` says what is wrong with the name.
+/// `why` says what is wrong with the name.
 fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -105,7 +99,6 @@ fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
 }
 
 impl ReadTx<'_> {
-    /// Findings about the file.
     pub(crate) fn findings(self, config: &SqliteConfig) -> StoreResult<Vec<Finding>> {
         let mut findings = self.invalid_queue_names()?;
         findings.extend(large_log(config, self.page_bytes()?));
@@ -116,13 +109,11 @@ impl ReadTx<'_> {
         Ok(findings)
     }
 
-    /// Page size of the file, in bytes.
     fn page_bytes(self) -> StoreResult<u64> {
         let bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         Ok(bytes.unsigned_abs())
     }
 
-    /// Reports queues with invalid names.
     fn invalid_queue_names(self) -> StoreResult<Vec<Finding>> {
         let mut statement = self.conn.prepare_cached(&self.statements.queue_names)?;
         let names = statement.query_map([], |row| {
@@ -132,7 +123,6 @@ impl ReadTx<'_> {
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Reports that this version of the library may not write the tables any more.
     fn outdated(self) -> StoreResult<Option<Finding>> {
         let min_writer =
             self.conn.prepare_cached(&self.statements.minimums)?.query_row([], |row| row.get(1))?;
@@ -144,13 +134,12 @@ impl ReadTx<'_> {
         }))
     }
 
-    /// Reports entries of waiting jobs and leases without their job row, and job rows without either.
     fn orphaned_rows(self) -> StoreResult<Vec<Finding>> {
         let count = |sql: &str| -> StoreResult<i64> {
             Ok(self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
         };
-        // Counting is much cheaper than a search for the job of each entry. The numbers agree by
-        // chance if as many jobs have lost their row as their entry.
+        // Counting is much cheaper than looking up each entry's job. The counts agree by chance if
+        // as many jobs have lost their row as their entry.
         let (jobs, due, leases): (i64, i64, i64) = self
             .conn
             .prepare_cached(&self.statements.count_all)?
@@ -189,8 +178,7 @@ impl ReadTx<'_> {
         Ok(orphaned.into_iter().chain(stuck).collect())
     }
 
-    /// Reports the last job whose row could not be read when it was due. A runner tells of a finding
-    /// once, so its text changes only with another such job.
+    /// Runners report a finding once, so this text changes only with another such job.
     fn quarantined_jobs(self) -> StoreResult<Option<Finding>> {
         let yesterday = self.now - Duration::from_secs(86_400);
         let last: Option<(Vec<u8>, i64)> = self
@@ -218,7 +206,6 @@ impl ReadTx<'_> {
         }))
     }
 
-    /// Reports a file whose free pages are never returned to the file system.
     fn never_shrinks(self) -> StoreResult<Option<Finding>> {
         const INCREMENTAL: i64 = 2;
         let mode: i64 = self.conn.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;

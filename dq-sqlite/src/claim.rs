@@ -1,5 +1,4 @@
-//! Claim: leases due jobs, as planned by a reader (`claim_plan.rs`). If the caller stops waiting for
-//! the result, the leases are released at once.
+//! Leases due jobs as planned by a reader (`claim_plan.rs`).
 
 use std::collections::HashSet;
 
@@ -16,15 +15,14 @@ use crate::settle::{move_to_dead, settle};
 use crate::task::{BackgroundWrites, Weight};
 use crate::write_tx::WriteTx;
 
-/// Maximum number of entries without a job row that a claim drops from a queue. If there are more,
-/// it reports a job that is due, and the next claim continues.
+/// Entries without a job row that a claim drops per queue. If there are more, the claim reports a
+/// due job, and the next claim continues.
 const MAX_DROPPED: usize = 1_000;
 
-/// Leases up to `limit` due jobs of the queues of a plan. Lapsed leases were removed when the
-/// transaction began.
+/// Leases up to `limit` due jobs in the planned queues.
 ///
-/// For queues without due jobs, `next_due` is that of the plan. If another caller has added a job to
-/// them since, listeners are notified of it.
+/// For queues without due jobs, `next_due` comes from the plan. If another caller has since added a
+/// job, listeners hear of it.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
     plan: &ClaimPlan,
@@ -38,7 +36,7 @@ pub(crate) fn claim(
         let first = if max == 0 {
             Some(*earliest_due)
         } else if tx.reading().is_paused(*queue_id)? {
-            // Since the plan was made.
+            // Paused after the plan was made.
             None
         } else {
             lease_due(tx, *queue_id, want, max, worker, &mut claimed)?;
@@ -52,9 +50,8 @@ pub(crate) fn claim(
     Ok(claimed)
 }
 
-/// Leases up to `max` due jobs of one queue and adds them to `claimed`. Jobs with invalid rows
-/// are quarantined: they become dead with [`DeadKind::Quarantined`]. Entries without a job row are
-/// dropped; they do not count towards `max`.
+/// Leases up to `max` due jobs of one queue. Jobs with invalid rows become dead as
+/// [`DeadKind::Quarantined`]. Entries without a job row are dropped and do not count.
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -70,7 +67,7 @@ fn lease_due(
         let Some((seq, at, _)) = due.last() else {
             break;
         };
-        // The entries read are the first of the queue, so one range covers exactly them.
+        // These entries are the queue's first: one range covers exactly them.
         tx.mark_changed(queue_id);
         tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
         let is_last = due.len() < remaining;
@@ -109,16 +106,13 @@ fn lease_due(
     Ok(())
 }
 
-/// A waiting job as the tables hold it.
 enum DueEntry {
     Job(Job),
-    /// The job row is invalid, for this reason; what cannot be read has default values.
+    /// Unreadable fields have default values.
     Invalid(Job, String),
-    /// The job row is missing.
     Orphan,
 }
 
-/// The first due entries of a queue, at most `max`, each with its `seq` and due time.
 fn read_due(
     tx: &WriteTx<'_>,
     queue_id: i64,
@@ -141,12 +135,11 @@ fn read_due(
     Ok(due)
 }
 
-/// The leases of a committed claim on their way to the caller. If the caller's future is dropped
-/// before it receives them, they are released at once, so that the jobs need not wait until the
-/// leases lapse.
+/// A committed claim's leases on their way to the caller; released at once if the caller drops its
+/// future first.
 ///
-/// It must be created after the commit: the tokens of a transaction that was rolled back are issued
-/// again, so returning its leases would end those of another caller.
+/// Create it only after the commit: a rolled back transaction's tokens are issued again, so
+/// returning its leases would end another caller's.
 #[derive(Debug)]
 pub(crate) struct ClaimGuard {
     claimed: Claimed,
@@ -158,7 +151,6 @@ impl ClaimGuard {
         Self { claimed, background_writes }
     }
 
-    /// Passes the leases to the caller.
     pub(crate) fn into_claimed(mut self) -> Claimed {
         let Claimed { next_due, now, .. } = self.claimed;
         let empty = Claimed::new(Vec::new(), next_due, now);
@@ -205,7 +197,6 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// A store with one due job.
     struct Fixture {
         backend: Arc<SqliteBackend>,
         environment: Environment,
@@ -251,7 +242,7 @@ mod tests {
             unblock
         }
 
-        /// Spawns the claim of a plan, which is in the writer's channel when this returns.
+        /// The claim is in the writer's channel on return.
         async fn send_claim(&self, plan: ClaimPlan) -> JoinHandle<Result<Claimed>> {
             let backend = Arc::clone(&self.backend);
             let claim = tokio::spawn(async move { backend.claim_planned(plan, 1, "test").await });
@@ -291,7 +282,7 @@ mod tests {
         let (backend, poison) = (Arc::clone(&fixture.backend), fixture.job("poison", MINUTE));
         let failing = tokio::spawn(async move { backend.schedule(vec![poison]).await });
         tokio::task::yield_now().await;
-        // In the transaction after the failed one, which issues the same token again.
+        // Runs in the transaction after the failed one, which issues the same token again.
         let next = fixture.send_claim(plan).await;
         drop(unblock);
         failing.await.unwrap().unwrap_err();
@@ -311,14 +302,14 @@ mod tests {
         {
             let dropped = fixture.backend.claim_planned(plan, 1, "test");
             tokio::pin!(dropped);
-            // After one poll the claim is in the writer's channel; then it is dropped.
+            // One poll puts the claim into the writer's channel; then it is dropped.
             let poll = std::future::poll_fn(|context| {
                 Poll::Ready(dropped.as_mut().poll(context).is_pending())
             });
             assert!(poll.await);
         }
         drop(unblock);
-        // The release is a transaction of its own after that of the claim.
+        // The release runs in its own transaction, after the claim's.
         let again = loop {
             if let Some(job) = fixture.claim().await.jobs.pop() {
                 break job;

@@ -1,6 +1,5 @@
-//! The plan of a claim, made by a reader: which queues have due jobs, and when a job is due in the
-//! others. If none has, the claim ends with the plan and takes no write lock; otherwise the writer
-//! visits only the queues that have due jobs.
+//! A reader's plan for a claim: which queues have due jobs, and when the others do. Without due
+//! jobs the claim takes no write lock; otherwise the writer visits only queues with due jobs.
 
 use std::sync::Mutex;
 
@@ -13,29 +12,25 @@ use crate::queue_directory::QueueSet;
 use crate::reader::ReadTx;
 use crate::schema;
 
-/// What a claim is to do.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimPlan {
-    /// In the order of the wants.
     pub(crate) claimable: Vec<ClaimableQueue>,
-    /// When a job of the other wanted queues is due, or a lease of a wanted queue ends.
+    /// In the other wanted queues; or when a wanted queue's lease expires.
     pub(crate) next_due: Option<Timestamp>,
     pub(crate) now: Timestamp,
-    /// Whether the clock was set back since the last grant of a lease. Then a write transaction is
-    /// to shorten leases, and the plan to be made again.
+    /// The clock was set back since the last lease grant: a write transaction must shorten leases,
+    /// and the plan must be made again.
     pub(crate) clock_was_set_back: bool,
 }
 
-/// A wanted queue with a job that is due. Another caller may take it before the writer does.
+/// Another caller may take the due job before the writer does.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimableQueue {
     pub(crate) want: Want,
     pub(crate) queue_id: i64,
-    /// When its first job is due, or was.
     pub(crate) earliest_due: Timestamp,
 }
 
-/// When the first job of a wanted queue is due.
 #[derive(Debug, Clone, Copy)]
 struct FirstJob {
     queue_id: i64,
@@ -43,9 +38,8 @@ struct FirstJob {
 }
 
 impl ReadTx<'_> {
-    /// Plans a claim of up to `limit` jobs. `queues` are those of the wants. If they are many, there is
-    /// the state of the file before the transaction, and only those that have due jobs cost time;
-    /// otherwise those that have jobs.
+    /// With many queues, the caller passes the file state from before the transaction, and only
+    /// queues with due jobs cost time; otherwise all queues with jobs do.
     pub(crate) fn plan_claim(
         self,
         queues: &QueueSet,
@@ -76,8 +70,8 @@ impl ReadTx<'_> {
         Ok(ClaimPlan { claimable, next_due, now: self.now, clock_was_set_back })
     }
 
-    /// The first waiting jobs of queues that are not paused, by their place among the wants: of all that
-    /// are due, and of the next one at least. A job whose lease has lapsed waits.
+    /// First waiting jobs in active queues, by want index: all due ones, and at least the next one.
+    /// A job with an expired lease waits.
     fn first_jobs(
         self,
         queues: &QueueSet,
@@ -85,8 +79,8 @@ impl ReadTx<'_> {
         index: Option<(&Mutex<DueIndex>, FileState)>,
     ) -> StoreResult<Vec<Option<FirstJob>>> {
         let mut first_jobs = vec![None; count];
-        // The index may be newer than the transaction. A job that another claim has leased in between is
-        // then missing, and so is the end of its lease; the next claim sees it.
+        // The index may be newer than the transaction: a job leased in between is then missing,
+        // with its lease end; the next claim sees it.
         let is_indexed = index.is_some_and(|(index, _)| {
             lock(index).visit(queues, self.now, |queue_id, due| {
                 for place in queues.places(queue_id) {
@@ -120,9 +114,8 @@ impl ReadTx<'_> {
         Ok(first_jobs)
     }
 
-    /// When the next lease of the wanted queues lapses; those of paused queues do not count. Reads
-    /// the leases in the order of their ends up to the first match; there are only as many as
-    /// running handlers.
+    /// Ignores paused queues. Reads leases in expiry order up to the first match; there are only as
+    /// many as running handlers.
     pub(crate) fn next_lapse(
         self,
         is_wanted: impl Fn(i64) -> bool,

@@ -8,7 +8,7 @@ use dq_core::config::ConnectUrl;
 use dq_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-/// Settings of the SQLite backend: `type = "sqlite"` and these fields.
+/// Settings for the SQLite backend: `type = "sqlite"` and these fields.
 ///
 /// ```
 /// use dq_sqlite::SqliteConfig;
@@ -20,27 +20,29 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SqliteConfig {
-    /// Path of the file, which is created if it does not exist. It may be the application's own
-    /// database, which is then switched to write-ahead logging permanently.
+    /// Path of the file; created if it does not exist.
+    ///
+    /// It may be your application's own database, which then stays in write-ahead logging mode.
     pub path: PathBuf,
     /// Which failures an acknowledged write survives: [`Durability::Full`] by default.
     #[serde(default)]
     pub durability: Durability,
-    /// Prefix of the table names: `dq_` by default. A letter, then letters, digits and underscores;
-    /// at most 32 characters.
+    /// Table name prefix, `dq_` by default.
+    ///
+    /// A letter, then letters, digits and underscores; at most 32 characters.
     #[serde(default = "default_prefix")]
     pub table_prefix: String,
-    /// How long to wait for the write lock while other connections hold it: `5s` by default, at most
-    /// `24h`.
+    /// How long to wait for the write lock: `5s` by default, at most `24h`.
     #[serde(default = "default_busy_timeout", with = "dq_core::config::duration")]
     pub busy_timeout: Duration,
-    /// Page cache of the writer's connection, in MiB: 64 by default; from 1 to 1,048,576.
+    /// Page cache for writes, in MiB: 64 by default; from 1 to 1,048,576.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it calls that need more space
-    /// fail with `Full`: mostly `schedule` and settlements that store a new payload, but any call that
-    /// adds rows may. It limits this backend's own connection, not the application's, and so not `schedule_in`. No limit by
-    /// default.
+    /// Maximum file size in MiB, from 1 to 16,777,215. No limit by default.
+    ///
+    /// Beyond it, calls fail with `Full`: mostly `schedule` and settlements that store a new
+    /// payload, but any call that adds rows may. It limits this backend's connection, not your
+    /// application's, and so not `schedule_in`.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }
@@ -50,22 +52,21 @@ pub struct SqliteConfig {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Durability {
-    /// Each write is synced to the disk: it survives crashes of the process and the system, and
-    /// power loss.
+    /// Each write is synced to disk: it survives process and system crashes, and power loss.
     #[default]
     Full,
-    /// A write survives a crash of the process. A crash of the system or power loss may lose the
-    /// last writes; it never corrupts the file.
+    /// A write survives a process crash. A system crash or power loss may lose the last writes, but
+    /// never corrupts the file.
     Relaxed,
 }
 
-/// One day. SQLite counts milliseconds as an `i32`, up to 24 days; no caller waits that long.
+/// One day. SQLite counts milliseconds as an `i32`, up to 24 days.
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// SQLite counts the cache in KiB as an `i32`; this is half of that.
+/// SQLite counts the cache in KiB as an `i32`; this is half the range.
 const MAX_CACHE_MIB: u32 = 1024 * 1024;
 
-/// SQLite has at most 4,294,967,294 pages, which is 16 TiB with pages of 4 KiB.
+/// SQLite has at most 4,294,967,294 pages: 16 TiB at 4 KiB per page.
 const MAX_SIZE_MIB: u32 = 16 * 1024 * 1024 - 1;
 
 fn default_prefix() -> String {
@@ -81,7 +82,7 @@ const fn default_cache() -> u32 {
 }
 
 impl SqliteConfig {
-    /// Default settings for the file at `path`.
+    /// Returns default settings for the file at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -94,12 +95,13 @@ impl SqliteConfig {
         }
     }
 
-    /// Reads the settings from a URL: `sqlite://relative/path` or `sqlite:///absolute/path`, with
-    /// any of the options `durability`, `table_prefix`, `busy_timeout`, `cache_mib` and
-    /// `size_limit_mib`.
+    /// Reads the settings from a URL.
+    ///
+    /// `sqlite://relative/path` or `sqlite:///absolute/path`, with the options `durability`,
+    /// `table_prefix`, `busy_timeout`, `cache_mib` and `size_limit_mib`.
     ///
     /// # Errors
-    /// `Config` for an option that is unknown or has an invalid value, which the message names.
+    /// `Config` for an unknown option or an invalid value; the message names it.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         const OPTIONS: [&str; 5] =
             ["durability", "table_prefix", "busy_timeout", "cache_mib", "size_limit_mib"];
@@ -121,7 +123,6 @@ impl SqliteConfig {
         Ok(config)
     }
 
-    /// Refuses values that SQLite cannot keep, or would silently replace by others.
     fn validate_ranges(&self) -> Result<()> {
         if self.busy_timeout > MAX_BUSY_TIMEOUT {
             return Err(invalid(
@@ -144,7 +145,6 @@ impl SqliteConfig {
         Ok(())
     }
 
-    /// Checks the values of all settings.
     pub(crate) fn validate(&self) -> Result<()> {
         let path = self.path.to_string_lossy();
         if path.is_empty() {

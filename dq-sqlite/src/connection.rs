@@ -10,32 +10,28 @@ use crate::config::{Durability, SqliteConfig};
 use crate::error::{StoreError, StoreResult};
 use crate::schema;
 
-/// Size of the write-ahead log, in pages, at which a commit checkpoints it (copies its pages into
-/// the file). Fewer pages lower the throughput, more raise the tail latency.
+/// Write-ahead log size, in pages, at which a commit copies its pages into the file. Fewer pages
+/// lower throughput, more raise tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
-/// Capacity of the statement cache: more than there are statements, so that none is parsed twice.
+/// More than there are statements: none is parsed twice.
 const CACHED_STATEMENTS: usize = 192;
 
-/// Page size of new files.
 const PAGE_BYTES: u32 = 4_096;
 
-/// Pause before `journal_mode` is set again while other connections use the file.
 const JOURNAL_MODE_RETRY: Duration = Duration::from_millis(5);
 
-/// How the writer's connection is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// The file and the tables are created if they do not exist, and migrated.
+    /// Creates file and tables if they do not exist; migrates the tables.
     Create,
-    /// The file and the tables must exist; they are migrated.
+    /// Requires file and tables; migrates the tables.
     Existing,
-    /// This process has had the store open before: it is used as it is, even if a newer version of
-    /// the library has migrated it since.
+    /// This process had the store open before, so it uses the tables even if a newer library
+    /// version has migrated them.
     Again,
 }
 
-/// Opens the writer's connection and checks the file.
 pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, mode == OpenMode::Create);
@@ -45,7 +41,7 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
     let mut conn = open(config, flags)?;
     let is_new = is_new(&conn)?;
     if mode == OpenMode::Existing && !schema::exists(&conn, &config.table_prefix)? {
-        // Before anything is changed: the file may belong to another program.
+        // Checked first: the file may belong to another program.
         return Err(no_store("the file has no tables of dq-sqlite with this `table_prefix`"));
     }
     if mode == OpenMode::Create && is_new {
@@ -59,12 +55,12 @@ pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<
         Durability::Relaxed => "NORMAL",
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
-    // On macOS plain fsync does not reach the disk; on other systems these have no effect.
+    // On macOS plain fsync does not reach the disk; elsewhere these have no effect.
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    // The log is cut to this size after a reader has kept it from being reset: to less than
-    // `check` reports as large.
+    // SQLite cuts the log to this size after a reader kept it from being reset; `check` reports
+    // only larger logs.
     let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let log_bytes = 2 * i64::from(CHECKPOINT_PAGES) * page_bytes;
     conn.pragma_update(None, "journal_size_limit", log_bytes)?;
@@ -86,7 +82,7 @@ fn no_store(message: &str) -> StoreError {
     )
 }
 
-/// Opens a connection that only reads. It never checkpoints the log.
+/// Never checkpoints the log.
 pub(crate) fn open_reader(config: &SqliteConfig) -> StoreResult<Connection> {
     let conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.pragma_update(None, "query_only", true)?;
@@ -95,7 +91,7 @@ pub(crate) fn open_reader(config: &SqliteConfig) -> StoreResult<Connection> {
     Ok(conn)
 }
 
-/// Opens a connection that finds out who has the write lock. It never waits for it.
+/// For testing who holds the write lock; never waits for it.
 pub(crate) fn open_probe(config: &SqliteConfig) -> StoreResult<Connection> {
     let conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.busy_timeout(Duration::ZERO)?;
@@ -105,14 +101,14 @@ pub(crate) fn open_probe(config: &SqliteConfig) -> StoreResult<Connection> {
 fn open(config: &SqliteConfig, flags: OpenFlags) -> StoreResult<Connection> {
     // SQLite's own mutex is not needed: one thread at a time uses a connection.
     let conn = Connection::open_with_flags(&config.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // First, since every other pragma may have to wait for a lock.
+    // First, because every other pragma may wait for a lock.
     conn.busy_timeout(config.busy_timeout)?;
     conn.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(conn)
 }
 
-/// The absolute path of the file, which may not exist yet, so that neither a change of the working
-/// directory nor one of a symbolic link leads to another file.
+/// Absolute, so that later changes to the working directory or a symbolic link do not lead to
+/// another file. The file may not exist yet.
 pub(crate) fn absolute_path(path: &Path) -> StoreResult<PathBuf> {
     if path.is_dir() {
         return Err(StoreError::new(
@@ -148,19 +144,19 @@ pub(crate) fn absolute_path(path: &Path) -> StoreResult<PathBuf> {
     })
 }
 
-/// Whether the database has no tables yet. This is the first read of the file.
+/// The first read of the file.
 fn is_new(conn: &Connection) -> StoreResult<bool> {
     schema::is_empty(conn).map_err(|error| match error.sqlite_error_code() {
-        // The file itself was opened, so the -wal and -shm files cannot be created.
+        // The file itself was opened, so SQLite cannot create the -wal and -shm files.
         Some(ErrorCode::CannotOpen) => read_only("the -wal and -shm files cannot be created"),
         _ => error.into(),
     })
 }
 
-/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at
-/// the first write, so this runs a statement that takes the write lock and changes nothing.
+/// SQLite opens such a file read-only without an error and fails at the first write. So this takes
+/// the write lock and changes nothing.
 fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
-    // If another connection holds the lock, the file is writable; there is no need to wait.
+    // If another connection holds the lock, the file is writable.
     conn.busy_timeout(Duration::ZERO)?;
     let result = conn.execute_batch(&format!("DELETE FROM {}meta WHERE 0", config.table_prefix));
     conn.busy_timeout(config.busy_timeout)?;
@@ -182,8 +178,8 @@ fn read_only(message: &str) -> StoreError {
     )
 }
 
-/// Switches the file to write-ahead logging, without which readers block the writer and a commit
-/// costs more syncs. SQLite replies with the resulting mode, which may be another one.
+/// Without write-ahead logging readers block the writer and commits cost more syncs. SQLite replies
+/// with the resulting mode, which may differ.
 fn use_write_ahead_log(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     let start = Instant::now();
     let mode: String = loop {
@@ -213,20 +209,18 @@ fn limit_size(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
     let Some(limit) = config.size_limit_mib else {
         return Ok(());
     };
-    // A file that the application created may have another page size.
+    // A file created by the application may have another page size.
     let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let pages = i64::from(limit) * 1024 * 1024 / page_bytes;
     conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     Ok(())
 }
 
-/// A number that changes whenever another connection has committed. It is in shared memory, and takes a
-/// microsecond to read.
+/// Changes whenever another connection commits. Read from shared memory in a microsecond.
 pub(crate) fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
-/// Path of the write-ahead log.
 pub(crate) fn log_path(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

@@ -1,9 +1,9 @@
-//! When the first job of each queue is due, kept in memory for processes that serve many queues: a claim
-//! then looks at the queues with due jobs, and not at each queue with jobs.
+//! When each queue's first job is due, in memory: with many queues, a claim then visits only the
+//! due ones.
 //!
-//! The index is exact or not used. The writer applies its own commits to it. A commit of another
-//! connection changes the data version of the file; a claim that finds another version than that of
-//! the index reads the queues from the file, and fills the index again.
+//! The index is exact or unused. The writer applies its own commits to it. Another connection's
+//! commit changes the file's data version; a claim that sees a new version reads the file and
+//! refills the index.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,30 +14,26 @@ use crate::connection::data_version;
 use crate::error::StoreResult;
 use crate::queue_directory::QueueSet;
 
-/// Claims from fewer queues read them from the file.
 pub(crate) const MIN_QUEUES: usize = 64;
 
-/// A queue that a transaction has changed, and when its first job is due now; `None` if no job waits, or
-/// the queue is paused.
+/// A changed queue and its first due time; `None` if no job waits or the queue is paused.
 pub(crate) type NextDue = (i64, Option<Timestamp>);
 
-/// The queues of the last claim that filled it, in the order in which their first jobs are due.
 #[derive(Debug, Default)]
 pub(crate) struct DueIndex {
-    /// Is asked for its data version only, which changes with each commit of other connections, and so
-    /// with each commit to the file.
+    /// Only for its data version: that changes with every commit, because this connection makes
+    /// none.
     watcher: Option<Connection>,
-    /// The data version for which the index is exact; `None` if it is not.
     version: Option<i64>,
-    /// Counts the commits of the writer, and the times at which it noticed those of others.
+    /// Counts the writer's commits, and the foreign ones it noticed.
     generation: u64,
-    /// All queues of the index, with waiting jobs or without.
+    /// With or without waiting jobs.
     covered: QueueSet,
     by_queue: HashMap<i64, Timestamp>,
     by_due: BTreeSet<(Timestamp, i64)>,
 }
 
-/// A state of the file, in which a claim reads queues to [fill](DueIndex::fill) the index.
+/// A claim that reads queues in this state can [fill](DueIndex::fill) the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileState {
     version: i64,
@@ -45,7 +41,6 @@ pub(crate) struct FileState {
 }
 
 impl DueIndex {
-    /// The present state of the file. `open` opens a connection to it, if there is none yet.
     pub(crate) fn file_state(
         &mut self,
         open: impl FnOnce() -> StoreResult<Connection>,
@@ -57,8 +52,8 @@ impl DueIndex {
         Ok(FileState { version: data_version(watcher)?, generation: self.generation })
     }
 
-    /// Visits these queues in the order of their first jobs, up to the first one that is due after
-    /// `now`. Returns `false` without a visit if the index is not exact, or lacks one of the queues.
+    /// Visits queues in due order, up to the first one due after `now`. Returns `false` without any
+    /// visit if the index is not exact or lacks a queue.
     pub(crate) fn visit(
         &self,
         queues: &QueueSet,
@@ -82,8 +77,8 @@ impl DueIndex {
         true
     }
 
-    /// Fills the index with the waiting queues among `covered`, as they were read in a transaction that
-    /// began after `state` was taken. Does nothing if the file has changed since.
+    /// Fills the index with the `waiting` queues among `covered`, read in a transaction begun after
+    /// `state` was taken. Does nothing if the file has changed since.
     pub(crate) fn fill(
         &mut self,
         state: FileState,
@@ -98,8 +93,8 @@ impl DueIndex {
         }
     }
 
-    /// Applies a commit of the writer, which has locked the index meanwhile. `others_committed` says
-    /// whether, at the time of its call, others have committed since the transaction began.
+    /// Applies a commit by the writer, which holds the lock on the index. `others_committed` tells
+    /// whether others have committed since the transaction began.
     pub(crate) fn committed(
         &mut self,
         changes: &[NextDue],
@@ -112,20 +107,18 @@ impl DueIndex {
         for (queue_id, due) in changes {
             self.set(*queue_id, *due);
         }
-        // In this order: others that committed before the version was read are noticed.
+        // In this order, so that commits by others before the version was read are noticed.
         let version = self.read_version();
         if !others_committed() {
             self.version = version;
         }
     }
 
-    /// Records that the index may not be exact any more.
     pub(crate) fn invalidate(&mut self) {
         self.generation += 1;
         self.version = None;
     }
 
-    /// Closes the connection.
     pub(crate) fn close(&mut self) {
         self.invalidate();
         self.watcher = None;
@@ -141,7 +134,6 @@ impl DueIndex {
         }
     }
 
-    /// `None` if it cannot be read.
     fn read_version(&self) -> Option<i64> {
         data_version(self.watcher.as_ref()?).ok()
     }
@@ -166,7 +158,7 @@ mod tests {
     const QUEUES: usize = 2 * MIN_QUEUES;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Two backends on one file with a job in each of many queues, due in an hour.
+    /// Two backends on one file; each of many queues has a job due in an hour.
     struct Fixture {
         one: SqliteBackend,
         other: SqliteBackend,
@@ -199,20 +191,19 @@ mod tests {
             NewJob::new(id, name(number), due, vec![1].into())
         }
 
-        /// Claims a job of each of these queues.
         async fn claim(&self, queues: impl Iterator<Item = usize>) -> Claimed {
             let wants: Vec<Want> = queues.map(|number| Want::new(name(number), 1, HOUR)).collect();
             self.one.claim(ClaimParams::new(&wants, QUEUES, "test")).await.unwrap()
         }
 
-        /// The queues from which jobs were claimed, and in how many seconds the next is due.
+        /// The claimed jobs' queues, and the seconds until the next due time.
         async fn claim_all(&self) -> (Vec<QueueName>, Option<u64>) {
             let Claimed { jobs, next_due, now, .. } = self.claim(0..QUEUES).await;
             let queues = jobs.into_iter().map(|leased| leased.job.queue).collect();
             (queues, next_due.map(|due| due.since(now).as_secs()))
         }
 
-        /// How often claims have looked for the next queue with jobs.
+        /// How often claims searched for the next queue with jobs.
         async fn looks(&self) -> i32 {
             let looks = |tx: crate::reader::ReadTx<'_>| {
                 let statement = tx.conn.prepare_cached(&tx.statements.next_waiting)?;
@@ -258,7 +249,7 @@ mod tests {
             let due = fixture.job(7, Duration::ZERO);
             let _ = fixture.other.schedule(vec![due]).await.unwrap();
             assert_eq!(fixture.claim_all().await.0, [name(7)], "in round {round}");
-            // An own commit after one of others does not hide it.
+            // Our own commit after a foreign one does not hide it.
             let due = fixture.job(8, Duration::ZERO);
             let _ = fixture.other.schedule(vec![due]).await.unwrap();
             let _ = fixture.one.schedule(vec![fixture.job(9, HOUR)]).await.unwrap();

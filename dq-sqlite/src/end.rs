@@ -1,5 +1,4 @@
-//! The end of a job: its rows are deleted, the history of its queue remembers it, and its id is
-//! pinned.
+//! Ends a job: deletes its rows, adds it to the history, pins its id.
 
 use dq_core::{Ending, QueueName};
 use rusqlite::{OptionalExtension, Row, params};
@@ -7,33 +6,28 @@ use rusqlite::{OptionalExtension, Row, params};
 use crate::error::StoreResult;
 use crate::write_tx::{EndedLease, WriteTx};
 
-/// The table of a job that ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum JobTable {
     Live,
     Dead,
 }
 
-/// How a job ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JobEnd<'a> {
     pub(crate) ending: Ending,
-    /// The reason of a skip. That of a dead job is in its row.
+    /// For a skip. A dead job's reason is in its row.
     pub(crate) reason: Option<&'a str>,
-    /// The lease that ends with the job.
     pub(crate) lease: Option<&'a EndedLease>,
 }
 
 impl JobEnd<'_> {
-    /// The end of a job that is not leased.
     pub(crate) const fn unleased(ending: Ending) -> Self {
         Self { ending, reason: None, lease: None }
     }
 }
 
-/// A row of the `note` table.
 struct Note {
-    /// How long the id is pinned, in milliseconds.
+    /// Pin time in milliseconds.
     remember: i64,
     started: Option<i64>,
     worker: Option<String>,
@@ -47,8 +41,7 @@ impl Note {
     }
 }
 
-/// Ends a job of a queue; `false` if it has no row. The caller has removed its row in the `due` or
-/// `lease` table.
+/// Returns `false` if the job has no row. The caller has removed its `due` or `lease` row.
 pub(crate) fn end_job(
     tx: &mut WriteTx<'_>,
     queue: &QueueName,
@@ -88,7 +81,6 @@ pub(crate) fn end_job(
     Ok(removed)
 }
 
-/// Adds a job to the history of its queue.
 fn add_to_history(
     tx: &mut WriteTx<'_>,
     queue: &QueueName,
@@ -119,7 +111,7 @@ fn add_to_history(
         JobTable::Live => tx.prepare(&tx.statements.remember_job)?.execute(params![
             seq,
             now,
-            // The delivery of a lease is added to the row only when the lease ends.
+            // A lease's delivery is added to the row only when the lease ends.
             lease.is_some(),
             started,
             worker,
@@ -147,7 +139,7 @@ fn add_to_history(
     Ok(())
 }
 
-/// Forgets an earlier end of the id of a job. Returns the queue of that end; `None` if there was none.
+/// Returns the queue of the earlier end.
 fn forget(tx: &WriteTx<'_>, seq: i64) -> StoreResult<Option<i64>> {
     let mut forget = tx.prepare(&tx.statements.forget_ended)?;
     Ok(forget.query_row([seq], |row| row.get(0)).optional()?)

@@ -1,6 +1,5 @@
-//! The bounds of the `ended` and `pin` tables: which rows of ended jobs are within the limit of their
-//! queue, and the deletion of those that are not. A transaction deletes about as many rows as it
-//! adds, so that it stays short after a limit was lowered; readers hide the rest.
+//! Keeps the `ended` and `pin` tables within their limits. A transaction deletes about as many rows
+//! as it adds, so it stays short after a limit was lowered; readers hide the rest.
 
 use std::collections::HashMap;
 
@@ -10,13 +9,12 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use crate::error::StoreResult;
 use crate::statements::Statements;
 
-/// Number of rows that a transaction may delete in addition to two for each that it adds.
+/// Beyond two for each added row.
 const EXTRA_DELETIONS: i64 = 64;
 
-/// The position of an ended job in the history of its queue: the time of its end, and its `seq`.
+/// End time and `seq`.
 pub(crate) type EndedPosition = (i64, i64);
 
-/// What a transaction has added to the `ended` and `pin` tables.
 #[derive(Debug, Default)]
 pub(crate) struct EndedJobs {
     /// By queue id.
@@ -24,7 +22,6 @@ pub(crate) struct EndedJobs {
     pins: i64,
 }
 
-/// Rows that were added to the history of a queue.
 #[derive(Debug, Default)]
 struct AddedRows {
     /// `None` if rows were only removed.
@@ -34,28 +31,24 @@ struct AddedRows {
 }
 
 impl EndedJobs {
-    /// Counts a row of a queue with this limit.
     pub(crate) fn add(&mut self, queue_id: i64, limit: HistoryLimit) {
         self.set_limit(queue_id, limit);
         self.queues.entry(queue_id).or_default().added += 1;
     }
 
-    /// Sets the limit to which the history of a queue is trimmed.
     pub(crate) fn set_limit(&mut self, queue_id: i64, limit: HistoryLimit) {
         self.queues.entry(queue_id).or_default().limit = Some(limit);
     }
 
-    /// Counts a row that was removed because its id has ended again.
+    /// Counts a row removed because its id has ended again.
     pub(crate) fn remove(&mut self, queue_id: i64) {
         self.queues.entry(queue_id).or_default().removed += 1;
     }
 
-    /// Counts a pin.
     pub(crate) fn add_pin(&mut self) {
         self.pins += 1;
     }
 
-    /// Deletes rows beyond the limits of the queues, and pins that have ended.
     pub(crate) fn trim(
         &self,
         conn: &Connection,
@@ -81,14 +74,12 @@ impl EndedJobs {
     }
 }
 
-/// Number of rows in the history of a queue.
 fn count_ended(conn: &Connection, statements: &Statements, queue_id: i64) -> StoreResult<i64> {
     let mut count = conn.prepare_cached(&statements.count_ended)?;
     Ok(count.query_row([queue_id], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
-/// Deletes the oldest of the `count` rows of a queue, at most `max`, as long as they exceed the limit.
-/// Returns how many.
+/// Deletes a queue's oldest rows beyond the limit, at most `max`; returns how many.
 fn trim_queue(
     conn: &Connection,
     statements: &Statements,
@@ -123,8 +114,8 @@ fn trim_queue(
     Ok(deleted as i64)
 }
 
-/// A position such that the rows of a queue from there on are those within the limit. There may be
-/// none. `None` if the limit allows none. Rows that a transaction has just added do not count yet.
+/// The queue's rows from this position on, if any, are within the limit. `None` if the limit allows
+/// none. Rows that this transaction has just added do not count yet.
 pub(crate) fn first_within(
     conn: &Connection,
     statements: &Statements,
@@ -147,7 +138,6 @@ pub(crate) fn first_within(
     Ok(at_limit.map(|at_limit| at_limit.max(first)))
 }
 
-/// The earliest time of an end that is not too long ago.
 fn oldest(limit: HistoryLimit, now: Timestamp) -> i64 {
     (now - limit.age).as_millis()
 }

@@ -1,4 +1,4 @@
-//! Conversion of SQLite's errors into those of dq: kind, message, remedy.
+//! Converts SQLite errors to dq errors: kind, message, remedy.
 
 use std::fmt;
 use std::path::Path;
@@ -8,8 +8,7 @@ use rusqlite::ErrorCode;
 
 pub(crate) type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// An error inside the store, without the operation and the path, which [`Self::into_error`] adds.
-/// It is cloned for every call of a failed transaction.
+/// [`Self::into_error`] adds operation and path. Cloned for every call in a failed transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreError {
     pub(crate) kind: ErrorKind,
@@ -22,17 +21,16 @@ impl StoreError {
         Self { kind, message: message.into(), remedy }
     }
 
-    /// What went wrong, without the path.
+    /// The message without the path.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// How to fix it.
     pub(crate) const fn remedy(&self) -> &'static str {
         self.remedy
     }
 
-    /// Error for a variant of a `non_exhaustive` enum that this version does not support.
+    /// For a variant of a `non_exhaustive` enum that this version does not support.
     pub(crate) fn unsupported(variant: &impl fmt::Debug) -> Self {
         Self::new(
             ErrorKind::Unsupported,
@@ -41,8 +39,8 @@ impl StoreError {
         )
     }
 
-    /// Converts the error of one call into the error of the other calls in the transaction that it
-    /// rolled back. Those calls are valid, so their error is always retryable.
+    /// The error for the other calls in the rolled back transaction. They are valid, so it is
+    /// always retryable.
     pub(crate) fn for_other_calls(self) -> Self {
         if self.kind.is_retryable() {
             return self;
@@ -57,10 +55,10 @@ impl StoreError {
         )
     }
 
-    /// Converts an error of COMMIT: `OutcomeUnknown`, since the transaction may have reached the
-    /// disk, unless the disk is full.
+    /// `OutcomeUnknown`, because the transaction may have reached the disk, unless the disk is
+    /// full.
     pub(crate) fn into_commit_error(self) -> Self {
-        // SQLite reports a full disk before it writes the frame that commits the transaction.
+        // SQLite reports a full disk before it writes the commit frame.
         if self.kind == ErrorKind::Full {
             return self;
         }
@@ -71,17 +69,15 @@ impl StoreError {
         )
     }
 
-    /// Converts the error of a file that was gone after the commit: `OutcomeUnknown`, since the
-    /// transaction counts if the file comes back.
+    /// The file was gone after the commit: `OutcomeUnknown`, because the file may come back.
     pub(crate) fn after_commit(self) -> Self {
         let message = format!("committed, but {}", self.message);
         Self::new(ErrorKind::OutcomeUnknown, message, self.remedy)
     }
 
-    /// Adds the operation and the path.
     pub(crate) fn into_error(self, operation: &'static str, path: &Path) -> Error {
         let path = path.display().to_string();
-        // rusqlite appends the path to the message of a failed open.
+        // rusqlite appends the path to the message when opening fails.
         let message = self.message.strip_suffix(&format!(": {path}")).unwrap_or(&self.message);
         Error::new(self.kind, format!("{path}: {message}")).remedy(self.remedy).operation(operation)
     }
@@ -135,7 +131,7 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
             (ErrorKind::InvalidInput, "store the data elsewhere and schedule a reference to it")
         }
         Some(ErrorCode::OutOfMemory) => (ErrorKind::Unavailable, "free memory"),
-        // `Unknown` is plain SQLITE_ERROR: a table or column that a statement names does not exist.
+        // `Unknown` is plain SQLITE_ERROR: a table or column in the statement does not exist.
         Some(ErrorCode::SchemaChanged | ErrorCode::Unknown) => (
             ErrorKind::Incompatible,
             "the tables differ from those that dq-sqlite created: restore them, or choose another `table_prefix`",
@@ -144,8 +140,8 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The error of a call in several transactions one of which has failed, after the transactions with
-/// the first `done` items were committed. An error that a repetition does not mend keeps its kind.
+/// One of several transactions failed after `done` items were committed. Errors that repeating does
+/// not fix keep their kind.
 pub(crate) fn after_a_part(operation: &'static str, done: usize, error: &Error) -> Error {
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };
     let message = format!("{done} items took effect, and the next ones failed: {error}");
@@ -153,7 +149,6 @@ pub(crate) fn after_a_part(operation: &'static str, done: usize, error: &Error) 
     Error::new(kind, message).remedy(remedy).source(error.clone()).operation(operation)
 }
 
-/// The error of every call after `close`.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the store has been closed").operation(operation)
 }

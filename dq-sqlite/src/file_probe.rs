@@ -1,10 +1,9 @@
-//! Tells whether a transaction of the application is in the backend's file.
+//! Tells whether the application's transaction is in the backend's file.
 //!
-//! The application has a connection of its own. If it has opened a copy of the file, or the file
-//! that was at the path before a backup was restored, its transaction finds the id of this store,
-//! and commits jobs that nobody runs. SQLite does not say which file a connection has open, so the
-//! probe looks at what a transaction does to its file: it holds the write lock, and nothing is
-//! committed until it ends.
+//! The application has its own connection. It may have opened a copy, or the file from before a
+//! backup was restored: its transaction then finds the same store id, but nobody runs its jobs.
+//! SQLite does not say which file a connection has open, so the probe looks at the write lock: an
+//! open transaction holds it, and commits nothing until it ends.
 
 use std::sync::Mutex;
 
@@ -16,15 +15,14 @@ use crate::error::StoreResult;
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 
-/// A connection to the backend's file, opened when it is first needed.
+/// Opened on demand.
 #[derive(Debug, Default)]
 pub(crate) struct FileProbe {
     conn: Mutex<Option<Connection>>,
 }
 
 impl FileProbe {
-    /// Whether a transaction is in the file that the backend has open. Takes the write lock for the
-    /// transaction.
+    /// Takes the write lock for the transaction.
     pub(crate) fn is_same_file(
         &self,
         shared: &StoreShared,
@@ -48,20 +46,18 @@ impl FileProbe {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => return Err(error.into()),
         }
-        // The lock may be that of a third connection, which writes to the backend's file all the
-        // time. The counters then differ. This transaction may have stored jobs already.
+        // A third connection that writes all the time may hold the lock; the counters then differ.
+        // This transaction may have stored jobs already.
         let (seq, token) = counters(conn, &shared.statements)?;
         let (own_seq, own_token) = counters(transaction, &shared.statements)?;
         Ok(own_seq >= seq && own_token == token)
     }
 
-    /// Closes the connection.
     pub(crate) fn close(&self) {
         drop(lock(&self.conn).take());
     }
 }
 
-/// The last `seq` and token of the store.
 fn counters(conn: &Connection, statements: &Statements) -> StoreResult<(i64, i64)> {
     let mut counters = conn.prepare_cached(&statements.counters)?;
     Ok(counters.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?)

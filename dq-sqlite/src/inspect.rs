@@ -1,4 +1,4 @@
-//! Inspect: stats, browse, get and forecast.
+//! Stats, browse, get and forecast.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,6 @@ use crate::listings::Listing;
 use crate::reader::ReadTx;
 use crate::row::{self, LeaseShown};
 
-/// The arguments of `browse` but the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageParams {
     pub(crate) state: JobState,
@@ -24,14 +23,13 @@ pub(crate) struct PageParams {
     pub(crate) order: Order,
 }
 
-/// Jobs of leases that have lapsed or run, by queue id.
 #[derive(Debug, Default)]
 struct LeaseCounts {
     running: HashMap<i64, u64>,
     lapsed: HashMap<i64, Lapsed>,
 }
 
-/// Jobs of one queue whose leases have lapsed: they wait again.
+/// Jobs with expired leases: they wait again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lapsed {
     ready: u64,
@@ -40,7 +38,7 @@ struct Lapsed {
 }
 
 impl ReadTx<'_> {
-    /// Counts of these queues; of all queues if the list is empty.
+    /// For all queues if the list is empty.
     pub(crate) fn stats(self, queues: &[QueueName]) -> StoreResult<Vec<QueueStats>> {
         let leases = self.lease_counts()?;
         if !queues.is_empty() {
@@ -52,7 +50,7 @@ impl ReadTx<'_> {
     fn queue_names(self) -> StoreResult<Vec<QueueName>> {
         let mut statement = self.conn.prepare_cached(&self.statements.queue_names)?;
         let names = statement.query_map([], |row| Ok(row::queue_name(row.get_ref(0)?).ok()))?;
-        // Invalid names, which other programs may have stored, are skipped; `check` reports them.
+        // Skips invalid names stored by other programs; `check` reports them.
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
@@ -114,9 +112,8 @@ impl ReadTx<'_> {
         Ok(self.conn.prepare_cached(sql)?.query_row(params, |row| unsigned(row, 0))?)
     }
 
-    /// One page of the jobs of a queue in one state, in the order of a time and `seq`. The time is
-    /// the due time of waiting jobs, the lease's end of running ones, the time of death of dead ones,
-    /// and that of the end of ended ones.
+    /// Jobs in one state, ordered by a time and `seq`: the due time if waiting, the lease end if
+    /// running, otherwise the time of death or end.
     pub(crate) fn browse(self, queue: &QueueName, page: PageParams) -> StoreResult<Page> {
         let Some(queue_id) = self.find_queue(queue)? else {
             return Ok(Page::new(Vec::new(), None));
@@ -130,9 +127,8 @@ impl ReadTx<'_> {
         let mut position = after.map_or(start, |cursor| {
             (cursor.at.as_millis(), i64::try_from(cursor.seq).unwrap_or(i64::MAX))
         });
-        // The bound `?4` of the statements: scheduled jobs are due and leases end after it, ready
-        // jobs are due at it or before. Of dead jobs it excludes none, even if the clock was set
-        // back. Ended jobs end at it or later.
+        // Parameter `?4`. Scheduled jobs are due, and leases end, after it; ready jobs are due by
+        // then; ended jobs end then or later. Excludes no dead job, even if the clock was set back.
         let mut time_bound = if state == JobState::Dead { i64::MAX } else { now.as_millis() };
         let mut first_ended = None;
         if state == JobState::Ended {
@@ -146,7 +142,7 @@ impl ReadTx<'_> {
             time_bound = first.0;
             first_ended = Some(first);
         }
-        // One row more than the limit shows whether there is another page.
+        // One extra row shows whether another page follows.
         let rows = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
         let bounds = [queue_id, position.0, position.1, time_bound, rows];
         let waiting = |row: &Row<'_>| Ok(row::waiting(row, queue, now));
@@ -187,7 +183,6 @@ impl ReadTx<'_> {
         Ok(Page::new(listed.into_iter().map(|(_, view)| view).collect(), next))
     }
 
-    /// The rows of a listing, with their positions.
     fn listing(
         self,
         listing: Listing,
@@ -204,7 +199,6 @@ impl ReadTx<'_> {
         Ok(listed.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Number of waiting jobs of a queue between each two neighbouring edges.
     pub(crate) fn forecast(self, queue: &QueueName, edges: &[Timestamp]) -> StoreResult<Vec<u64>> {
         let edges: Vec<i64> = edges.iter().map(|edge| edge.as_millis()).collect();
         let Some(queue_id) = self.find_queue(queue)? else {
@@ -228,7 +222,7 @@ impl ReadTx<'_> {
         Ok(counts)
     }
 
-    /// One job: by id live, dead or ended, by key live only.
+    /// By id live, dead or ended; by key only live.
     pub(crate) fn get(self, job: &JobRef) -> StoreResult<Option<JobView>> {
         let Some(queue_id) = self.find_queue(&job.queue)? else {
             return Ok(None);
@@ -260,7 +254,6 @@ impl ReadTx<'_> {
         }
     }
 
-    /// The view of a live job.
     fn view_live(self, seq: i64, queue: &QueueName) -> StoreResult<JobView> {
         let now = self.now.as_millis();
         let lease: Option<(i64, LeaseShown)> = self
@@ -277,7 +270,6 @@ impl ReadTx<'_> {
         })?)
     }
 
-    /// The view of a job that has ended, if the history of its queue still has it.
     fn view_ended(
         self,
         id: JobId,
@@ -296,7 +288,6 @@ impl ReadTx<'_> {
         Ok(self.is_in_history(queue, queue_id, position)?.then_some(view))
     }
 
-    /// Whether a row of ended jobs is within the limit of its queue.
     pub(crate) fn is_in_history(
         self,
         queue: &QueueName,
@@ -328,7 +319,7 @@ fn totals(row: &Row<'_>) -> rusqlite::Result<Totals> {
     Ok(totals)
 }
 
-/// A count: SQLite has no unsigned integers, but counts are never negative.
+/// SQLite has no unsigned integers, but counts are never negative.
 fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::unsigned_abs)
 }

@@ -1,4 +1,4 @@
-//! Delayed jobs in one SQLite file: the embedded, durable default backend of `dq`.
+//! Delayed jobs in one SQLite file: the embedded, durable default backend for `dq`.
 //!
 //! ```no_run
 //! # async fn example() -> dq_core::Result<()> {
@@ -16,35 +16,31 @@
 //! ```
 //!
 //! # Guarantees
-//! - `Ok` means that the write is on the disk, unless [`Durability::Relaxed`] is set. A single
-//!   caller pays one sync per call; concurrent callers share one (group commit).
-//! - Several processes of one host may use the file at once. The file must be on a local disk.
-//! - The file may be the application's own database: the backend's tables have names with a prefix,
-//!   and [`SqliteBackend::schedule_in`] schedules inside the application's transaction. Other
-//!   drivers and languages do the same with [`SCHEDULE_SQL`].
-//! - A long batch is stored in chunks: a chunk ends after 1,000 jobs, or once its jobs add up to 4
-//!   MiB. Each chunk is atomic, and other callers can write between two chunks.
+//! - `Ok` means that the write is on disk, unless you set [`Durability::Relaxed`]. A single caller
+//!   pays one sync per call; concurrent callers share one (group commit).
+//! - Several processes on one host may share the file. It must be on a local disk.
+//! - The file may be your application's own database: table names have a prefix, and
+//!   [`SqliteBackend::schedule_in`] schedules inside your transaction. Other drivers and languages
+//!   use [`SCHEDULE_SQL`].
+//! - A long batch is stored in chunks of up to 1,000 jobs or 4 MiB. Each chunk is atomic, and other
+//!   callers can write in between.
 //!
 //! # When a call fails
-//! - Nothing of the call has been stored, except that a batch of several chunks keeps the chunks
-//!   before the one that failed. The exception is
-//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, or the file was
-//!   deleted, moved or replaced during the call, and whether it took effect is known only when the
-//!   file is read again. Repeat the call with the same
-//!   job ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a
-//!   claim that had taken effect lapse.
-//! - After the file was deleted, moved or replaced while it was open, all calls fail with
-//!   `Unavailable` and nothing is stored, until the file is back at its path or the store is opened
-//!   again.
-//! - Calls that share a transaction fail together, since SQLite may roll back the whole
-//!   transaction. Calls that were rolled back because of another call get a retryable error, for
-//!   example `Unavailable`.
+//! - The call has stored nothing, except that a batch keeps the chunks before the failed one.
+//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown) is different: the commit itself failed,
+//!   or the file was deleted, moved or replaced during the call, and only reading the file again
+//!   tells whether the call took effect. Repeat the call with the same job ids. If it had taken
+//!   effect, a repeated settlement is answered `Stale`, and a claim's leases expire.
+//! - After the open file was deleted, moved or replaced, all calls fail with `Unavailable` and
+//!   store nothing until the file is back or you open the store again.
+//! - Calls that share a transaction fail together, because SQLite may roll it back. A call that was
+//!   rolled back because another one failed gets a retryable error, such as `Unavailable`.
 //!
 //! # Linking
-//! A program can contain only one copy of SQLite. Cargo picks a version of [`rusqlite`], from
-//! 0.32.1 on, that is compatible with the other crates that link SQLite (`sqlx`, `diesel`). SQLite
-//! before 3.51.3 has a bug that can corrupt files written by two connections at once;
-//! [`check`](dq_core::Backend::check) reports it if such a version is linked.
+//! A program can contain only one copy of SQLite. Cargo picks a [`rusqlite`] version, from 0.32.1
+//! on, that suits other crates with SQLite (`sqlx`, `diesel`). SQLite before 3.51.3 has a bug that
+//! can corrupt files written by two connections at once; [`check`](dq_core::Backend::check) reports
+//! it.
 
 mod backend;
 mod check;

@@ -1,29 +1,27 @@
-//! The SQL statements of `browse`: pages of jobs after a position. There is one for each listing,
-//! order, and choice whether payloads are read.
+//! SQL statements for `browse`: one per listing, order, and choice to read payloads.
 //!
-//! The parameters are the queue id, the position (`?2`, `?3`), a bound of the time (see `browse`),
-//! and the number of rows. Of a running job the end of the lease is shown that `shorten_leases` (in
-//! `statements.rs`) would give it: earlier than `until` if the clock was set back. Unlike in
-//! `statements.rs`, the columns that follow those of the job are `seq`, the time by which the
-//! listing is ordered, `last_error`, and the listing's own.
+//! The parameters are queue id, position (`?2`, `?3`), time bound (see `browse`) and row count. A
+//! running job shows the lease end that `shorten_leases` (in `statements.rs`) would set: earlier
+//! than `until` if the clock was set back. The columns are the job's, `seq`, the time that orders
+//! the listing, `last_error`, and the listing's own.
 
 use dq_core::Order;
 
-/// Jobs of a queue, in the order of a time and of `seq`.
+/// Ordered by a time and `seq`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Listing {
     Scheduled,
-    /// Jobs of lapsed leases, to be merged with the scheduled ones.
+    /// Jobs with expired leases, merged with the scheduled ones.
     LapsedScheduled,
     Ready,
-    /// Jobs of lapsed leases, to be merged with those that are ready.
+    /// Jobs with expired leases, merged with the ready ones.
     LapsedReady,
     Running,
     Dead,
     Ended,
 }
 
-/// The listings in the order of [`Listing`], with their names.
+/// In [`Listing`] order.
 const TEMPLATES: [(&str, &str); 7] = [
     (
         "scheduled",
@@ -85,11 +83,9 @@ const TEMPLATES: [(&str, &str); 7] = [
 const COLUMNS: &str = "id, key, due, coalesce(first_due, due), created, attempts, deliveries, \
     losses, max_attempts, headers";
 
-/// The statements of all listings.
 #[derive(Debug)]
 pub(crate) struct Listings(Vec<ListingSql>);
 
-/// The statements of one listing.
 #[derive(Debug)]
 struct ListingSql {
     #[cfg(test)]
@@ -125,7 +121,6 @@ impl Listings {
         &self.0[listing as usize].sql[order][usize::from(payloads)]
     }
 
-    /// All statements, each with the name of its listing.
     #[cfg(test)]
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &String)> {
         self.0

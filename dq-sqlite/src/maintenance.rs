@@ -2,15 +2,14 @@
 
 use rusqlite::Connection;
 
-/// Maximum number of pages that a step frees. Each is moved under the write lock, so a step takes a
-/// few milliseconds.
+/// Each page is moved under the write lock: a step takes a few milliseconds.
 const PAGES_PER_STEP: u32 = 200;
 
-/// Below this number of free pages a step is not worth its writes.
+/// With fewer free pages a step is not worth its writes.
 const MIN_FREE_PAGES: i64 = 1_024;
 
-/// Returns up to [`PAGES_PER_STEP`] pages to the file system if more than a quarter of the file is
-/// free. Returns whether it freed any; then another step may free more.
+/// Frees pages if more than a quarter of the file is free. Returns whether it freed any; then
+/// another step may free more.
 pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     let before = free_pages(conn)?;
     let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
@@ -21,11 +20,10 @@ pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     let mut rows = vacuum.query([])?;
     // SQLite frees one page per row that is read.
     while rows.next()?.is_some() {}
-    // A file that was created without incremental vacuum never shrinks.
+    // A file created without incremental vacuum never shrinks.
     Ok(free_pages(conn)? < before)
 }
 
-/// Number of unused pages in the file.
 fn free_pages(conn: &Connection) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, "freelist_count", |row| row.get(0))
 }

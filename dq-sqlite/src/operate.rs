@@ -1,7 +1,7 @@
-//! Operate: pause and resume of a queue; replay, removal and purge of its jobs, in short transactions
-//! with pauses. Callers of this process are served between two transactions in any case. Those of
-//! other processes need the pauses: SQLite's waiters sleep and retry, and would hardly ever find the
-//! write lock free.
+//! Pauses and resumes queues; replays, removes and purges jobs in short transactions with pauses.
+//!
+//! Callers in this process get their turn anyway. Other processes need the pauses: SQLite's waiters
+//! sleep and retry, and hardly ever find the write lock free.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,17 @@ use crate::task::{Access, Weight};
 use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 
-/// Maximum number of jobs per transaction: so few that it takes some milliseconds.
+/// Few enough for some milliseconds.
 const STEP_JOBS: usize = 500;
 
-/// Maximum number of transactions of one call that purges a queue, so that the call ends soon; it is
-/// repeated while there are more jobs.
+/// Per call, so that the call ends soon; callers repeat it while jobs remain.
 const PURGE_STEPS: usize = 2;
 
-/// Minimum pause between two transactions.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum pause between two transactions.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 
-/// Changes one dead job, given its queue, the queue's id and its `seq`; returns whether it changed.
+/// Gets the queue, its id and the dead job's `seq`; returns whether the job changed.
 trait Change:
     Fn(&mut WriteTx<'_>, &QueueName, i64, i64) -> StoreResult<bool> + Copy + Send + 'static
 {
@@ -39,7 +36,6 @@ impl<F> Change for F where
 {
 }
 
-/// Executes the operations of [`dq_core::Backend::operate`] through the writer thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OperationExecutor<'a> {
     pub(crate) shared: &'a StoreShared,
@@ -47,7 +43,6 @@ pub(crate) struct OperationExecutor<'a> {
 }
 
 impl OperationExecutor<'_> {
-    /// Executes an operation.
     pub(crate) async fn execute(self, operation: Operation<'_>) -> Result<OperateReport> {
         let affected = match operation {
             Operation::Replay { queue, jobs, due } => {
@@ -90,7 +85,6 @@ impl OperationExecutor<'_> {
             .await
     }
 
-    /// Changes these dead jobs of a queue.
     async fn change_dead(
         self,
         operation: &'static str,
@@ -115,7 +109,6 @@ impl OperationExecutor<'_> {
         Ok(affected)
     }
 
-    /// Removes waiting and dead jobs of a queue, in at most [`PURGE_STEPS`] transactions.
     async fn purge(self, queue: &QueueName) -> Result<OperateReport> {
         let mut report = OperateReport::default();
         for _ in 0..PURGE_STEPS {
@@ -135,22 +128,20 @@ impl OperationExecutor<'_> {
     }
 }
 
-/// Waits about as long as the transaction took that was begun at `start`, so that the write lock is
-/// free for half of the time.
+/// Sleeps about as long as the transaction took: the write lock is free half the time.
 async fn pause_after(start: Instant) {
     let pause = start.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
-    // On a blocking thread, since the runtime may have no timer. It only fails if the runtime shuts
-    // down.
+    // The runtime may have no timer. Fails only if the runtime shuts down.
     let _ = tokio::task::spawn_blocking(move || std::thread::sleep(pause)).await;
 }
 
-/// Removes up to [`STEP_JOBS`] jobs of a queue: the first that wait, then dead ones.
+/// Waiting jobs first, then dead ones.
 fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateReport> {
     let mut report = OperateReport::default();
     let Some(queue_id) = tx.find_queue(queue)? else {
         return Ok(report);
     };
-    // One more than is removed, to know whether there are more.
+    // One extra shows whether jobs remain.
     let limit = STEP_JOBS + 1;
     let waiting: Vec<(i64, i64)> = tx
         .prepare(&tx.statements.first_due_entries)?
@@ -165,7 +156,7 @@ fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateRep
     for (at, seq) in waiting.into_iter().take(STEP_JOBS) {
         tx.remove_due(queue_id, at, seq)?;
         let end = JobEnd::unleased(Ending::Removed);
-        // Only the entry is left of a job that another program has deleted.
+        // If another program has deleted the job, only its entry is left.
         report.affected += u64::from(end_job(tx, queue, queue_id, seq, JobTable::Live, end)?);
     }
     for seq in dead.into_iter().take(dead_left) {
@@ -174,7 +165,6 @@ fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateRep
     Ok(report)
 }
 
-/// Changes the dead jobs with these ids; returns how many changed.
 fn change_by_id(
     tx: &mut WriteTx<'_>,
     queue: &QueueName,
@@ -199,7 +189,7 @@ fn change_by_id(
     Ok(affected)
 }
 
-/// Moves a dead job back to its queue; `false` if another job with its id or key is live.
+/// Returns `false` if another live job has the id or key.
 fn replay(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64, due: Timestamp) -> StoreResult<bool> {
     if tx.prepare(&tx.statements.replay_job)?.execute([seq, due.as_millis()])? == 0 {
         return Ok(false);
@@ -210,12 +200,10 @@ fn replay(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64, due: Timestamp) -> Stor
     Ok(true)
 }
 
-/// Removes a dead job.
 fn remove(tx: &mut WriteTx<'_>, queue: &QueueName, queue_id: i64, seq: i64) -> StoreResult<bool> {
     end_job(tx, queue, queue_id, seq, JobTable::Dead, JobEnd::unleased(Ending::Removed))
 }
 
-/// Pauses or resumes a queue; returns how many queues changed.
 fn write_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreResult<u64> {
     // A queue may be paused before its first job is scheduled.
     let queue_id = if paused { Some(tx.find_or_add_queue(queue)?) } else { tx.find_queue(queue)? };

@@ -1,4 +1,4 @@
-//! Detects commits of other connections, and notifies listeners of this process about them.
+//! Detects other connections' commits and notifies listeners in this process.
 
 use dq_core::QueueName;
 use rusqlite::Connection;
@@ -7,7 +7,7 @@ use crate::connection::data_version;
 use crate::error::StoreResult;
 use crate::shared::StoreShared;
 
-/// Detects commits of other connections, of this or any other process, by `PRAGMA data_version`.
+/// Uses `PRAGMA data_version`.
 #[derive(Debug)]
 pub(crate) struct OtherWriters {
     version: i64,
@@ -18,15 +18,14 @@ impl OtherWriters {
         Ok(Self { version: data_version(conn)? })
     }
 
-    /// Whether others have committed since the last call. Commits of `conn` itself do not count.
+    /// Commits by `conn` do not count.
     pub(crate) fn have_committed(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
         let version = data_version(conn)?;
         Ok(std::mem::replace(&mut self.version, version) != version)
     }
 }
 
-/// Sends each listener the due time of its queue's first job: a commit of others may have changed
-/// any queue.
+/// Sends each listener its queue's first due time: any queue may have changed.
 pub(crate) fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
     let names: Vec<QueueName> = shared.listeners.queues();
     let queues = shared.find_queues(conn, names.iter())?;

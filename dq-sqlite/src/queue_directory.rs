@@ -1,5 +1,5 @@
-//! The ids of all queues, kept in memory: a call that names thousands of queues does not look each
-//! of them up, and visits only those that have jobs.
+//! All queue ids, in memory: a call that names thousands of queues looks none of them up and visits
+//! only those with jobs.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,19 @@ use crate::error::StoreResult;
 use crate::row;
 use crate::statements::Statements;
 
-/// The ids (column `q`) of the queues. Queues are only added, and ids grow.
+/// Queues are only added, and ids grow.
 #[derive(Debug, Default)]
 pub(crate) struct QueueDirectory {
     ids: HashMap<QueueName, i64>,
-    /// Queues with invalid names, which another program may correct.
+    /// Another program may correct their names.
     invalid: Vec<i64>,
-    /// The queue that was added last.
     newest: Option<QueueRow>,
 }
 
-/// A row of the queue table.
 #[derive(Debug, PartialEq, Eq)]
 struct QueueRow {
     queue_id: i64,
-    /// The stored bytes, which need not be a valid name.
+    /// Perhaps no valid name.
     name: Vec<u8>,
 }
 
@@ -40,8 +38,8 @@ impl QueueRow {
 }
 
 impl QueueDirectory {
-    /// Reads the queues that were added since the last call. Reads all if the newest queue of the
-    /// last call is not there any more: the file was restored from a copy.
+    /// Reads new queues. Reads all if the newest known queue is gone: the file was restored from a
+    /// backup.
     pub(crate) fn refresh(
         &mut self,
         conn: &Connection,
@@ -60,7 +58,6 @@ impl QueueDirectory {
         self.recheck_invalid(conn, statements)
     }
 
-    /// Whether the newest known queue is still in the table.
     fn is_known(&self, conn: &Connection, statements: &Statements) -> StoreResult<bool> {
         let Some(known) = &self.newest else {
             return Ok(true);
@@ -101,8 +98,7 @@ impl QueueDirectory {
         Ok(())
     }
 
-    /// The ids of those of these queues that exist, each with its place among them, in the order of
-    /// ids.
+    /// The existing queues, in id order.
     pub(crate) fn find<'a>(&self, queues: impl Iterator<Item = &'a QueueName>) -> QueueSet {
         let id = |(place, queue)| self.ids.get(queue).map(|queue_id| (*queue_id, place));
         let mut queues: Vec<(i64, usize)> = queues.enumerate().filter_map(id).collect();
@@ -111,7 +107,7 @@ impl QueueDirectory {
     }
 }
 
-/// Queues by id, each with its place in the caller's list.
+/// Queue ids, each with its index in the caller's list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct QueueSet {
     queues: Vec<(i64, usize)>,
@@ -120,7 +116,7 @@ pub(crate) struct QueueSet {
 impl QueueSet {
     pub(crate) fn contains_all(&self, others: &Self) -> bool {
         let mut ids = self.queues.iter().map(|(id, _)| *id);
-        // Both are in the order of ids, in which a queue may be repeated.
+        // Both are in id order; ids may repeat.
         let mut last = None;
         others.queues.iter().all(|(id, _)| {
             last == Some(*id) || {
@@ -134,18 +130,16 @@ impl QueueSet {
         self.queues.binary_search_by_key(&queue_id, |(id, _)| *id).is_ok()
     }
 
-    /// The places of a queue in the caller's list; empty if it is not in the set.
     pub(crate) fn places(&self, queue_id: i64) -> impl Iterator<Item = usize> {
         let first = self.queues.partition_point(|(id, _)| *id < queue_id);
         let same = self.queues[first..].iter().take_while(move |(id, _)| *id == queue_id);
         same.map(|(_, place)| *place)
     }
 
-    /// Visits the queues of this set that have waiting jobs and are not paused: calls `visit` with
-    /// their place, their id, and when their first job is due.
+    /// Calls `visit` with index, id and first due time for each active queue with waiting jobs.
     ///
-    /// Takes turns with the `due` table in skipping ids: it visits neither queues without jobs nor
-    /// jobs of other queues, and the smaller of the two sets bounds the number of queries.
+    /// Skips ids in turns with the `due` table: it visits neither queues without jobs nor other
+    /// queues' jobs, and the smaller set bounds the query count.
     pub(crate) fn for_each_waiting(
         &self,
         conn: &Connection,
@@ -233,7 +227,7 @@ mod tests {
         conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 4", []).unwrap();
         directory.refresh(&conn, &statements).unwrap();
         assert_eq!(ids_of(&directory, "corrected"), [4]);
-        // As after a restore from a copy with two queues, and other additions since.
+        // As after restoring a backup with two queues and adding others.
         conn.execute_batch(
             "DELETE FROM dq_queue WHERE q > 2;
              INSERT INTO dq_queue (name) VALUES ('x'), ('y'), ('q3')",

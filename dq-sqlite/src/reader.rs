@@ -1,4 +1,4 @@
-//! The pool of connections that only read, so that reads never wait for writes.
+//! A pool of read-only connections: reads never wait for writes.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,10 +13,10 @@ use crate::schema;
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 
-/// A read transaction: one consistent snapshot of the store.
+/// A read transaction: one consistent snapshot.
 ///
-/// The tables may hold lapsed leases, which only a write transaction removes. Queries treat their
-/// jobs as waiting, so that reads need no write: they succeed while the disk is full.
+/// It may contain expired leases, which only writes remove. Queries treat their jobs as waiting, so
+/// reads succeed on a full disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTx<'c> {
     pub(crate) conn: &'c Connection,
@@ -25,7 +25,6 @@ pub(crate) struct ReadTx<'c> {
     pub(crate) now: Timestamp,
 }
 
-/// A pool of read-only connections.
 #[derive(Debug)]
 pub(crate) struct ReaderPool {
     shared: Arc<StoreShared>,
@@ -35,13 +34,12 @@ pub(crate) struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// A pool of up to `size` connections, which are opened when they are needed.
+    /// Opens connections on demand.
     pub(crate) fn new(shared: Arc<StoreShared>, size: u32) -> Self {
         let permits = Arc::new(Semaphore::new(size as usize));
         Self { shared, size, permits, idle: Arc::default() }
     }
 
-    /// Runs `query` in a read transaction on a blocking thread.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -50,7 +48,7 @@ impl ReaderPool {
         self.read_after(operation, |_| Ok(()), |tx, ()| query(tx)).await
     }
 
-    /// Like [`Self::read`]; `query` also gets what `before` returns, which runs before the transaction.
+    /// `before` runs before the transaction and passes its result to `query`.
     pub(crate) async fn read_after<T: Send + 'static, B>(
         &self,
         operation: &'static str,
@@ -61,8 +59,7 @@ impl ReaderPool {
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed(operation))?;
         let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
         let result = tokio::task::spawn_blocking(move || {
-            // The permit is held until the read ends, even if the caller stops waiting: a blocking
-            // thread cannot be cancelled.
+            // Held until the read ends: a blocking thread cannot be cancelled.
             let _permit = permit;
             let conn = match lock(&idle).pop() {
                 Some(conn) => conn,
@@ -83,9 +80,7 @@ impl ReaderPool {
         }
     }
 
-    /// Waits for running reads and closes the connections.
     pub(crate) async fn close(&self) {
-        // With all permits acquired no read is running.
         let all = self.permits.acquire_many(self.size).await;
         self.permits.close();
         lock(&self.idle).clear();
@@ -93,16 +88,15 @@ impl ReaderPool {
     }
 }
 
-/// Opens a connection to the store that the writer has open.
 pub(crate) fn open_verified(shared: &StoreShared) -> StoreResult<Connection> {
-    // First, since SQLite's own message about a missing file does not say that it was deleted.
+    // First, because SQLite does not say that a missing file was deleted.
     shared.verify_file()?;
     let conn = open_reader(&shared.config)?;
     shared.verify_opened(&conn)?;
     Ok(conn)
 }
 
-/// Runs `query` in a short transaction: while one is open, the write-ahead log cannot be reused.
+/// An open transaction prevents reuse of the write-ahead log.
 fn in_read_tx<T>(
     conn: &Connection,
     shared: &StoreShared,
@@ -113,8 +107,8 @@ fn in_read_tx<T>(
     let StoreShared { statements, history, .. } = shared;
     let min_reader =
         transaction.prepare_cached(&statements.minimums)?.query_row([], |row| row.get(0))?;
-    // A newer version of the library may have migrated the tables since the file was opened.
+    // A newer library version may have migrated the tables.
     schema::check_reader(min_reader)?;
-    // The time is read after the first statement, which takes the snapshot: nothing in it is newer.
+    // Read after the first statement, which takes the snapshot: nothing in it is newer.
     query(ReadTx { conn: &transaction, statements, history, now: shared.clock.now() })
 }

@@ -1,4 +1,4 @@
-//! Registry: announcements of runners.
+//! Runner announcements.
 
 use bytes::Bytes;
 use dq_core::{Announced, Announcement, Timestamp};
@@ -8,7 +8,7 @@ use crate::error::StoreResult;
 use crate::reader::ReadTx;
 use crate::write_tx::WriteTx;
 
-/// Stores or withdraws an announcement, and drops those whose time is over.
+/// Also drops expired announcements.
 pub(crate) fn announce(tx: &mut WriteTx<'_>, announcement: &Announcement) -> StoreResult<()> {
     let Announcement { name, info, ttl, .. } = announcement;
     tx.prepare(&tx.statements.remove_runners)?.execute(params![tx.now.as_millis(), name])?;
@@ -20,7 +20,6 @@ pub(crate) fn announce(tx: &mut WriteTx<'_>, announcement: &Announcement) -> Sto
 }
 
 impl ReadTx<'_> {
-    /// The runners whose announcements are valid, by name.
     pub(crate) fn runners(self) -> StoreResult<Vec<Announced>> {
         let mut runners = self.conn.prepare_cached(&self.statements.runners)?;
         let runners = runners.query_map([self.now.as_millis()], |row| {

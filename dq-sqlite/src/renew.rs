@@ -1,4 +1,4 @@
-//! Renew: extends leases.
+//! Extends leases.
 
 use dq_core::{Lease, Renewal, Renewed};
 use rusqlite::{OptionalExtension, params};
@@ -6,7 +6,6 @@ use rusqlite::{OptionalExtension, params};
 use crate::error::StoreResult;
 use crate::write_tx::WriteTx;
 
-/// Extends one lease; `Lost` if it is no longer held.
 pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Renewed> {
     let Some(seq) = find_lease(tx, &renewal.lease)? else {
         return Ok(Renewed::Lost);
@@ -17,7 +16,6 @@ pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Rene
     Ok(Renewed::Until(until))
 }
 
-/// The `seq` of the leased job; `None` if the lease is no longer held.
 fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
     let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);

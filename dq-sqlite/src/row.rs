@@ -1,4 +1,4 @@
-//! Conversion of rows to jobs, and of invalid rows to errors.
+//! Converts rows to jobs, and invalid rows to errors.
 
 use bytes::Bytes;
 use dq_core::{
@@ -8,35 +8,31 @@ use dq_core::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
-/// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
-/// `key`, 2 `due`, 3 `first_due`, 4 `created`, 5 `attempts`, 6 `deliveries`, 7 `losses`, 8
-/// `max_attempts`, 9 `headers`, 10 `payload`. A statement may append `seq` and the time by which it is
-/// ordered. The statements for views append `last_error`, too.
+/// `columns!` in `statements.rs` lists them in this order: 0 `id`, 1 `key`, 2 `due`, 3 `first_due`,
+/// 4 `created`, 5 `attempts`, 6 `deliveries`, 7 `losses`, 8 `max_attempts`, 9 `headers`, 10
+/// `payload`. Statements may append `seq` and the ordering time, and views also `last_error`.
 const JOB_COLUMNS: usize = 11;
 
-/// Index of `last_error`. It is followed for dead jobs by `kind` and `message`, for running ones by
-/// the lease's end that is shown, `worker` and `since`, for ended ones by `ending`, `reason`,
-/// `worker` and `started`.
+/// Dead jobs add `kind` and `message`; running jobs the shown lease end, `worker` and `since`;
+/// ended jobs `ending`, `reason`, `worker` and `started`.
 const LAST_ERROR: usize = JOB_COLUMNS + 2;
 
-/// The columns `seq` and the time by which a statement is ordered.
+/// `seq` and the ordering time.
 pub(crate) fn position(row: &Row<'_>) -> Result<(i64, i64)> {
     Ok((row.get(JOB_COLUMNS)?, row.get(JOB_COLUMNS + 1)?))
 }
 
-/// Whether a statement found an entry of the `due` table without its job row.
 pub(crate) fn is_orphan(row: &Row<'_>) -> Result<bool> {
     Ok(row.get_ref(0)? == ValueRef::Null)
 }
 
-/// The name of a queue, or the reason why it is invalid: SQLite stores any bytes as text.
+/// Or why the name is invalid: SQLite stores any bytes as text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
     let name = stored.as_str().map_err(|error| format!("the queue name is not UTF-8: {error}"))?;
     QueueName::new(name).map_err(|error| error.message().to_owned())
 }
 
-/// The job of a row, or the reason why the row is invalid: rows that other programs wrote may hold
-/// anything.
+/// Or why the row is invalid: other programs may write anything.
 pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, String> {
     let reason = |error: rusqlite::Error| error.to_string();
     let key = row.get::<_, Option<String>>(1).map_err(reason)?;
@@ -67,7 +63,7 @@ fn payload(row: &Row<'_>) -> Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(10)?.as_bytes()?))
 }
 
-/// The job of a row that may be invalid: columns that cannot be read get default values.
+/// Unreadable columns get default values.
 pub(crate) fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
     if let Ok(job) = job(row, queue) {
         return job;
@@ -87,28 +83,26 @@ pub(crate) fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
     job
 }
 
-/// Headers as they are stored: NULL if there are none.
+/// NULL if there are none.
 pub(crate) fn encode_headers(headers: &Headers) -> Option<String> {
     let encode =
         || serde_json::to_string(headers).expect("a map of strings to strings is always JSON");
     (!headers.is_empty()).then(encode)
 }
 
-/// The view of a waiting job.
 pub(crate) fn waiting(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
     let job = job_or_defaults(row, queue);
     let state = if job.due > now { JobState::Scheduled } else { JobState::Ready };
     view(row, job, state)
 }
 
-/// A view of the job of a row, with its last error.
 fn view(row: &Row<'_>, job: Job, state: JobState) -> JobView {
     let mut view = JobView::new(job, state);
     view.last_error = row.get(LAST_ERROR).unwrap_or_default();
     view
 }
 
-/// The view of a job whose lease has lapsed: it waits again, as if a write had ended the lease.
+/// Waits again, as if a write had ended the lease.
 pub(crate) fn lapsed(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
     let mut view = waiting(row, queue, now);
     view.job.deliveries = view.job.deliveries.saturating_add(1);
@@ -116,7 +110,6 @@ pub(crate) fn lapsed(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobVie
     view
 }
 
-/// What is shown of a lease.
 #[derive(Debug)]
 pub(crate) struct LeaseShown {
     until: i64,
@@ -125,21 +118,19 @@ pub(crate) struct LeaseShown {
 }
 
 impl LeaseShown {
-    /// Reads the end, the holder and the start from these columns.
+    /// Reads end, holder and start from the columns at `first`.
     pub(crate) fn read(row: &Row<'_>, first: usize) -> Result<Self> {
         Ok(Self { until: row.get(first)?, worker: row.get(first + 1)?, since: row.get(first + 2)? })
     }
 }
 
-/// The lease of a running job in a listing.
 pub(crate) fn lease(row: &Row<'_>) -> Result<LeaseShown> {
     LeaseShown::read(row, LAST_ERROR + 1)
 }
 
-/// The view of a job that is leased.
 pub(crate) fn running(row: &Row<'_>, queue: &QueueName, lease: LeaseShown) -> JobView {
     let mut job = job_or_defaults(row, queue);
-    // The delivery of the current lease is added to the row only when the lease ends.
+    // A lease's delivery is added to the row only when the lease ends.
     job.deliveries = job.deliveries.saturating_add(1);
     let mut view = view(row, job, JobState::Running);
     view.leased_until = Some(Timestamp::from_millis(lease.until));
@@ -148,7 +139,6 @@ pub(crate) fn running(row: &Row<'_>, queue: &QueueName, lease: LeaseShown) -> Jo
     view
 }
 
-/// The view of a dead job.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let job = job_or_defaults(row, queue);
     let kind = DeadKind::from_name(row.get_ref(LAST_ERROR + 1)?.as_str()?);
@@ -159,10 +149,9 @@ pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     Ok(view)
 }
 
-/// The view of a job that has ended.
 pub(crate) fn ended(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let mut view = view(row, job_or_defaults(row, queue), JobState::Ended);
-    // A later version of the library may know other ways to end.
+    // A later library version may know other endings.
     let ending = Ending::from_name(row.get_ref(LAST_ERROR + 1)?.as_str()?);
     let at = row.get(JOB_COLUMNS + 1).map(Timestamp::from_millis)?;
     let mut ended = Ended::new(ending.unwrap_or(Ending::Removed), at);

@@ -1,7 +1,7 @@
-//! Schedule, cancel and reschedule, one job at a time.
+//! Schedules, cancels and reschedules, one job at a time.
 //!
-//! `WriteTx::begin` has returned lapsed leases to their queues, so a job with a lease is running, and
-//! other live jobs are in the `due` table.
+//! `WriteTx::begin` has returned expired leases to their queues: a leased job is running, other
+//! live jobs are in the `due` table.
 
 use dq_core::{
     Cancelled, Ending, JobId, JobRef, NewJob, OnRunning, Receipt, Reschedule, Rescheduled,
@@ -14,7 +14,6 @@ use crate::error::StoreResult;
 use crate::row::encode_headers;
 use crate::write_tx::WriteTx;
 
-/// A live job, with the columns that decide conflicts.
 #[derive(Debug, Clone, Copy)]
 struct LiveJob {
     seq: i64,
@@ -39,8 +38,8 @@ impl LiveJob {
 
     /// Whether the job is leased.
     ///
-    /// One that neither is leased nor has an entry in the `due` table at its due time waits again
-    /// from here on. Only another program can have removed the entry.
+    /// A job with neither lease nor `due` entry waits again from here on; only another program can
+    /// have removed the entry.
     fn is_running(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
         let Self { seq, id, due, queue_id } = *self;
         if tx.prepare(&tx.statements.is_due)?.exists([queue_id, due.as_millis(), seq])? {
@@ -55,7 +54,7 @@ impl LiveJob {
         Ok(false)
     }
 
-    /// Removes the job from the `due` table; `false` if it is running.
+    /// Returns `false` if the job is running.
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
         let remove =
             |tx: &mut WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
@@ -63,7 +62,6 @@ impl LiveJob {
     }
 }
 
-/// Stores a job, or resolves a conflict with the job that has its id or key.
 pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Scheduled> {
     let queue_id = tx.find_or_add_queue(&job.queue)?;
     let due = job.due.resolve(tx.now);
@@ -72,14 +70,13 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
         return Ok(same_id(Receipt { id: job.id, due }, job_queue == queue_id));
     }
     if let Some(due) = remembered(tx, job, queue_id)? {
-        // A process with a shorter history may have stored the job nevertheless.
+        // A process with a shorter history may have stored the job.
         return Ok(match by_id(tx, job.id)? {
             Some(existing) => same_id(existing.receipt(), existing.queue_id == queue_id),
             None => Scheduled::Ended(Receipt { id: job.id, due }),
         });
     }
-    // Insert first and query only after a conflict: conflicts are rare, and the unique indexes
-    // detect them.
+    // Insert first: conflicts are rare, and the unique indexes detect them.
     if insert(tx, queue_id, job, due)? {
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
@@ -89,12 +86,11 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
     resolve_key_conflict(tx, queue_id, job, due)
 }
 
-/// The result for a job whose id is in the store: in its queue, it is the job of a repeated call.
+/// In the same queue, the call is a repetition.
 const fn same_id(existing: Receipt, in_same_queue: bool) -> Scheduled {
     if in_same_queue { Scheduled::Created(existing) } else { Scheduled::Kept(existing) }
 }
 
-/// Resolves a conflict of keys by the job's policies.
 fn resolve_key_conflict(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -122,7 +118,7 @@ fn resolve_key_conflict(
     Ok(Scheduled::Replaced(Receipt { id: job.id, due }))
 }
 
-/// Inserts a job; `false` if another live job has its id or key.
+/// Returns `false` if another live job has the id or key.
 fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> StoreResult<bool> {
     let seq = tx.next_seq();
     let inserted = tx.prepare(&tx.statements.add_job)?.execute(params![
@@ -149,7 +145,6 @@ fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> 
     Ok(true)
 }
 
-/// Cancels one job, unless it is running.
 pub(crate) fn cancel(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Cancelled> {
     let Some(existing) = find(tx, job)? else {
         return Ok(Cancelled::NotFound);
@@ -162,7 +157,6 @@ pub(crate) fn cancel(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Cancelle
     Ok(Cancelled::Cancelled)
 }
 
-/// Changes the due time of one job, unless it is running.
 pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResult<Rescheduled> {
     let Some(existing) = find(tx, &change.job)? else {
         return Ok(Rescheduled::NotFound);
@@ -176,7 +170,6 @@ pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResu
     Ok(Rescheduled::Moved(Receipt { id: existing.id, due }))
 }
 
-/// Finds the live job that a reference names; `None` if there is none in its queue.
 fn find(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Option<LiveJob>> {
     let Some(queue_id) = tx.find_queue(&job.queue)? else {
         return Ok(None);
@@ -197,7 +190,6 @@ fn by_id(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<LiveJob>> {
         .optional()?)
 }
 
-/// The due time and the queue id of the dead job with this id; `None` if no dead job has it.
 fn dead_job(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<(Timestamp, i64)>> {
     Ok(tx
         .prepare(&tx.statements.dead_by_id)?
@@ -205,8 +197,7 @@ fn dead_job(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<(Timestamp, i64)>
         .optional()?)
 }
 
-/// The due time of the job with this id that has ended, if the id is pinned, or the history of the
-/// queue still has the job.
+/// Due time of the ended job, if its id is pinned or the queue's history still has it.
 fn remembered(tx: &WriteTx<'_>, job: &NewJob, queue_id: i64) -> StoreResult<Option<Timestamp>> {
     type Found = (i64, Option<i64>, Option<i64>);
     let found: Vec<Found> = tx

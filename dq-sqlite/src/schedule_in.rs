@@ -1,5 +1,4 @@
-//! Scheduling inside the application's own transaction: the job exists if and only if the
-//! application's writes are committed (transactional outbox).
+//! Scheduling inside the application's own transaction (transactional outbox).
 
 use dq_core::backend::escape_payload;
 use dq_core::{ErrorKind, Limits, NewJob, Result, Scheduled};
@@ -14,18 +13,17 @@ use crate::write_tx::{QueueIds, WriteTx};
 const OPERATION: &str = "schedule_in";
 
 impl SqliteBackend {
-    /// Schedules jobs inside the application's transaction.
+    /// Schedules jobs inside your own transaction.
     ///
-    /// The transaction must be open in this backend's file. The jobs exist once it commits, and
-    /// never if it rolls back. Listeners are notified within 25 ms of the commit.
+    /// Open the transaction in this backend's file. The jobs exist if and only if it commits.
+    /// Listeners are notified within 25 ms.
     ///
-    /// Conflicts are resolved as by [`schedule`](dq_core::Backend::schedule). On an error none of
-    /// the jobs is stored and the transaction stays open, unless the disk is full: SQLite then
-    /// rolls back the whole transaction.
+    /// Conflicts are resolved as in [`schedule`](dq_core::Backend::schedule). On an error no job is
+    /// stored and your transaction stays open, unless the disk is full: then SQLite rolls it back.
     ///
     /// Begin the transaction with `TransactionBehavior::Immediate` and set a `busy_timeout` on the
-    /// connection. A transaction that reads first and writes later fails if another connection has
-    /// written in between.
+    /// connection. A transaction that reads before it writes fails if another connection writes in
+    /// between.
     ///
     /// ```no_run
     /// # async fn example(backend: dq_sqlite::SqliteBackend, job: dq_core::NewJob)
@@ -42,8 +40,8 @@ impl SqliteBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a job over the default [`Limits`], a queue with a reserved name or a
-    /// transaction in another file, and the errors of `schedule`.
+    /// `InvalidInput` for a job over the default [`Limits`], a reserved queue name or a transaction
+    /// in another file; `schedule` errors.
     pub fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
@@ -61,7 +59,7 @@ impl SqliteBackend {
             transaction.execute_batch("SAVEPOINT dq")?;
             let scheduled = self.schedule_all(transaction, &jobs);
             let end = if scheduled.is_ok() { "RELEASE dq" } else { "ROLLBACK TO dq; RELEASE dq" };
-            // After some errors SQLite has rolled back everything and this fails too; the first
+            // After some errors SQLite has rolled back everything, so this fails, too; the first
             // error is the informative one.
             let ended = transaction.execute_batch(end);
             let scheduled = scheduled?;
@@ -72,7 +70,7 @@ impl SqliteBackend {
             .map_err(|error: StoreError| error.into_error(OPERATION, &self.shared.config.path))
     }
 
-    /// [`SCHEDULE_SQL`] with this backend's table prefix.
+    /// Returns [`SCHEDULE_SQL`] with this backend's table prefix.
     #[must_use]
     pub fn schedule_sql(&self) -> String {
         SCHEDULE_SQL.replacen("dq_", &self.shared.config.table_prefix, 1)
@@ -89,12 +87,12 @@ impl SqliteBackend {
         tx.check_writer()?;
         let scheduled =
             jobs.iter().map(|job| schedule::schedule(&mut tx, job)).collect::<StoreResult<_>>()?;
-        // The wakeups are dropped: the writer notifies listeners when it detects the commit.
+        // The writer notifies listeners when it detects the commit.
         tx.finish()?;
         Ok(scheduled)
     }
 
-    /// Refuses a transaction in another file, whose jobs this backend would never run.
+    /// This backend would never run jobs from another file.
     fn ensure_same_file(&self, transaction: &Transaction<'_>) -> StoreResult<()> {
         let StoreShared { statements, file, .. } = &*self.shared;
         if file.is_store_of(transaction, statements) {
@@ -112,29 +110,28 @@ impl SqliteBackend {
     }
 }
 
-/// The SQL statement that schedules a job, for other drivers and languages (default table prefix).
+/// SQL statement that schedules a job from other drivers and languages (default table prefix).
 ///
-/// This is a public interface whose meaning never changes, even if the tables beneath do. A newer
-/// version would be another view. The parameters are:
+/// Its meaning never changes, even if the tables do; a newer version would be another view. The
+/// parameters are:
 ///
-/// 1. `queue`: text of 1 to 128 bytes of UTF-8 without control characters;
-/// 2. `id`: a unique blob of 16 bytes; preferably a UUID of version 7, whose order in time keeps
-///    the file compact;
-/// 3. `key`: null, or text of 1 to 255 bytes of UTF-8 without control characters;
+/// 1. `queue`: text, 1 to 128 bytes of UTF-8 without control characters;
+/// 2. `id`: a unique 16-byte blob; preferably a version 7 UUID, whose time order keeps the file
+///    compact;
+/// 3. `key`: null, or text, 1 to 255 bytes of UTF-8 without control characters;
 /// 4. `due`: an integer, Unix time in milliseconds;
 /// 5. `payload`: a blob or text; JSON unless a `content-type` header names another type;
-/// 6. `headers`: null, or the text of a JSON object whose values are strings;
+/// 6. `headers`: null, or a JSON object as text, with string values;
 /// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
 ///
-/// Parameters that break these rules fail with a message that begins with `dq:`. SQL does not check
-/// everything: names that begin with `dq.` are accepted, and must not be used; names with U+FFFE or
-/// U+FFFF, which Rust accepts, are refused; headers that are JSON but not UTF-8 are accepted, and
-/// their job is quarantined when it is due. The SQLite that runs the statement needs the JSON
-/// functions, which are built in from 3.38 on; up to 3.40 it refuses them to connections with
-/// `PRAGMA trusted_schema = OFF`.
+/// Parameters that break these rules fail with a message that begins with `dq:`. Not everything is
+/// checked. SQL accepts names that begin with `dq.`; do not use them. It refuses names with U+FFFE
+/// or U+FFFF, which Rust accepts. It accepts headers that are JSON but not UTF-8; such a job is
+/// quarantined when due. The SQLite that runs the statement needs the JSON functions, built in from
+/// 3.38 on; up to 3.40 it refuses them to connections with `PRAGMA trusted_schema = OFF`.
 ///
-/// If the id exists, is pinned or is in the history of the queue, or the key is live, the statement
-/// changes nothing; to see the existing job, select `id` from the view by `queue` and `key`. Listeners are notified within 25
-/// ms of the commit.
+/// The statement changes nothing if the id exists, is pinned or is in the queue's history, or if
+/// the key is live. To see the existing job, select `id` from the view by `queue` and `key`.
+/// Listeners are notified within 25 ms of the commit.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
     (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

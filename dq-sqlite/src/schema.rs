@@ -1,39 +1,33 @@
 //! Creates and migrates the tables, and checks their version.
 //!
-//! Versions of this library live side by side: a deployment replaces its processes one after
-//! another, and may be rolled back. So the `meta` table holds three numbers: the version of the
-//! tables, the oldest version that may still write them (`min_writer`) and the oldest that may
-//! still read them (`min_reader`). A migration that only adds what older versions can ignore (a
-//! column with a default, a table, an index) leaves the minimums alone, and older processes go on. A
-//! process that is below either minimum is refused when it connects. One that is running ends and
-//! renews the leases that it holds, whatever the numbers are. Below `min_writer` it is refused all
-//! other writes, and still reads; below `min_reader` it reads nothing either. So a migration that
-//! older versions would misread raises both.
+//! Library versions run side by side: a deployment replaces processes one by one and may be rolled
+//! back. So the `meta` table holds the table version, the oldest version that may still write
+//! (`min_writer`) and the oldest that may still read (`min_reader`). A migration that older
+//! versions can ignore (a column with a default, a table, an index) leaves the minimums alone. A
+//! process below either minimum is refused when it connects. A running process always ends and
+//! renews its leases. Below `min_writer` it otherwise only reads; below `min_reader` it does not
+//! even read. A migration that older versions would misread therefore raises both.
 //!
-//! The numbers are in a table of the backend and not in `user_version`, which belongs to the
-//! application if the file is its own database.
+//! `user_version` is not used because it belongs to the application if the file is its database.
 
 use dq_core::ErrorKind;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use crate::error::{StoreError, StoreResult};
 
-/// Migrations, each from the previous version to the one with its number, counted from 1. One that
-/// older versions cannot live with also raises `min_writer` or `min_reader`. The statements of a
-/// released migration never change.
+/// A migration that older versions cannot live with also raises `min_writer` or `min_reader`. A
+/// released migration never changes.
 const MIGRATIONS: [&str; 1] = [include_str!("schema/1_tables.sql")];
 
-/// The version of the tables that this version of the library creates.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The tables of version 1, which every version has, without the prefix.
+/// Since version 1, without the prefix.
 const TABLES: [&str; 10] =
     ["meta", "queue", "job", "due", "lease", "dead", "note", "ended", "pin", "runner"];
 
-/// Application id of files that hold only the backend's tables, as shown by `file(1)`: "dqjb".
+/// Marks files with only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
 
-/// The numbers of the `meta` table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Versions {
     version: i64,
@@ -41,11 +35,9 @@ struct Versions {
     min_reader: i64,
 }
 
-/// Creates or migrates the tables.
-///
 /// # Errors
-/// `Incompatible` for foreign tables with the same names, and if this version of the library may not
-/// read and write the tables any more.
+/// `Incompatible` for foreign tables with the same names, or if this library version may no longer
+/// read and write the tables.
 pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
     migrate(conn, prefix, &MIGRATIONS)
 }
@@ -55,7 +47,7 @@ fn migrate(conn: &mut Connection, prefix: &str, migrations: &[&str]) -> StoreRes
     if supported_version(conn, prefix)? >= target {
         return Ok(());
     }
-    // Another process may migrate at the same time, so the version is read again under the lock.
+    // Read again under the lock: another process may migrate at the same time.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if is_empty(&tx)? {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -75,16 +67,13 @@ fn migrate(conn: &mut Connection, prefix: &str, migrations: &[&str]) -> StoreRes
     Ok(())
 }
 
-/// Whether the file has the tables.
-///
 /// # Errors
-/// As of [`ensure`].
+/// See [`ensure`].
 pub(crate) fn exists(conn: &Connection, prefix: &str) -> StoreResult<bool> {
     Ok(supported_version(conn, prefix)? > 0)
 }
 
-/// The version of the tables in the file, which this version of the library may use; 0 if there are
-/// none.
+/// 0 without tables.
 fn supported_version(conn: &Connection, prefix: &str) -> StoreResult<i64> {
     let Some(Versions { version, min_writer, min_reader }) = versions(conn, prefix)? else {
         return Ok(0);
@@ -94,12 +83,10 @@ fn supported_version(conn: &Connection, prefix: &str) -> StoreResult<i64> {
     Ok(version)
 }
 
-/// `Incompatible` if this version of the library may not read the tables.
 pub(crate) fn check_reader(min_reader: i64) -> StoreResult<()> {
     if VERSION >= min_reader { Ok(()) } else { Err(outdated("read", min_reader)) }
 }
 
-/// `Incompatible` if this version of the library may not write the tables.
 pub(crate) fn check_writer(min_writer: i64) -> StoreResult<()> {
     if VERSION >= min_writer { Ok(()) } else { Err(outdated("write", min_writer)) }
 }
@@ -115,7 +102,6 @@ fn outdated(verb: &str, minimum: i64) -> StoreError {
     )
 }
 
-/// Reads the numbers of the `meta` table; `None` if there are no tables.
 fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
     let names = TABLES.map(|table| format!("'{prefix}{table}'")).join(", ");
     let count = format!("SELECT count(*) FROM sqlite_schema WHERE name IN ({names})");
@@ -133,7 +119,7 @@ fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
     );
     match versions.optional() {
         Ok(Some(versions)) if tables == TABLES.len() as i64 => Ok(Some(versions)),
-        // A table without these columns is SQLITE_ERROR, and a value of another type has no code.
+        // A missing column is SQLITE_ERROR; a value with another type has no code.
         Err(error) if !matches!(error.sqlite_error_code(), None | Some(ErrorCode::Unknown)) => {
             Err(error.into())
         }
@@ -145,7 +131,6 @@ fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
     }
 }
 
-/// Whether the database has no tables yet.
 pub(crate) fn is_empty(conn: &Connection) -> rusqlite::Result<bool> {
     conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
 }

@@ -1,4 +1,4 @@
-//! Settle: ends leases with a verdict.
+//! Settles leases with a verdict.
 
 use dq_core::{DeadReason, Ending, Lease, Settled, Settlement, Timestamp, Verdict};
 use rusqlite::{OptionalExtension, params};
@@ -7,7 +7,7 @@ use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::{StoreError, StoreResult};
 use crate::write_tx::{EndedLease, WriteTx};
 
-/// Ends one lease and applies the verdict to its job; `Stale` if the lease is no longer held.
+/// `Stale` if the lease is no longer held.
 pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
     let Some((queue_id, seq, lease)) = end_lease(tx, &settlement.lease)? else {
         return Ok(Settled::Stale);
@@ -54,8 +54,7 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
     Ok(Settled::Accepted)
 }
 
-/// Ends a lease if it is still held. Returns the queue id and the `seq` of the job, and what the lease
-/// was; `None` if it is no longer held.
+/// Returns `None` if the lease is no longer held.
 fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i64, EndedLease)>> {
     let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
@@ -74,8 +73,7 @@ fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i6
     Ok(ended)
 }
 
-/// Returns a job to its queue with a new due time: counts the delivery, adds `attempts` to the
-/// failed attempts, and resets the losses.
+/// Counts the delivery, adds `attempts` failed attempts, resets the losses.
 fn requeue(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -87,15 +85,13 @@ fn requeue(
     tx.add_due(queue_id, due, seq)
 }
 
-/// Returns a job to its queue with unchanged counts: a delivery counts only if the handler was
-/// started.
+/// A delivery counts only if the handler started.
 fn release_unstarted(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64) -> StoreResult<()> {
     let due = tx.prepare(&tx.statements.job_due)?.query_row([seq], |row| row.get(0))?;
     tx.add_due(queue_id, Timestamp::from_millis(due), seq)
 }
 
-/// Moves a job to the `dead` table and adds `attempts` and `deliveries` to its counts. The caller
-/// has removed its row in the `due` or `lease` table.
+/// The caller has removed the job's `due` or `lease` row.
 pub(crate) fn move_to_dead(
     tx: &mut WriteTx<'_>,
     seq: i64,

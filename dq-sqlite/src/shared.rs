@@ -1,4 +1,4 @@
-//! State that the backend, the writer thread and the readers share.
+//! State shared by the backend, the writer thread and the readers.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,22 +15,19 @@ use crate::queue_directory::{QueueDirectory, QueueSet};
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
 
-/// Shared state of an open store.
 #[derive(Debug)]
 pub(crate) struct StoreShared {
-    /// The settings; the path is absolute.
+    /// The path is absolute.
     pub(crate) config: SqliteConfig,
     pub(crate) statements: Statements,
     pub(crate) clock: Arc<dyn Clock>,
-    /// How many ended jobs are remembered. Where none is set, this process writes none, since a
-    /// settlement with a history takes about 1.2 to 1.4 times as long, and leaves those of others alone.
+    /// Without a limit this process writes no history, because that makes a settlement about 1.2 to
+    /// 1.4 times as long; it leaves other processes' history alone.
     pub(crate) history: HistoryLimits,
-    /// Listeners of this process.
     pub(crate) listeners: Listeners,
-    /// All queues of the store.
     directory: Mutex<QueueDirectory>,
     pub(crate) due_index: Mutex<DueIndex>,
-    /// What was opened; all other connections must open the same.
+    /// All other connections must open the same file and store.
     pub(crate) file: StoreFile,
 }
 
@@ -51,7 +48,6 @@ impl StoreShared {
         &self.config.path
     }
 
-    /// The ids of those of these queues that exist.
     pub(crate) fn find_queues<'a>(
         &self,
         conn: &Connection,
@@ -62,17 +58,17 @@ impl StoreShared {
         Ok(directory.find(queues))
     }
 
-    /// The index of queues by their first jobs. The writer holds the lock while it commits.
+    /// The writer holds the lock while it commits.
     pub(crate) fn due_index(&self) -> MutexGuard<'_, DueIndex> {
         lock(&self.due_index)
     }
 
-    /// Fails with `Unavailable` unless the path still leads to the file that was opened.
+    /// Fails with `Unavailable` if the path leads to another file.
     pub(crate) fn verify_file(&self) -> StoreResult<()> {
         self.file.verify(self.path())
     }
 
-    /// Fails with `Unavailable` unless this new connection has opened the same store.
+    /// Fails with `Unavailable` if a new connection has opened another store.
     pub(crate) fn verify_opened(&self, conn: &Connection) -> StoreResult<()> {
         self.file.verify_opened(conn, &self.statements, self.path())
     }

@@ -1,8 +1,7 @@
-//! The identity of the open store: which file its path leads to, and the id in its `meta` table.
+//! The open store's identity: the file at its path, and the id in its `meta` table.
 //!
-//! An open connection stays with its file when that file is deleted, moved or replaced. Writes would
-//! then be acknowledged in a file that nobody opens again, and new connections would open another
-//! one.
+//! An open connection stays with its file when that is deleted, moved or replaced. Writes would be
+//! acknowledged in a file that nobody opens again, and new connections would open another one.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +12,9 @@ use rusqlite::Connection;
 use crate::error::{StoreError, StoreResult};
 use crate::statements::Statements;
 
-/// Identifies a store: 16 random bytes in the `meta` table, written when the tables are created.
+/// 16 random bytes in the `meta` table, written when the tables are created.
 pub(crate) type StoreId = [u8; 16];
 
-/// The file and the store that the backend has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreFile {
     store_id: StoreId,
@@ -24,13 +22,12 @@ pub(crate) struct StoreFile {
 }
 
 impl StoreFile {
-    /// The identity of the store that `conn` has open at `path`.
     pub(crate) fn of(conn: &Connection, statements: &Statements, path: &Path) -> StoreResult<Self> {
         let inode = inode(path).map_err(|error| missing(&error))?;
         Ok(Self { store_id: store_id(conn, statements)?, inode })
     }
 
-    /// Fails with `Unavailable` unless `path` leads to this file. It costs one `stat`.
+    /// Fails with `Unavailable` if `path` leads to another file. Costs one `stat`.
     pub(crate) fn verify(&self, path: &Path) -> StoreResult<()> {
         match inode(path) {
             Ok(found) if found == self.inode => Ok(()),
@@ -39,7 +36,6 @@ impl StoreFile {
         }
     }
 
-    /// Fails unless this new connection to `path` has opened this store.
     pub(crate) fn verify_opened(
         &self,
         conn: &Connection,
@@ -50,7 +46,7 @@ impl StoreFile {
         if self.is_store_of(conn, statements) { Ok(()) } else { Err(replaced()) }
     }
 
-    /// Whether `conn` has this store open, in whatever file.
+    /// In whatever file.
     pub(crate) fn is_store_of(&self, conn: &Connection, statements: &Statements) -> bool {
         store_id(conn, statements).is_ok_and(|id| id == self.store_id)
     }
@@ -71,7 +67,8 @@ fn inode(path: &Path) -> io::Result<Inode> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Windows does not delete or rename a file that SQLite has open, so it is enough that it exists.
+/// Windows does not delete or rename a file that SQLite has open, so it is enough that the file
+/// exists.
 #[cfg(not(unix))]
 type Inode = ();
 

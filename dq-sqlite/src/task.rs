@@ -1,5 +1,4 @@
-//! Messages to the writer thread: tasks that run in a transaction and get their reply after its
-//! commit.
+//! Messages to the writer thread: tasks that run in a transaction and reply after its commit.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -10,18 +9,15 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::error::{StoreError, StoreResult};
 use crate::write_tx::WriteTx;
 
-/// Size of a task. The writer adds tasks to a transaction until the sum of their weights is large
-/// enough.
+/// The writer fills a transaction until the total weight is large enough.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weight {
-    /// Number of jobs, settlements or other items.
     pub(crate) items: usize,
-    /// Approximate size of the jobs to store.
+    /// Approximate job size.
     pub(crate) bytes: usize,
 }
 
 impl Weight {
-    /// A task with one small item.
     pub(crate) const ONE: Self = Self::items(1);
 
     pub(crate) const fn items(items: usize) -> Self {
@@ -34,33 +30,26 @@ impl Weight {
     }
 }
 
-/// What a task needs to be allowed to do with the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Any write.
     Write,
-    /// Ends or renews leases that are held. A program does so even if a newer version of the library
-    /// has reserved all other writes for newer programs, since work that has been done would
-    /// otherwise be done again.
+    /// Ends or renews held leases. Allowed even after a newer library version has reserved all
+    /// other writes, because finished work should not run again.
     HeldLeases,
 }
 
-/// Sends the result of a task to its caller. The argument is the error of the transaction; `None`
-/// after a successful commit.
+/// Sends a task's result to its caller; gets the transaction's error, or `None` after a commit.
 pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 
-/// A call to the store, whatever the type of its result.
+/// A store call with any result type.
 pub(crate) trait Task: Send {
-    /// Runs the call in a transaction. Its error, if any, is also returned beside the reply,
-    /// because it ends the transaction.
+    /// Also returns the call's error, because it ends the transaction.
     fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
 
-    /// Replies with this error, for a call that does not run.
     fn reject(self: Box<Self>, error: StoreError);
 }
 
-/// The [`Task`] of a call: its two functions (see [`QueuedTask::new`]) and the channel of its
-/// reply.
+/// See [`QueuedTask::new`].
 struct Call<F, C, R> {
     work: F,
     on_commit: C,
@@ -84,31 +73,28 @@ where
                 (Ok(value), None) => Ok(on_commit(value)),
                 (Err(error), _) => Err(error),
             };
-            // The caller may have stopped waiting. A `ClaimGuard` then returns its leases on drop.
+            // If the caller has stopped waiting, `ClaimGuard` returns its leases on drop.
             let _ = reply.send(result);
         };
         (Box::new(send_reply), error)
     }
 
     fn reject(self: Box<Self>, error: StoreError) {
-        // The caller may have stopped waiting.
         let _ = self.reply.send(Err(error));
     }
 }
 
-/// A task in the writer's channel.
 pub(crate) struct QueuedTask {
     pub(crate) access: Access,
     pub(crate) weight: Weight,
-    /// Its slot until it runs; `None` for tasks that need none.
+    /// Held until the task runs.
     _slot: Option<OwnedSemaphorePermit>,
     queued_at: Instant,
     pub(crate) task: Box<dyn Task>,
 }
 
 impl QueuedTask {
-    /// Makes a task of `work`, which runs in a transaction, and of `on_commit`, which turns its
-    /// result into the reply after a successful commit.
+    /// `work` runs in a transaction; after a commit, `on_commit` turns its result into the reply.
     pub(crate) fn new<T: Send + 'static, R: Send + 'static>(
         access: Access,
         weight: Weight,
@@ -122,11 +108,10 @@ impl QueuedTask {
     }
 }
 
-/// Tasks that have not run. Those for leases that are held come first: the lease may expire while
-/// they wait, and other calls may wait.
+/// Held leases come first: a lease may expire while they wait, other calls may wait.
 #[derive(Default)]
 pub(crate) struct TaskQueue {
-    /// Fills a transaction. It has found one in use, and runs first in the next one.
+    /// Fills a transaction by itself and found one in use, so it runs first in the next.
     first: Option<QueuedTask>,
     held_leases: VecDeque<QueuedTask>,
     writes: VecDeque<QueuedTask>,
@@ -144,7 +129,7 @@ impl TaskQueue {
         self.part(task.access).push_back(task);
     }
 
-    /// Returns the task of the last [`pop`](Self::pop), which will be that of the next one.
+    /// The next [`pop`](Self::pop) returns the task again.
     pub(crate) fn put_back(&mut self, task: QueuedTask) {
         self.first = Some(task);
     }
@@ -154,7 +139,7 @@ impl TaskQueue {
         first.or_else(|| self.writes.pop_front())
     }
 
-    /// Takes a task that has waited this long since `since`, or since it was queued if that is later.
+    /// Takes a task that has waited `timeout` since `since`, or since its arrival if later.
     pub(crate) fn pop_waiting_for(
         &mut self,
         timeout: Duration,
@@ -173,16 +158,15 @@ impl TaskQueue {
     }
 }
 
-/// A message to the writer thread.
 pub(crate) enum WriterMessage {
     Task(QueuedTask),
-    /// Wakes the writer, so that it begins to poll for commits of other connections.
+    /// The writer then polls for foreign commits.
     ListenerAdded,
-    /// Ends the writer; the sender confirms its end.
+    /// The sender confirms the end.
     Close(oneshot::Sender<()>),
 }
 
-/// Sends writes to the writer thread without waiting for them: ends of leases that nobody received.
+/// Ends leases that no caller received, without waiting.
 #[derive(Debug, Clone)]
 pub(crate) struct BackgroundWrites {
     pub(crate) messages: mpsc::Sender<WriterMessage>,
@@ -195,7 +179,7 @@ impl BackgroundWrites {
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<()> + Send + 'static,
     ) {
         let (task, _) = QueuedTask::new(Access::HeldLeases, weight, None, work, |()| ());
-        // Fails only if the store is closed; leases then lapse.
+        // Fails only if the store is closed; leases then expire.
         let _ = self.messages.send(WriterMessage::Task(task));
     }
 }

@@ -1,5 +1,5 @@
-//! A write transaction: its time, its counters, and the changes that it buffers to write them once
-//! at its end instead of once per job.
+//! A write transaction: its time, its counters, and changes buffered until its end, to write them
+//! once and not once per job.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,7 @@ use crate::schema;
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 
-/// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only
-/// a rollback can make it stale.
+/// Queues are never deleted, so only a rollback can make an entry stale.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIds {
     by_name: HashMap<QueueName, i64>,
@@ -35,48 +34,40 @@ impl QueueIds {
     }
 }
 
-/// Changes that are buffered until the transaction ends.
 #[derive(Debug)]
 struct Buffered {
-    /// The `seq` of the last job.
     seq: i64,
-    /// The last token.
     token: i64,
-    /// The time of the latest grant or renewal of a lease.
+    /// Time of the latest grant or renewal.
     granted: i64,
     counters_changed: bool,
-    /// By queue id: counts to add to the totals of the queue.
+    /// By queue id.
     totals: HashMap<i64, Totals>,
-    /// By queue id: the earliest due time of the jobs that this transaction added to the `due`
-    /// table.
+    /// By queue id: the earliest due time that this transaction added.
     earliest_added: HashMap<i64, Timestamp>,
-    /// Queues whose first waiting job may be another one, by id.
+    /// Their first waiting job may have changed.
     changed: HashSet<i64>,
     ended: EndedJobs,
 }
 
-/// A lease that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedLease {
     pub(crate) worker: String,
-    /// When it was granted.
     pub(crate) since: i64,
 }
 
-/// A queue whose first waiting job has changed, and when that job is due.
+/// A queue and its new first due time.
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
 
-/// What others are to know of a transaction after its commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// For listeners.
     pub(crate) wakeups: Vec<QueueWakeup>,
     pub(crate) next_due: Vec<NextDue>,
 }
 
-/// An open write transaction on `conn`. It begins by returning lapsed leases to their queues, unless
-/// this version of the library may not write the tables any more ([`Self::check_writer`]): then it is
-/// only for [ending and renewing](crate::task::Access::HeldLeases) leases that are held.
+/// An open write transaction. It first returns the jobs of expired leases to their queues. If this
+/// library version may no longer write the tables ([`Self::check_writer`]), it can only [end and
+/// renew](crate::task::Access::HeldLeases) held leases.
 #[derive(Debug)]
 pub(crate) struct WriteTx<'c> {
     conn: &'c Connection,
@@ -84,10 +75,9 @@ pub(crate) struct WriteTx<'c> {
     pub(crate) history: &'c HistoryLimits,
     queue_ids: &'c mut QueueIds,
     buffered: Buffered,
-    /// The oldest version of the tables whose programs may write them.
+    /// The oldest table version whose programs may write.
     min_writer: i64,
-    /// The time of the whole transaction, read after the write lock was taken; by `schedule_in`, at
-    /// its call.
+    /// Read after the write lock was taken; for `schedule_in`, at its call.
     pub(crate) now: Timestamp,
 }
 
@@ -120,13 +110,12 @@ impl<'c> WriteTx<'c> {
         Ok(tx)
     }
 
-    /// `Incompatible` if this version of the library may not write the tables: a newer one may have
-    /// migrated them since the file was opened.
+    /// `Incompatible` if this library version may not write the tables: a newer one may have
+    /// migrated them.
     pub(crate) fn check_writer(&self) -> StoreResult<()> {
         schema::check_writer(self.min_writer)
     }
 
-    /// Writes the buffered changes.
     pub(crate) fn finish(self) -> StoreResult<Changes> {
         if self.buffered.counters_changed {
             let Buffered { seq, token, granted, .. } = self.buffered;
@@ -150,9 +139,8 @@ impl<'c> WriteTx<'c> {
         self.changes()
     }
 
-    /// A listener is woken if the first waiting job may be new: if it is not due before the earliest job
-    /// that this transaction added. (If it is due later, that job was removed again by the same
-    /// transaction.)
+    /// Wakes listeners if the first waiting job may be new: due no later than the earliest job
+    /// added. If it is due later, this transaction removed the added job again.
     fn changes(self) -> StoreResult<Changes> {
         let mut changes = Changes::default();
         for queue_id in &self.buffered.changed {
@@ -174,7 +162,7 @@ impl<'c> WriteTx<'c> {
         Ok(changes)
     }
 
-    /// Records that the first waiting job of a queue may be another one, or the queue paused or not.
+    /// The queue's first waiting job may have changed, or the queue was paused or resumed.
     pub(crate) fn mark_changed(&mut self, queue_id: i64) {
         self.buffered.changed.insert(queue_id);
     }
@@ -183,7 +171,6 @@ impl<'c> WriteTx<'c> {
         self.conn.prepare_cached(sql)
     }
 
-    /// The queries of read transactions, in this one.
     pub(crate) const fn reading(&self) -> ReadTx<'_> {
         ReadTx {
             conn: self.conn,
@@ -193,17 +180,15 @@ impl<'c> WriteTx<'c> {
         }
     }
 
-    /// Counts that are added to the totals of a queue when the transaction ends.
     pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {
         self.buffered.totals.entry(queue_id).or_default()
     }
 
-    /// Counts of the ended jobs and pins that this transaction adds.
     pub(crate) fn ended(&mut self) -> &mut EndedJobs {
         &mut self.buffered.ended
     }
 
-    /// The `seq` of the next job; [`Self::advance_seq`] marks it as used.
+    /// [`Self::advance_seq`] marks it as used.
     pub(crate) fn next_seq(&self) -> i64 {
         self.buffered.seq + 1
     }
@@ -213,9 +198,8 @@ impl<'c> WriteTx<'c> {
         self.buffered.counters_changed = true;
     }
 
-    /// A token larger than every earlier one of this store: one more than the last, or the
-    /// microseconds since 1970 if that is more. So tokens also grow if the file was restored from a
-    /// copy, whose counter is behind.
+    /// Returns a token larger than all earlier ones: the last plus one, or the microseconds since
+    /// 1970 if that is more. So tokens also grow after restoring a backup, whose counter is behind.
     pub(crate) fn next_token(&mut self) -> i64 {
         let micros = self.now.as_millis().saturating_mul(1_000);
         self.buffered.token = micros.max(self.buffered.token.saturating_add(1));
@@ -223,17 +207,16 @@ impl<'c> WriteTx<'c> {
         self.buffered.token
     }
 
-    /// The time at which this transaction grants or renews leases, which each lease stores.
+    /// Returns the grant time, which each lease stores.
     pub(crate) fn grant(&mut self) -> i64 {
         let now = self.now.as_millis();
-        // Later only in a process that is too old to shorten leases: a newer one must still see that
-        // the clock was set back.
+        // Later than `now` only in a process too old to shorten leases. A newer process must still
+        // see that the clock was set back.
         self.buffered.granted = self.buffered.granted.max(now);
         self.buffered.counters_changed = true;
         now
     }
 
-    /// The id of a queue; `None` if the store has no queue of this name.
     pub(crate) fn find_queue(&mut self, name: &QueueName) -> StoreResult<Option<i64>> {
         if let Some(queue_id) = self.queue_ids.by_name.get(name) {
             return Ok(Some(*queue_id));
@@ -248,7 +231,7 @@ impl<'c> WriteTx<'c> {
         Ok(queue_id)
     }
 
-    /// The id of a queue, which is created if it does not exist.
+    /// Creates the queue if necessary.
     pub(crate) fn find_or_add_queue(&mut self, name: &QueueName) -> StoreResult<i64> {
         if let Some(queue_id) = self.find_queue(name)? {
             return Ok(queue_id);
@@ -260,7 +243,6 @@ impl<'c> WriteTx<'c> {
         Ok(queue_id)
     }
 
-    /// Inserts a job into the `due` table.
     pub(crate) fn add_due(&mut self, queue_id: i64, at: Timestamp, seq: i64) -> StoreResult<()> {
         self.prepare(&self.statements.add_due)?.execute([queue_id, at.as_millis(), seq])?;
         self.mark_changed(queue_id);
@@ -269,13 +251,12 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Removes a job from the `due` table; `false` if it is leased instead.
+    /// Returns `false` if the job is leased instead.
     pub(crate) fn remove_due(&mut self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
         self.mark_changed(queue_id);
         Ok(self.prepare(&self.statements.remove_due)?.execute([queue_id, at, seq])? == 1)
     }
 
-    /// When the first waiting job of a queue is due.
     pub(crate) fn earliest_due(&self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
         let at = self
             .prepare(&self.statements.earliest_due)?
@@ -284,8 +265,8 @@ impl<'c> WriteTx<'c> {
         Ok(at.map(Timestamp::from_millis))
     }
 
-    /// Lets leases that were granted in the future begin now. There are some only if the clock was
-    /// set back: without this, the job of a crashed process would be held for as long.
+    /// Restarts leases granted in the future, which exist only after the clock was set back.
+    /// Otherwise a crashed process holds its job that much longer.
     fn shorten_leases(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
         if self.buffered.granted > now {
@@ -301,8 +282,7 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Removes lapsed leases and returns their jobs to their queues, with their due time unchanged.
-    /// Counts a loss for each.
+    /// The jobs keep their due time and count one more loss.
     fn return_lapsed(&mut self) -> StoreResult<()> {
         let lapsed: Vec<(i64, i64, EndedLease)> = self
             .prepare(&self.statements.lapsed_leases)?
@@ -318,9 +298,8 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Adds
-    /// `losses` to the leases that lapsed in succession. Counts the delivery: a claim does not,
-    /// since it does not write the row of the job, so readers of a leased job add one.
+    /// Returns a job whose lease was removed to its queue, with unchanged due time. Counts the
+    /// delivery here because a claim does not write the job's row; readers of a leased job add one.
     pub(crate) fn release_job(
         &mut self,
         queue_id: i64,
@@ -337,7 +316,6 @@ impl<'c> WriteTx<'c> {
                 self.note_run(seq, lease, None)?;
                 self.add_due(queue_id, due, seq)?;
             }
-            // The lease is removed already, and there is no job to return.
             None => tracing::warn!(
                 seq,
                 queue_id,
@@ -347,7 +325,7 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Notes the last lease of a job that stays, and the error of its run if it failed.
+    /// For a job that continues; `error` if the run failed.
     pub(crate) fn note_run(
         &self,
         seq: i64,
@@ -359,14 +337,13 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Clears the noted error of a job.
     pub(crate) fn clear_error(&self, seq: i64) -> StoreResult<()> {
         self.prepare(&self.statements.clear_error)?.execute([seq])?;
         Ok(())
     }
 }
 
-/// The name of a queue. `None` if the row is missing or its name is invalid; neither has listeners.
+/// `None` if the row is missing or its name invalid; such a queue has no listeners.
 fn queue_name(
     conn: &Connection,
     statements: &Statements,

@@ -1,8 +1,8 @@
 //! The writer thread: group commit.
 //!
-//! While a transaction is being synced to the disk, tasks accumulate in the channel; the next
-//! transaction takes all of them. There is no timer: a single caller pays one sync per call, and
-//! concurrent callers share one.
+//! While one transaction syncs to disk, tasks gather in the channel; the next transaction takes all
+//! of them. There is no timer: a single caller pays one sync per call, concurrent callers share
+//! one.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -23,40 +23,38 @@ use crate::store_file::StoreFile;
 use crate::task::{Access, SendReply, TaskQueue, Weight, WriterMessage};
 use crate::write_tx::{Changes, QueueIds, WriteTx};
 
-/// A transaction with this many items takes no further tasks. Less than the chunks of a long batch
-/// (`CHUNK_ITEMS` in `backend.rs`), each of which therefore runs alone.
+/// With this many items a transaction is full. Less than a chunk (`CHUNK_ITEMS` in `backend.rs`),
+/// so each chunk runs alone.
 const GROUP_ITEMS: usize = 512;
 
-/// A transaction with jobs of this size takes no further tasks.
+/// Same limit, by total job size.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// How often an idle writer polls for commits of other connections. A poll reads a number in shared
-/// memory and costs a microsecond.
+/// How often an idle writer polls for foreign commits. A poll reads a number in shared memory and
+/// takes a microsecond.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// How often the writer tries to take the write lock while another connection holds it. SQLite's own
-/// handler sleeps for up to 100 ms, and so misses a lock that is free for some milliseconds at a
-/// time. A try costs some microseconds.
+/// How often the writer tries to take a foreign write lock. SQLite's own handler sleeps up to 100
+/// ms and misses a lock that is free for only some milliseconds. A try takes some microseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Pause between two transactions while other connections want to write too. SQLite's waiters sleep
-/// and retry; without a pause they would never find the lock free.
+/// Pause between transactions while other connections write. SQLite's waiters sleep and retry;
+/// without a pause they never find the lock free.
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long after their last commit other connections are expected to write again.
+/// Since their last commit.
 const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 
-/// How long after the last write maintenance begins.
+/// After the last write.
 const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
-/// The writer's connection to the file, and what was read when it was opened.
 struct Session {
     conn: Connection,
     other_writers: OtherWriters,
 }
 
 impl Session {
-    /// Opens the store again after a failed commit or rollback; never creates it.
+    /// Never creates the store.
     fn reopen(shared: &StoreShared) -> StoreResult<Self> {
         shared.verify_file()?;
         let session = Self::connect(&shared.config, OpenMode::Again)?;
@@ -67,13 +65,12 @@ impl Session {
     fn connect(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Self> {
         let conn = connection::open_writer(config, mode)?;
         let other_writers = OtherWriters::observe(&conn)?;
-        // From now on the writer itself waits for the lock, and accepts tasks meanwhile.
+        // From now on the writer waits for the lock itself and accepts tasks meanwhile.
         conn.busy_timeout(Duration::ZERO)?;
         Ok(Self { conn, other_writers })
     }
 }
 
-/// Opens the store for the first time.
 fn open_store(
     mut config: SqliteConfig,
     mode: OpenMode,
@@ -86,30 +83,25 @@ fn open_store(
     Ok((session, Arc::new(StoreShared::new(config, statements, environment, file))))
 }
 
-/// State of the writer thread.
 pub(crate) struct Writer {
     shared: Arc<StoreShared>,
     messages: Receiver<WriterMessage>,
-    /// `None` after a failed commit or rollback, until the file is open again.
+    /// `None` after a failed commit or rollback.
     session: Option<Session>,
     queue_ids: QueueIds,
-    /// Tasks that were taken from the channel and have not run.
     pending: TaskQueue,
-    /// Set by [`WriterMessage::Close`]: confirms the end of the thread.
     closing: Option<oneshot::Sender<()>>,
-    /// When a commit of another connection was last detected.
     others_last_seen: Option<Instant>,
-    /// Whether listeners still have to be notified of a commit of others. Kept until they are:
-    /// SQLite reports a commit once, and the transaction that observed it may fail.
+    /// Kept until listeners hear of the foreign commit: SQLite reports a commit once, and the
+    /// transaction that saw it may fail.
     listeners_outdated: bool,
     last_write: Instant,
-    /// Whether maintenance may have pages to free.
     needs_maintenance: bool,
 }
 
 impl Writer {
-    /// Opens the store, reports the result to `opened`, and runs tasks until the store is closed or
-    /// all senders are dropped.
+    /// Reports the opened store to `opened`, then runs tasks until the store is closed or all
+    /// senders are dropped.
     pub(crate) fn run(
         config: SqliteConfig,
         mode: OpenMode,
@@ -120,7 +112,6 @@ impl Writer {
         let (session, shared) = match open_store(config, mode, environment) {
             Ok(store) => store,
             Err(error) => {
-                // The caller may have stopped waiting.
                 let _ = opened.send(Err(error));
                 return;
             }
@@ -156,8 +147,8 @@ impl Writer {
         self.close();
     }
 
-    /// Waits for a message. Meanwhile it polls if there are listeners or maintenance is due.
-    /// Returns `false` when all senders are dropped.
+    /// Polls meanwhile if there are listeners or maintenance work. Returns `false` when all senders
+    /// are dropped.
     fn wait(&mut self) -> bool {
         loop {
             let message = if self.needs_maintenance || !self.shared.listeners.is_empty() {
@@ -184,7 +175,6 @@ impl Writer {
         }
     }
 
-    /// Takes all tasks from the channel.
     fn gather(&mut self) {
         while self.closing.is_none()
             && let Ok(message) = self.messages.try_recv()
@@ -193,8 +183,7 @@ impl Writer {
         }
     }
 
-    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay
-    /// pending for the next transaction.
+    /// After a failure the remaining tasks stay pending.
     fn run_transaction(&mut self) {
         self.yield_to_other_writers();
         let mut replies = Vec::new();
@@ -217,9 +206,8 @@ impl Writer {
         self.notify_of_other_writers();
     }
 
-    /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that has
-    /// run, which on an error are the tasks that fail. If the transaction could not begin, all
-    /// pending tasks are rejected.
+    /// `replies` gets the reply of each task that ran; on an error these tasks fail. If the
+    /// transaction cannot begin, all pending tasks are rejected.
     fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {
@@ -243,17 +231,17 @@ impl Writer {
         run_until_failure(tx, &mut self.pending, replies)
     }
 
-    /// Commits. Fails if the path leads to another file by now, so that no write is acknowledged in a
-    /// file that is gone.
+    /// Fails if the path leads to another file by now: no write is acknowledged in a file that is
+    /// gone.
     fn commit(&mut self, changes: &Changes) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
-        // During the commit, so that no claim reads the new version of the file before the changes.
+        // Locked during the commit, so that no claim reads the new file version before the changes.
         let mut due_index = shared.due_index();
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         if let Err(error) = execute(conn, "COMMIT") {
             due_index.invalidate();
-            // After a failed sync the page cache may differ from the disk, so this connection must
-            // not be used again.
+            // After a failed sync the page cache may differ from the disk: never use this
+            // connection again.
             self.session = None;
             return Err(StoreError::from(error).into_commit_error());
         }
@@ -266,27 +254,25 @@ impl Writer {
         let Some(Session { conn, .. }) = &self.session else {
             return;
         };
-        // No transaction is open if BEGIN failed, or if SQLite has rolled back by itself.
+        // No transaction is open if BEGIN failed or SQLite rolled back by itself.
         if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
             self.session = None;
         }
     }
 
-    /// Begins a transaction, and opens the file first if necessary. Fails if the path leads to
-    /// another file by now.
+    /// Reopens the file if necessary. Fails if the path leads to another file by now.
     fn begin(&mut self) -> StoreResult<()> {
         self.reopen()?;
         self.take_lock()?;
-        // Not before, since the lock may have been waited for.
+        // Only now, because taking the lock may take a while.
         self.shared.verify_file()?;
         self.detect_other_writers();
         Ok(())
     }
 
-    /// Takes the write lock. While another connection holds it, tasks are accepted, so that all that
-    /// arrive are in the transaction.
+    /// Takes the write lock. Meanwhile tasks are accepted, so that the transaction includes them.
     ///
-    /// Rejects each task that has waited for the lock for `busy_timeout`, and fails if none is left.
+    /// Rejects each task that has waited `busy_timeout`; fails if none is left.
     fn take_lock(&mut self) -> StoreResult<()> {
         let since = Instant::now();
         loop {
@@ -307,8 +293,7 @@ impl Writer {
         }
     }
 
-    /// Rejects the tasks that have waited for the lock, since then or since they arrived, for
-    /// `busy_timeout`; fails if none is left.
+    /// Fails if no task is left.
     fn reject_timed_out(&mut self, since: Instant, busy: StoreError) -> StoreResult<()> {
         let timeout = self.shared.config.busy_timeout;
         while let Some(task) = self.pending.pop_waiting_for(timeout, since) {
@@ -317,25 +302,23 @@ impl Writer {
         if self.pending.is_empty() { Err(busy) } else { Ok(()) }
     }
 
-    /// Opens the file again after a failed commit or rollback.
     fn reopen(&mut self) -> StoreResult<()> {
         if self.session.is_none() {
             self.session = Some(Session::reopen(&self.shared)?);
-            // A new connection does not report commits from before it was opened.
+            // A new connection does not report earlier commits.
             self.listeners_outdated = true;
             self.shared.due_index().invalidate();
         }
         Ok(())
     }
 
-    /// Records whether another connection has committed since the last call.
     fn detect_other_writers(&mut self) {
         if self.others_have_committed() {
             self.shared.due_index().invalidate();
         }
     }
 
-    /// Whether another connection has committed since the last call, or may have.
+    /// True if unknown.
     fn others_have_committed(&mut self) -> bool {
         let Some(session) = &mut self.session else {
             return true;
@@ -349,7 +332,6 @@ impl Writer {
         committed.unwrap_or(true)
     }
 
-    /// Notifies listeners if another connection has committed since they were last notified.
     fn notify_of_other_writers(&mut self) {
         let Some(session) = self.session.as_ref().filter(|_| self.listeners_outdated) else {
             return;
@@ -362,8 +344,7 @@ impl Writer {
         }
     }
 
-    /// Leaves the write lock free for a moment after the last transaction if other connections write
-    /// too.
+    /// Leaves the write lock free for a moment if others write, too.
     fn yield_to_other_writers(&mut self) {
         let others_active =
             self.others_last_seen.is_some_and(|seen| seen.elapsed() < OTHERS_ACTIVE_FOR);
@@ -373,10 +354,10 @@ impl Writer {
         }
     }
 
-    /// Runs while there are no tasks: detects commits of others and frees pages.
+    /// Runs while there are no tasks.
     fn poll(&mut self) {
         if self.reopen().is_err() {
-            // The next call reports the error. Until then only listeners are a reason to retry.
+            // The next call reports the error. Until then only listeners justify a retry.
             self.needs_maintenance = false;
             return;
         }
@@ -387,7 +368,6 @@ impl Writer {
         }
     }
 
-    /// Runs one step of maintenance.
     fn maintain(&mut self) {
         let Some(session) = &self.session else {
             return;
@@ -396,24 +376,22 @@ impl Writer {
         self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
     }
 
-    /// Closes the connection and confirms the end of the thread.
     fn close(mut self) {
         if let Some(Session { conn, .. }) = self.session.take() {
-            // Fails while other connections are active; they or the next one checkpoint the log.
+            // Fails while other connections are active; they checkpoint the log later.
             let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             drop(conn);
         }
         if let Some(done) = self.closing.take() {
-            // The caller may have stopped waiting.
             let _ = done.send(());
         }
     }
 }
 
-/// Runs pending tasks in one transaction, up to the first failure: a full disk makes SQLite roll
-/// back the whole transaction, so the remaining tasks run in the next one. A task that fills a
-/// transaction runs alone, since it is the most likely one not to fit on the disk. Tasks that this
-/// version of the library may not run any more are rejected, and the others run.
+/// Runs pending tasks until the first failure: a full disk makes SQLite roll back the whole
+/// transaction, so the rest run in the next one. A task that fills a transaction runs alone,
+/// because it is the most likely to exceed the disk. Tasks that this library version may no longer
+/// run are rejected.
 fn run_until_failure(
     mut tx: WriteTx<'_>,
     pending: &mut TaskQueue,

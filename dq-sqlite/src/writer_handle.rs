@@ -15,23 +15,21 @@ use crate::task::{Access, BackgroundWrites, QueuedTask, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
-/// Maximum number of tasks that wait for a transaction; further callers wait for a slot. Tasks for
-/// leases that are held need none: there are only as many as jobs run.
+/// More callers wait for a slot. Tasks for held leases need none: there are only as many as running
+/// jobs.
 const TASK_SLOTS: usize = 1_024;
 
-/// Submits tasks to the writer thread.
 #[derive(Debug)]
 pub(crate) struct WriterHandle {
     pub(crate) shared: Arc<StoreShared>,
-    // A semaphore and no bounded channel: senders wait for a slot asynchronously, and the receiver
-    // needs `recv_timeout`, which tokio's channel does not have.
+    // Not a bounded channel: senders wait asynchronously, and the receiver needs `recv_timeout`,
+    // which tokio's channel lacks.
     slots: Arc<Semaphore>,
     messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
 }
 
 impl WriterHandle {
-    /// Starts the writer thread and waits until it has opened the store.
     pub(crate) async fn start(
         config: SqliteConfig,
         mode: OpenMode,
@@ -57,7 +55,6 @@ impl WriterHandle {
         Ok(Self { shared, slots, messages, closed: OnceCell::new() })
     }
 
-    /// Runs `work` in the next transaction and waits for its commit.
     pub(crate) async fn submit<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -68,8 +65,7 @@ impl WriterHandle {
         self.submit_then(operation, access, weight, work, |value| value).await
     }
 
-    /// Like [`Self::submit`], but `on_commit` turns the value of `work` into the result. It runs
-    /// after the commit and only if the commit succeeded, so it never sees rolled back work.
+    /// `on_commit` runs only after a successful commit, so it never sees rolled back work.
     pub(crate) async fn submit_then<T: Send + 'static, R: Send + 'static>(
         &self,
         operation: &'static str,
@@ -98,37 +94,32 @@ impl WriterHandle {
         }
     }
 
-    /// A sender of writes whose results nobody awaits.
+    /// For writes whose results nobody awaits.
     pub(crate) fn background_writes(&self) -> BackgroundWrites {
         BackgroundWrites { messages: self.messages.clone() }
     }
 
-    /// Notifies the writer of a new listener.
     pub(crate) fn listener_added(&self) {
-        // Fails only if the writer has ended, which then has nothing to poll.
+        // Fails only if the writer has ended.
         let _ = self.messages.send(WriterMessage::ListenerAdded);
     }
 
-    /// Fails with `Closed` after [`Self::close`].
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
         if self.slots.is_closed() { Err(closed(operation)) } else { Ok(()) }
     }
 
-    /// Lets the writer finish the tasks that were submitted, and waits for its end.
     pub(crate) async fn close(&self) {
         self.slots.close();
         self.closed
             .get_or_init(|| async {
                 let (done, ended) = oneshot::channel();
                 if self.messages.send(WriterMessage::Close(done)).is_ok() {
-                    // An error means that the thread has ended without a confirmation.
                     let _ = ended.await;
                 }
             })
             .await;
     }
 
-    /// The error for a task that got no reply.
     fn no_reply(&self, operation: &'static str) -> Error {
         if self.slots.is_closed() {
             closed(operation)

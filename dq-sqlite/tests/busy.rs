@@ -13,16 +13,14 @@ use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// SQLite's own handler sleeps for 100 ms after its first tries, which is a third of the period of
-/// [`BusyWriter`]: it would find the lock taken each time.
+/// SQLite's own handler sleeps for 100 ms after its first tries, a third of [`BusyWriter`]'s
+/// period: it would find the lock taken each time.
 const HELD: Duration = Duration::from_millis(280);
 
-/// How long the lock is free in between.
 const FREE: Duration = Duration::from_millis(20);
 
-/// Another connection that holds the write lock except for short gaps.
 struct BusyWriter {
-    /// Receives the number of gaps so far whenever the lock is taken again.
+    /// The gap count so far, sent whenever the lock is taken again.
     taken: UnboundedReceiver<usize>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -50,7 +48,7 @@ impl BusyWriter {
         Self { taken, stop, thread }
     }
 
-    /// Waits until the lock is taken again; returns the number of gaps so far.
+    /// Waits until the lock is taken again; returns the gap count so far.
     async fn next_taken(&mut self) -> usize {
         while self.taken.try_recv().is_ok() {}
         self.taken.recv().await.unwrap()
@@ -86,11 +84,10 @@ async fn renewals_and_settlements_find_the_short_gaps_of_a_busy_writer() {
         missed += writer.next_taken().await - before - 1;
     }
     writer.stop();
-    // A machine may wake a thread too late for a gap, but not for one after the other.
+    // A machine may wake a thread too late for one gap, but not for one after another.
     assert!(missed <= 2 * CALLS, "{CALLS} calls missed {missed} gaps");
 }
 
-/// The kind of a call that ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Schedule,
@@ -107,14 +104,12 @@ async fn a_renewal_that_arrives_last_passes_long_batches_that_wait_for_the_lock(
     let lock = WriteLock::acquire(&fixture);
     let (ended, mut ends) = unbounded_channel();
     for _ in 0..3 {
-        // Fills a transaction.
         let jobs: Vec<NewJob> = (0..1_000).map(|_| fixture.job(Due::NOW)).collect();
         let (backend, ended) = (Arc::clone(&backend), ended.clone());
         tokio::spawn(async move {
             assert_eq!(backend.schedule(jobs).await.unwrap().len(), 1_000);
             ended.send(Ended::Schedule).unwrap();
         });
-        // The runtime has one thread: the call runs until it waits for its reply.
         tokio::task::yield_now().await;
     }
     let renewing = Arc::clone(&backend);

@@ -1,4 +1,4 @@
-//! A clock that is set back, and tokens that grow even if the file is restored from a copy.
+//! A clock set back, and tokens that keep growing after a backup is restored.
 
 mod common;
 
@@ -15,7 +15,6 @@ use dq_sqlite::rusqlite::Connection;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Stores and leases a job that stays due if the clock is set back by an hour.
 async fn lease_a_job(fixture: &Fixture, backend: &SqliteBackend) -> LeasedJob {
     let due = Due::At(fixture.clock.now() - 2 * HOUR);
     let _ = backend.schedule(vec![fixture.job(due)]).await.unwrap();
@@ -70,7 +69,7 @@ async fn a_process_that_is_open_sees_that_the_clock_was_set_back() {
     let leased = lease_a_job(&fixture, &crashed).await;
     fixture.clock.set(fixture.clock.now() - HOUR);
 
-    // A runner claims every second, also without free slots.
+    // A runner claims every second, even without free slots.
     let claimed = claim(&backend, 0).await;
     assert_eq!(claimed.next_due, Some(fixture.clock.now() + MINUTE));
     let page = backend
@@ -104,7 +103,7 @@ async fn readers_show_that_a_lease_of_a_clock_that_was_ahead_ends_in_time() {
     let backend = fixture.open().await;
     let _ = lease_a_job(&fixture, &backend).await;
     fixture.clock.set(fixture.clock.now() - HOUR);
-    // Another connection holds the write lock, so no call has written the new end of the lease.
+    // Another connection holds the write lock, so no call has written the new lease end.
     let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch("BEGIN IMMEDIATE").unwrap();
     let page = backend

@@ -1,4 +1,4 @@
-//! Opening files of all kinds: foreign files, full and locked files.
+//! Opens foreign, full and locked files.
 
 mod common;
 
@@ -21,7 +21,7 @@ async fn jobs_tokens_and_totals_survive_reopening() {
     backend.close().await.unwrap();
 
     let backend = fixture.open().await;
-    // The lease survives too, and any process with its token can settle it.
+    // The lease survives, too: any process with its token can settle it.
     settle(&backend, &first, Verdict::retry(Due::NOW, "a reason")).await;
     let second = claim(&backend, 1).await.jobs.remove(0);
     assert!(second.token > first.token);
@@ -122,7 +122,6 @@ async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    // Reads do not wait for writes.
     assert_eq!(stats(&backend).await.stored(), 0);
     other.execute_batch("COMMIT").unwrap();
     assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
@@ -153,7 +152,7 @@ async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
              SELECT seq, q, 1, 1, 'test', 0, 0 FROM dq_job WHERE q > 1;",
     )
     .unwrap();
-    // Their leases have lapsed, so every transaction processes them.
+    // Their leases have expired, so every transaction processes them.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
     let all = backend.stats(&[]).await.unwrap();
     assert_eq!(all.iter().map(|stats| stats.queue.as_str()).collect::<Vec<_>>(), ["mail"]);

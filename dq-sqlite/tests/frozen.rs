@@ -1,4 +1,4 @@
-//! The stored form of version 1. A file that was written once is read as it was then.
+//! Format version 1: a file written once must still be read the same way.
 
 mod common;
 
@@ -16,7 +16,7 @@ use dq_sqlite::rusqlite::Connection;
 /// Written by [`write_the_file`] at version 1.
 const FILE: &[u8] = include_bytes!("fixtures/format-1.db");
 
-/// The token of the running job.
+/// The running job's token.
 const TOKEN: FencingToken = FencingToken(1_704_067_201_000_003);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ fn job(last: u8) -> NewJob {
     job
 }
 
-/// Writes `target/format-1.db`. Another version would write another file: keep this one.
+/// Writes `target/format-1.db`. Keep the stored fixture: a later version writes a different file.
 #[tokio::test]
 #[ignore = "writes the file that the other tests read"]
 async fn write_the_file() {
@@ -99,7 +99,7 @@ async fn everything_in_the_file_is_read() {
     assert_eq!((totals.done, totals.skipped), (1, 1));
     let get = async |last| backend.get(&JobRef::new(queue(), id(last))).await.unwrap().unwrap();
 
-    // When the job was due at first, and is due now.
+    // First and current due time.
     let dues =
         |view: &JobView| [view.job.first_due, view.job.due].map(|due| due.as_millis() - started);
 
@@ -145,7 +145,7 @@ async fn everything_in_the_file_is_read() {
         ("web-1", &b"{\"host\":\"a\"}"[..])
     );
 
-    // The lease of the process that wrote the file is settled.
+    // Settles a lease of the process that wrote the file.
     let lease = Lease { queue: queue.clone(), job: id(4), token: TOKEN };
     let settled = backend.settle(&[Settlement::new(lease, Verdict::Done)]).await.unwrap();
     assert_eq!(settled, [Settled::Accepted]);

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 type Call<T> = JoinHandle<dq_core::Result<T>>;
 
-/// Spawns a call, which is in the writer's channel when this returns.
+/// Spawns a call; it is in the writer's channel on return.
 async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call<Vec<Scheduled>> {
     let backend = Arc::clone(backend);
     let call = tokio::spawn(async move { backend.schedule(jobs).await });
@@ -26,9 +26,8 @@ async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call<Vec<Sched
     call
 }
 
-/// Number of transactions in the write-ahead log. The log has a header and frames, each with a
-/// header and a page. Bytes 4 to 8 of a frame's header are zero except in the last frame of a
-/// transaction.
+/// Counts transactions in the write-ahead log. The log has a header, then frames with a header and
+/// a page each. Bytes 4 to 8 in a frame's header are zero, except in a transaction's last frame.
 fn commits(fixture: &Fixture) -> usize {
     const LOG_HEADER: usize = 32;
     const FRAME: usize = 24 + 4_096;
@@ -140,7 +139,7 @@ async fn one_call_purges_a_limited_number_of_jobs() {
         let report = backend.operate(Operation::Purge { queue: &queue }).await.unwrap();
         reports.push((report.affected, report.more));
     }
-    // The last of the waiting jobs and the first of the dead ones are removed by one call.
+    // One call removes the last waiting jobs and the first dead ones.
     assert_eq!(reports, [(1_000, true), (1_000, false), (0, false)]);
     assert_eq!(stats(&backend).await.stored(), 0);
 }
@@ -162,7 +161,7 @@ async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outco
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     assert!(error.message().contains("full"), "{error}");
     assert_eq!((stats(&backend).await.ready, stats(&backend).await.running), (2, 2));
-    // A call of which no part took effect reports the error itself.
+    // If no part took effect, the call reports the error itself.
     common::assert_kind(backend.settle(&settlements[2..]).await, ErrorKind::Full);
 }
 

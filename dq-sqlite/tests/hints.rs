@@ -1,4 +1,4 @@
-//! Wakeups: hints to listeners that a job of their queue becomes due.
+//! Hints to listeners about due jobs in their queue.
 
 mod common;
 
@@ -14,12 +14,10 @@ use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The due time of the next hint, which must arrive.
 async fn hint(wakeups: &mut Wakeups) -> Timestamp {
     tokio::time::timeout(TEST_TIMEOUT, wakeups.next()).await.unwrap().due
 }
 
-/// The next hint, if it arrives within `timeout`.
 async fn hint_within(timeout: Duration, wakeups: &mut Wakeups) -> Option<Hint> {
     tokio::time::timeout(timeout, wakeups.next()).await.ok()
 }
@@ -33,7 +31,7 @@ async fn a_job_that_replaces_another_of_its_transaction_wakes_listeners() {
     let second = fixture.keyed("k", 2 * SECOND).on_conflict(OnConflict::Replace);
     let scheduled = backend.schedule(vec![first, second]).await.unwrap();
     assert_eq!(hint(&mut wakeups).await, scheduled[1].due());
-    // A job that is due after the first of its queue causes no hint.
+    // A job due after its queue's first job causes no hint.
     let _ = backend.schedule(vec![fixture.job(3 * SECOND)]).await.unwrap();
     assert_eq!(hint_within(SECOND / 10, &mut wakeups).await, None);
 }
@@ -44,13 +42,13 @@ async fn a_commit_of_others_wakes_listeners_even_if_the_transaction_that_detects
     let backend = Arc::new(fixture.open().await);
     fixture.reject_payload("poison");
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
-    // The listener is notified of the trigger's commit; no hint is outstanding afterwards.
+    // The listener hears of the trigger's commit; afterwards no hint is outstanding.
     let _ = backend.schedule(vec![fixture.job(3 * SECOND)]).await.unwrap();
     while hint_within(SECOND, &mut wakeups).await.is_some() {}
 
     let lock = WriteLock::acquire(&fixture);
     let failing = send_poison(&fixture, &backend);
-    // The runtime has one thread: the call is in the writer's channel after this.
+    // The runtime has one thread: the call is now in the writer's channel.
     tokio::task::yield_now().await;
     let due = fixture.clock.now() + SECOND;
     let id = fixture.job(Due::NOW).id.to_bytes();

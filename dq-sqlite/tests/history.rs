@@ -1,4 +1,4 @@
-//! The history in the file: its bounds and its cost.
+//! The stored history: its limits and its cost.
 
 mod common;
 
@@ -40,7 +40,7 @@ async fn listed(backend: &SqliteBackend) -> usize {
 
 #[tokio::test]
 async fn nothing_is_written_without_history_and_pins() {
-    // Unless somebody asks for it, there is none.
+    // The default is none.
     for limits in [HistoryLimits::default(), HistoryLimits::all(HistoryLimit::OFF)] {
         let fixture = Fixture::new();
         let environment = fixture.environment().history(limits);
@@ -80,7 +80,7 @@ async fn a_history_that_was_turned_off_is_deleted_in_steps() {
         assert!(now_left < left, "{left} are left");
         left = now_left;
     }
-    // The count is in step with the rows.
+    // The count matches the rows.
     backend.close().await.unwrap();
     let backend = open(&fixture, 10).await;
     run(&fixture, &backend, 20).await;
@@ -139,7 +139,7 @@ async fn pins_that_have_ended_are_deleted_by_later_ones() {
 
 #[tokio::test]
 async fn scheduling_in_a_transaction_and_in_sql_respects_pins() {
-    // The SQL statement compares with the machine's clock.
+    // The SQL statement uses the machine's clock.
     schedule_ended_in_a_transaction(0, MINUTE * 60 * 24 * 365 * 100).await;
 }
 
@@ -148,7 +148,7 @@ async fn scheduling_in_a_transaction_and_in_sql_respects_the_history() {
     schedule_ended_in_a_transaction(10, Duration::ZERO).await;
 }
 
-/// Schedules a job that has ended again, where the history has this maximum.
+/// Schedules an ended job again, with history limit `max`.
 async fn schedule_ended_in_a_transaction(max: u32, remember: Duration) {
     let fixture = Fixture::new();
     let backend = open(&fixture, max).await;
@@ -187,8 +187,8 @@ async fn a_job_that_a_process_with_a_shorter_history_stored_again_is_found() {
     assert_eq!(count(&fixture, "job"), 1);
 }
 
-/// Prints the throughput with and without history: of settlements, 100 jobs per call, and of jobs
-/// that are scheduled, claimed and settled. Run it with
+/// Prints throughput with and without history, for settlements (100 jobs per call) and for jobs
+/// from schedule to settlement. Run it with
 /// `cargo test --release -p dq-sqlite --all-features --test history -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "measures"]
@@ -203,7 +203,7 @@ async fn throughput_of_settlements() {
     }
 }
 
-/// Settlements a second, and jobs a second from schedule to settlement.
+/// Settlements per second, and jobs per second from schedule to settlement.
 async fn measure(jobs: usize, max: u32) -> (f64, f64) {
     let directory = tempfile::tempdir().unwrap();
     let limits = HistoryLimits::all(HistoryLimit::new(max, 24 * 60 * MINUTE));

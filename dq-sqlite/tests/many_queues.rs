@@ -1,4 +1,4 @@
-//! Claims from many queues, of which few have jobs.
+//! Claims from many queues, few of which have jobs.
 
 mod common;
 
@@ -32,7 +32,6 @@ async fn claim_from(
     backend.claim(ClaimParams::new(&wants, limit, "test")).await.unwrap()
 }
 
-/// The numbers of the queues of the claimed jobs, in order.
 fn queues(claimed: &Claimed) -> Vec<usize> {
     let number = |name: &str| name.strip_prefix("queue-").unwrap().parse().unwrap();
     claimed.jobs.iter().map(|leased| number(leased.job.queue.as_str())).collect()
@@ -58,7 +57,7 @@ async fn jobs_of_few_queues_are_found_among_many() {
     let paused = Operation::Pause { queue: &name(150) };
     assert_eq!(backend.operate(paused).await.unwrap().affected, 1);
 
-    // In the order of the wants, without the paused queue and those that are not wanted.
+    // In want order, without the paused queue and unwanted queues.
     let wanted = (0..400).rev().filter(|number| *number != 7);
     let claimed = claim_from(&backend, wanted.clone(), 1, 2).await;
     assert_eq!(queues(&claimed), [290, 151]);
@@ -69,7 +68,7 @@ async fn jobs_of_few_queues_are_found_among_many() {
     let claimed = claim_from(&backend, [0, 150, 200, 299], 9, 9).await;
     assert_eq!((queues(&claimed).len(), claimed.next_due), (0, Some(claimed.now + later)));
 
-    // Leases of wanted queues count, those of others and of paused queues do not.
+    // Leases count in wanted queues, but not in other or paused ones.
     fixture.clock.advance(later);
     assert_eq!(queues(&claim_from(&backend, [200, 7], 1, 9).await), [200, 7]);
     let claimed = claim_from(&backend, [290, 150], 9, 9).await;
@@ -111,10 +110,10 @@ async fn listeners_of_many_queues_are_notified_of_a_commit_of_another_process() 
     assert_eq!(wakeups.next().await.due, fixture.clock.now() + later);
 }
 
-/// CPU time of this process so far; only on Linux.
+/// This process's CPU time so far; only on Linux.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name in parentheses, user and system time are the fields 12 and 13, in units of 10 ms.
+    // After the name in parentheses, fields 12 and 13 are user and system time in units of 10 ms.
     let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
     let ticks = fields.skip(12).take(2).filter_map(|field| field.parse::<u64>().ok());
     Duration::from_millis(10 * ticks.sum::<u64>())
@@ -136,7 +135,7 @@ const QUEUES: usize = 10_000;
 const ROUNDS: usize = 50;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Prints times of calls that concern 10,000 queues. Run it with
+/// Prints call times with 10,000 queues. Run it with
 /// `cargo test -p dq-sqlite --test many_queues -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
@@ -173,7 +172,6 @@ async fn times_with_ten_thousand_queues() {
         measure("claim, nothing due", async |_| claim(100).await.1).await;
         measure("write during a claim", async |_| {
             let write = async {
-                // The claim has begun.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 let start = Instant::now();
                 let _ = backend.schedule(vec![new(QUEUES, HOUR)]).await.unwrap();

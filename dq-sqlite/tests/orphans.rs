@@ -1,4 +1,4 @@
-//! Rows without their job row: another program has deleted jobs from the table.
+//! Entries without a job row: another program has deleted jobs from the table.
 
 mod common;
 
@@ -10,7 +10,6 @@ use dq_core::{
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 
-/// Deletes the job row of this job, as another program would.
 fn delete_job_row(fixture: &Fixture, job: &NewJob) {
     let conn = Connection::open(fixture.path()).unwrap();
     let deleted = conn.execute("DELETE FROM dq_job WHERE id = ?1", [job.id.to_bytes()]).unwrap();
@@ -22,12 +21,12 @@ fn count(fixture: &Fixture, table: &str) -> i64 {
     conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
-/// The cause of the finding about orphaned rows, if `check` reports it.
+/// The cause in `check`'s finding about orphaned rows.
 async fn orphans_found(backend: &SqliteBackend) -> Option<String> {
     found(backend, "sqlite.orphaned-rows").await.map(|finding| finding.cause)
 }
 
-/// The finding about jobs that cannot run, if `check` reports it.
+/// `check`'s finding about jobs that cannot run.
 async fn stuck_found(backend: &SqliteBackend) -> Option<Finding> {
     found(backend, "sqlite.stuck-jobs").await
 }
@@ -38,7 +37,7 @@ async fn found(backend: &SqliteBackend, code: &str) -> Option<Finding> {
     Some(finding)
 }
 
-/// A job that another program has broken by this statement, which has the job's `seq` as `?1`.
+/// Schedules a job and breaks it with `sql`, which gets the job's `seq` as `?1`.
 async fn broken_job(fixture: &Fixture, backend: &SqliteBackend, sql: &str) -> NewJob {
     let job = fixture.keyed("key", MINUTE);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
@@ -49,7 +48,7 @@ async fn broken_job(fixture: &Fixture, backend: &SqliteBackend, sql: &str) -> Ne
     job
 }
 
-/// Statements by which a job has no entry at its due time, although it is not leased.
+/// Statements that leave a job without a lease and without an entry at its due time.
 const BREAKS: [&str; 2] =
     ["DELETE FROM dq_due WHERE seq = ?1", "UPDATE dq_job SET due = due + 1 WHERE seq = ?1"];
 
@@ -66,7 +65,7 @@ async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
     assert!(cause.contains("1 running"), "{cause}");
     fixture.clock.advance(MINUTE);
 
-    // Each of these calls was answered "Query returned no rows", in all queues.
+    // Each of these calls once failed with "Query returned no rows", in all queues.
     let other = QueueName::new("other").unwrap();
     let mut unrelated = fixture.job(Due::NOW);
     unrelated.queue = other.clone();
@@ -109,7 +108,7 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     let cause = orphans_found(&backend).await.unwrap();
     assert!(cause.contains("4 waiting"), "{cause}");
 
-    // The first two entries are orphaned, and a claim of one job still gets one.
+    // The first two entries are orphaned; a claim for one job still gets one.
     let first = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!(first.job.id, jobs[2].id);
     let rest = claim(&backend, 9).await;
@@ -118,7 +117,7 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     assert_eq!(backend.stats(&[queue()]).await.unwrap()[0].ready, 0);
 
     fixture.clock.advance(MINUTE);
-    // The lapsed leases are due again; the entry of the deleted job is not.
+    // Jobs with expired leases are due again; the deleted job's entry is not.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
     assert_eq!(count(&fixture, "dq_due"), 0);
     assert_eq!(orphans_found(&backend).await, None);

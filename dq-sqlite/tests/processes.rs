@@ -105,7 +105,7 @@ async fn child_writes_until_killed() {
 }
 
 fn report(word: &str, id: JobId) {
-    // One write per line; `println!` would write to the captured output of the test.
+    // One write per line; `println!` goes to the test's captured output.
     std::io::stdout().write_all(format!("{word} {id}\n").as_bytes()).unwrap();
 }
 
@@ -136,7 +136,7 @@ async fn acknowledged_writes_survive_a_kill() {
     for id in &scheduled {
         let found = backend.get(&JobRef::new(queue(), *id)).await.unwrap();
         let found = found.filter(|view| view.state != JobState::Ended);
-        // The child may have been killed between its last settlement and the report of it.
+        // The child may have been killed between its last settlement and the report.
         if found.is_none() && !done.contains(id) {
             let totals = stats(&backend).await.totals.unwrap();
             assert_eq!(totals.done as usize, done.len() + 1, "{id} is lost");
@@ -149,7 +149,7 @@ async fn acknowledged_writes_survive_a_kill() {
     let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
-    // Leases of the killed process are still held; all other jobs can be claimed.
+    // The killed process still holds leases; all other jobs can be claimed.
     let counts = stats(&backend).await;
     assert_eq!(claim(&backend, 10_000).await.jobs.len() as u64, counts.ready);
 }
@@ -178,13 +178,13 @@ async fn open_without_write_access(file: u32, directory: u32) {
     };
     set_mode(&fixture.path(), file);
     set_mode(fixture.dir.path(), directory);
-    // Root can write every file. Another user may not enter root's home directory, in which this
+    // Root can write every file. Another user may not enter root's home directory, where this
     // program may be.
     let elsewhere = tempfile::tempdir().unwrap();
     set_mode(elsewhere.path(), 0o755);
     let program = elsewhere.path().join("test");
-    // By a process of its own: a child of another test, started while this one had the copy open, would
-    // have it open, too, and nobody can run a program that is being written.
+    // A separate process copies it: a child of another test, started while this process had the
+    // copy open, would inherit it, and nobody can run a program that is open for writing.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copied.unwrap().success());
     let mut child = child_of(&program, "child_opens_a_read_only_file", &fixture.path());

@@ -1,4 +1,4 @@
-//! Measures how long other callers wait during a purge of many jobs.
+//! Measures how long other callers wait during a large purge.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{purge, queue, real_environment};
 use dq_core::{Backend, NewJob, QueueName};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 
-/// Prints how long calls of this and of another process take during a purge. Run it with
+/// Prints call times for this and another process during a purge. Run it with
 /// `cargo test -p dq-sqlite --test purge_times -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]

@@ -1,4 +1,4 @@
-//! Reads write nothing, also if a lease has lapsed; reads whose caller has stopped waiting.
+//! Reads never write, even with expired leases; reads whose caller has stopped waiting.
 
 mod common;
 
@@ -11,7 +11,7 @@ use dq_core::{
 };
 use dq_sqlite::SqliteBackend;
 
-/// Maximum number of connections that read at once, as in `backend.rs`.
+/// As in `backend.rs`.
 const READERS: usize = 4;
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn abandoned_reads_keep_their_permits_until_they_end() {
     close.await.unwrap();
 }
 
-/// The pages of a listing, two jobs per page.
+/// All pages of a listing, two jobs per page.
 async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {
@@ -64,7 +64,7 @@ async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
     let _ = backend.schedule(lapsing.clone()).await.unwrap();
     fixture.clock.advance(2 * second);
     assert_eq!(claim(&backend, 3).await.jobs.len(), 3);
-    // Due between those that lapse, and at the same time as the last of them.
+    // Due between the expired leases, and at the same time as the last one.
     let due = fixture.clock.now();
     let waiting = [Due::At(due - second / 2), Due::At(due), Due::from(10 * MINUTE)];
     let waiting = waiting.map(|due| fixture.job(due));
@@ -91,7 +91,7 @@ async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
     let findings = backend.check().await;
     assert!(findings.iter().all(|finding| finding.code != "sqlite.unreadable"), "{findings:?}");
 
-    // The write that returns them to their queue changes none of it.
+    // The write that returns these jobs to their queue does not change the listing.
     lock.release();
     let _ = backend.schedule(Vec::new()).await.unwrap();
     assert_eq!(browse(&backend, JobState::Ready).await, ready);

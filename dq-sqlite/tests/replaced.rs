@@ -72,7 +72,7 @@ async fn calls_fail_while_another_file_has_the_name() {
     assert_eq!(stats(&other).await.stored(), 0, "nothing is written to another store");
     other.close().await.unwrap();
 
-    // A copy has the id of this store, and still is another file.
+    // A copy has the same store id, but is another file.
     fs::remove_file(fixture.path()).unwrap();
     fs::copy(&own, fixture.path()).unwrap();
     refused().await;
@@ -108,7 +108,7 @@ async fn a_commit_to_a_file_that_was_moved_meanwhile_is_not_acknowledged() {
     let backend = Arc::new(backend);
     let job = fixture.job(Due::NOW);
     clock.block();
-    // The writer reads the time after it has begun the transaction.
+    // The writer reads the time after beginning the transaction.
     let call = tokio::spawn({
         let (backend, job) = (Arc::clone(&backend), job.clone());
         async move { backend.schedule(vec![job]).await }
@@ -152,7 +152,7 @@ async fn a_transaction_in_a_copy_of_the_file_is_refused() {
     let _ = schedule(&fixture, &backend).await.unwrap();
     let mut conn = Connection::open(copy(&fixture)).unwrap();
     assert_in_another_file(&backend, &fixture, &mut conn);
-    // Nor while another connection has the write lock of the backend's file.
+    // The same while another connection holds the backend file's write lock.
     let _ = schedule(&fixture, &backend).await.unwrap();
     let lock = common::WriteLock::acquire(&fixture);
     assert_in_another_file(&backend, &fixture, &mut conn);
@@ -177,7 +177,7 @@ async fn a_transaction_in_a_file_that_was_replaced_before_the_store_was_opened_i
     before.close().await.unwrap();
     let restored = copy(&fixture);
     let mut conn = Connection::open(fixture.path()).unwrap();
-    // Opens `-wal` and `-shm`, too, which SQLite does at the first read.
+    // SQLite opens `-wal` and `-shm` at the first read.
     conn.execute_batch("SELECT * FROM dq_meta").unwrap();
     for extension in ["db", "db-wal", "db-shm"] {
         fs::remove_file(fixture.path().with_extension(extension)).unwrap();

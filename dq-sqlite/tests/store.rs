@@ -1,4 +1,4 @@
-//! States and transitions of jobs, as the tables store them.
+//! Job states and transitions, as the tables store them.
 
 mod common;
 
@@ -217,7 +217,7 @@ async fn a_claim_without_due_jobs_does_not_wait_for_the_write_lock() {
     assert!(claimed.jobs.is_empty());
     assert_eq!(claimed.next_due, Some(claimed.now + SECOND));
     fixture.clock.advance(MINUTE);
-    // A call that asks for no jobs finds waiting jobs and lapsed leases.
+    // A claim for zero jobs finds waiting jobs and expired leases.
     let polled = claim(&backend, 0).await;
     assert_eq!((polled.jobs.len(), polled.next_due), (0, Some(claimed.now)));
     lock.release();

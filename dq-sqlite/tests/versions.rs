@@ -1,5 +1,5 @@
-//! A later version of this library that shares the file: tables that it added to, tables that it keeps
-//! for itself, and an upgrade while a process is running.
+//! A later library version on the same file: tables with additions, tables reserved for the later
+//! version, and an upgrade while a process runs.
 
 mod common;
 
@@ -12,7 +12,7 @@ use dq_core::{
 };
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
 
-/// What a later version might add: columns and tables that this version does not know.
+/// Columns and tables that a later version might add.
 const ADDITIONS: &str = "
     ALTER TABLE dq_meta ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE dq_queue ADD COLUMN later INTEGER NOT NULL DEFAULT 1;
@@ -61,7 +61,7 @@ async fn a_running_process_goes_on_when_a_later_version_adds_to_the_tables() {
     full_life(&fixture, &backend).await;
 }
 
-/// Takes a job through all states, in its own transaction and in that of the caller.
+/// Takes a job through all states, in its own transaction and in the caller's.
 async fn full_life(fixture: &Fixture, backend: &dq_sqlite::SqliteBackend) {
     let _ = backend.schedule(vec![fixture.keyed("k", MINUTE)]).await.unwrap();
     let mut conn = Connection::open(fixture.path()).unwrap();
@@ -123,7 +123,7 @@ async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
     let renewal = Renewal::new(leased[0].lease(), MINUTE);
     assert!(matches!(backend.renew(&[renewal]).await.unwrap()[0], Renewed::Until(_)));
     settle(&*backend, &leased[0], Verdict::Done).await;
-    // The lease that was not renewed lapses, although only newer versions return it to its queue.
+    // The lease without renewal expires, although only newer versions return its job to the queue.
     fixture.clock.advance(MINUTE / 2);
     let late = Settlement::new(leased[1].lease(), Verdict::Done);
     assert_eq!(backend.settle(&[late]).await.unwrap(), [Settled::Stale]);
@@ -146,7 +146,6 @@ async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
     for _ in 0..2 {
         let (backend, job) = (Arc::clone(&backend), fixture.job(Due::NOW));
         refused.push(tokio::spawn(async move { backend.schedule(vec![job]).await }));
-        // The runtime has one thread: the call runs until it waits for its reply.
         tokio::task::yield_now().await;
     }
     let settling = {
@@ -179,8 +178,7 @@ async fn a_running_process_that_may_not_write_any_more_settles_after_a_failed_co
     let backend = fixture.open().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
-    // A foreign key violation that is checked only at the commit, after which the file is opened
-    // again.
+    // A foreign key violation checked only at the commit, after which the file is opened again.
     execute(
         &fixture,
         "UPDATE dq_meta SET version = 2, min_writer = 2;

@@ -1,24 +1,24 @@
 //! How many jobs a claim may take beyond the free slots.
 //!
-//! A store call costs nearly the same for a hundred jobs as for one. So if the jobs are short, a
-//! claim takes as many as will start within [`HORIZON`], and those without a slot wait in this
-//! process. If the jobs are longer, a claim takes only as many as there are free slots: no job waits
-//! in one process while another process has a free slot.
+//! A store call costs nearly the same for a hundred jobs as for one. So a claim also takes the jobs
+//! that will start within [`HORIZON`]; they wait in this process for a slot. If jobs are longer, it
+//! takes only as many as there are free slots: no job waits in one process while another has a free
+//! slot.
 
 use std::time::Duration;
 
-/// Maximum number of jobs in one settlement or renewal, and of the jobs of the application in one claim.
+/// Maximum number of jobs per settlement, per renewal, and of application jobs per claim.
 pub(super) const BATCH: usize = 100;
 
-/// A claim takes only jobs that start within this time, by the run time of the last ones.
+/// A claim takes only jobs expected to start within this time.
 const HORIZON: Duration = Duration::from_millis(5);
 
-/// The maximum time for which a claimed job waits for a slot before it is given back: the estimate
-/// was wrong, and another process may have a slot.
+/// A claimed job still without a slot is given back: the estimate was wrong, and another process
+/// may have a slot.
 pub(super) const MAX_HOLD: Duration = Duration::from_millis(10);
 
-/// An estimate of how long the next job will occupy its slot. A longer job raises it at once, shorter
-/// ones lower it gradually. `None` before the first job has ended.
+/// Expected slot time of the next job. A longer job raises it at once, shorter jobs lower it
+/// gradually.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunTime(Option<Duration>);
 
@@ -31,8 +31,7 @@ impl RunTime {
         self.0 = Some(lowered.max(took));
     }
 
-    /// How many more jobs start within [`HORIZON`] after the first one on each of these slots; at
-    /// most [`BATCH`].
+    /// How many jobs start within [`HORIZON`] after each slot's first; at most [`BATCH`].
     pub(super) fn ahead(self, slots: usize) -> usize {
         let Some(run_time) = self.0 else { return 0 };
         let turns = HORIZON.as_nanos() / run_time.as_nanos().max(1);
@@ -50,7 +49,6 @@ mod tests {
         let mut run_time = RunTime::NEW;
         assert_eq!(run_time.ahead(16), 0, "nothing is known yet");
         for (micros, ahead) in [(5_000, 0), (2_400, 16), (1_200, 48)] {
-            // Until the estimate settles.
             for _ in 0..100 {
                 run_time.record(Duration::from_micros(micros));
             }

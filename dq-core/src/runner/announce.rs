@@ -12,21 +12,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{RunnerInfo, RunnerQueue};
 use crate::sync::lock;
 
-/// Time between two announcements. Long, since an idle runner should make few calls.
+/// Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long an announcement is valid: a runner is listed until three announcements in a row have
-/// failed.
+/// A runner stays listed until three announcements in a row have failed.
 const VALID_FOR: Duration = Duration::from_secs(60);
 
-/// Maximum duration of a call, less than the interval; the next one follows soon.
+/// Less than the interval.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum duration of all withdrawals at the end of a shutdown.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Announces the runner at start and at intervals, if the store can keep announcements. Of failures
-/// in a row only the first is logged; they concern nothing else.
+/// Announces the runner at start and at intervals, if the store keeps announcements. Logs only the
+/// first failure in a row: nothing else depends on announcements.
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     if !context.store.capabilities().registry {
         return std::future::pending().await;
@@ -35,7 +33,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let host = host_name();
     let mut has_failed = false;
     loop {
-        // Created before the call, so that one that is not answered does not delay the next.
+        // Created before the call, so that an unanswered call does not delay the next.
         let next = runner.clock().sleep(INTERVAL);
         let call = announce(&context, &host);
         let result = runner.answer("announce", CALL_TIMEOUT, call).await;
@@ -50,8 +48,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// Withdraws the announcements, so that the runner is no longer listed. If that fails, the
-/// announcements expire.
+/// Withdraws the announcements; if this fails, they expire.
 pub(super) async fn withdraw(runner: &RunnerShared, stores: &[Arc<Checked>]) {
     let withdrawals = stores.iter().filter(|store| store.capabilities().registry).map(|store| {
         let withdrawal = Announcement::new(&*runner.name, "", Duration::ZERO);
@@ -110,7 +107,6 @@ fn info(context: &StoreContext, host: &str) -> RunnerInfo {
     }
 }
 
-/// The name of the host, as the kernel (Linux) or the environment has it; empty if it is not known.
 fn host_name() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let variable = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());

@@ -1,9 +1,7 @@
 //! The claim loop of one store: claims due jobs and starts their handlers.
 //!
-//! It sleeps until a job is due, a hint arrives, a slot is freed or the sweep interval has passed.
-//!
-//! `sent_at` is the time at which a claim was sent, by the clock of the leases. A lease that the
-//! claim granted does not end before `sent_at` plus its duration.
+//! `sent_at` is when a claim was sent, by the lease clock. Its leases do not expire before
+//! `sent_at` plus their duration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +22,16 @@ use crate::backend::{Backend, ClaimParams, Claimed, Lease, LeasedJob, Settlement
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Delay after the first failed claim; doubled after each further one.
+/// Doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Maximum delay after failed claims.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Logged if a lease has ended by the runner's clock. The store's may differ, so the job is handed
-/// back, which the store ignores if the lease has ended there, too.
+/// By the runner's clock. The store's may differ, so the runner hands the job back; the store
+/// ignores that if the lease has expired there, too.
 pub(super) const EXPIRED_IN_CLAIM: &str = "the lease had expired when the claim was answered";
 
-/// Claims and starts jobs until the runner stops.
-///
 /// # Errors
-/// `Closed` if the store was closed; `Incompatible` if another version of it has taken over.
+/// `Closed` if the store was closed; `Incompatible` if a newer version has taken it over.
 pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let runner = &context.runner;
     let mut hints = Hints::new(runner, &context.store);
@@ -52,7 +47,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
                 }
                 wait(&context, &mut schedule, &mut hints).await;
             }
-            // Trying again would not help.
             Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incompatible) => {
                 return Err(error);
             }
@@ -65,7 +59,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
                     () = runner.clock().sleep(retry_delay) => {}
                     () = runner.stop.cancelled() => {}
                 }
-                // Hints may have been lost with the connection.
                 hints.unsubscribe();
                 retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
             }
@@ -74,18 +67,16 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     Ok(())
 }
 
-/// Claims until no job is due or no slot is free.
 async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) -> Result<()> {
     let runner = &context.runner;
-    // In a sweep no job is expected.
     if !schedule.expects_jobs(runner.now()) && !poll_next_due(context, schedule).await? {
         return Ok(());
     }
     let mut last_scope = Scope::All;
     loop {
-        // Jobs that start together often end together, and one claim can then fill all their slots.
+        // Jobs that start together often end together; one claim then fills all their slots.
         runner.slots.wait_for_batch().await;
-        // Both sorts of queues in turn, if they need claims of their own.
+        // If both sorts of queues need their own claims, they take turns.
         let expects_internal = schedule.expects_internal_jobs(runner.now());
         let prefers_internal = expects_internal && last_scope != Scope::Internal;
         let mut reservation = runner.slots.reserve(context.index, prefers_internal);
@@ -94,10 +85,8 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         }
         schedule.internal_full = reservation.internal_full;
         if reservation.limit == 0 {
-            // A freed slot causes the next claim, not a due time.
             schedule.saturated = true;
-            // A claim that failed is repeated when a slot is free, however long that takes: the store
-            // does not take that time.
+            // The wait for a slot does not count as the store's time.
             context.claim_time.give_up();
             schedule.set_next_due(None);
             return Ok(());
@@ -119,13 +108,13 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         let is_empty = jobs.is_empty();
         schedule.last_claim_empty = is_empty;
         if scope != Scope::Application && !schedule.internal_full {
-            // A job that is due and was not returned is withheld, or one of the application. As
-            // `internal_due` it would cause a claim at once, again and again.
+            // A job due but not returned is either withheld or belongs to the application. As
+            // `internal_due` it would trigger claims in a busy loop.
             let next = next_due.filter(|due| *due > now || !is_empty);
             schedule.internal_queues_claimed(next, now);
         }
         start_jobs(context, &reservation, jobs, sent_at, schedule).await;
-        // Another process may be slow to claim what was given back.
+        // Another process may be slow to claim the jobs that were given back.
         schedule.saturated |= !all_started(context).await;
         if runner.stop.is_cancelled() {
             return Ok(());
@@ -145,9 +134,9 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
     }
 }
 
-/// Claims zero jobs, which returns the next due time; returns whether a job is due now.
+/// Claims zero jobs to learn the next due time; returns whether a job is due now.
 ///
-/// This needs no slots, so that a sweep of a slow store does not delay the jobs of another.
+/// Needs no slots: a slow store's sweep does not delay another store's jobs.
 async fn poll_next_due(context: &StoreContext, schedule: &mut ClaimSchedule) -> Result<bool> {
     let want = |served: &ServedQueue| Want::new(served.queue.clone(), 0, served.policy.lease);
     let wants: Vec<_> = context.runner.queues.iter().map(want).collect();
@@ -160,7 +149,6 @@ async fn poll_next_due(context: &StoreContext, schedule: &mut ClaimSchedule) -> 
     Ok(is_due)
 }
 
-/// Calls `claim` once, and updates clock skew and next due time.
 async fn call_claim(
     context: &StoreContext,
     wants: &[Want],
@@ -170,7 +158,7 @@ async fn call_claim(
     let runner = &context.runner;
     let sent = runner.now();
     let params = ClaimParams::new(wants, limit, &runner.name);
-    // Leases that a claim without an answer may have granted expire.
+    // If a claim goes unanswered, the leases it granted expire.
     context.claim_time.begin(runner.clock().elapsed());
     let claimed = runner.answer("claim", CALL_TIMEOUT, context.store.claim(params)).await?;
     context.claim_time.end(runner.clock().elapsed());
@@ -181,7 +169,6 @@ async fn call_claim(
     Ok(claimed)
 }
 
-/// The arguments of a claim for the reserved slots.
 fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     let want = |share: &Share| {
         let served = &runner.queues[share.queue];
@@ -190,7 +177,6 @@ fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     reservation.queues.iter().map(want).collect()
 }
 
-/// Starts claimed jobs, or releases them if the runner is stopping.
 async fn start_jobs(
     context: &Arc<StoreContext>,
     reservation: &Reservation,
@@ -206,20 +192,20 @@ async fn start_jobs(
     let (mut accepted, mut excess) = (Vec::with_capacity(jobs.len()), Vec::new());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
-            // More jobs than were asked for are a bug of the backend.
+            // The backend returned more jobs than asked for: a bug.
             Some(queue) if wanted[*queue] == 0 || accepted.len() == reservation.limit => {
                 excess.push(leased.lease());
             }
             Some(queue) => {
                 wanted[*queue] -= 1;
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
-                // Only an objective asks for it.
+                // Only objectives use it.
                 let waited_for_slot =
                     runner.starts[*queue].is_some() && runner.slots.has_waited(*queue, due);
                 accepted.push((*queue, leased, Start { at, waited_for_slot }));
             }
             None => {
-                // A bug of the backend. The lease expires.
+                // A backend bug; the lease expires.
                 let error = Error::new(
                     ErrorKind::Internal,
                     format!(
@@ -278,15 +264,14 @@ async fn start_jobs(
     }
 }
 
-/// Waits until all claimed jobs have started. Gives back those that find no slot in time or before the
-/// runner stops; returns whether there was none.
+/// Waits until all claimed jobs have started. Gives back jobs that find no slot in time or before
+/// the runner stops; returns false if there were any.
 async fn all_started(context: &StoreContext) -> bool {
     let runner = &context.runner;
     tokio::select! {
         biased;
         () = context.starting.wait() => return true,
         () = runner.stop.cancelled() => {}
-        // The timer is created only if a job waits.
         () = async { runner.clock().sleep(MAX_HOLD).await } => {}
     }
     let given_up = runner.slots.give_up(context.index);
@@ -294,27 +279,24 @@ async fn all_started(context: &StoreContext) -> bool {
     given_up == 0
 }
 
-/// Hands back a job that was not started.
 async fn release(context: &StoreContext, lease: Lease) {
     let settlement = Settlement::new(lease, Verdict::Release { started: false });
-    // The settle loop outlives the claim loops, so this does not fail.
+    // Cannot fail: the settle loop outlives the claim loops.
     let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
 }
 
-/// A claimed job and its lease.
 struct ClaimedJob {
     leased: LeasedJob,
     guard: LeaseGuard,
     start: Start,
     place: Place,
-    /// Fires when an earlier run of the job has ended.
     earlier_ended: Option<CancellationToken>,
     /// Held until the job has a slot or is given back.
     starting: TaskTrackerToken,
 }
 
-/// Runs one job, when it has a slot and an earlier run of it has ended, and passes the verdict to the
-/// settle loop.
+/// Runs one job once it has a slot and its earlier run has ended; sends the verdict to the settle
+/// loop.
 async fn run_job(context: Arc<StoreContext>, claimed: ClaimedJob) {
     let runner = &context.runner;
     let ClaimedJob { leased, mut guard, mut start, place, earlier_ended, starting } = claimed;
@@ -337,32 +319,31 @@ async fn run_job(context: Arc<StoreContext>, claimed: ClaimedJob) {
         None
     } else if let Some(slot) = slot.as_mut().filter(|_| !runner.abort.is_cancelled()) {
         let signals = RunSignals {
-            // A child token: it also fires at the timeout and on abort, without marking the lease
-            // as lost.
+            // A child token: it also fires on timeout and abort, without a lost lease.
             cancelled: guard.lost.child_token(),
             superseded: guard.superseded.clone(),
         };
         let queue = &runner.queues[slot.begin_run()];
-        // In a place of its own: its 4 KiB would be moved several times when the task is started.
+        // Boxed because the future is 4 KiB, and starting the task moves it several times.
         Box::pin(execute(&context, queue, leased, start, signals)).await
     } else {
         Some(Verdict::Release { started: false })
     };
     guard.end_run();
     let Some(verdict) = verdict else { return };
-    // If the backlog of settlements is full, the job waits here with its slot, so that no more jobs
-    // are claimed. This fails only if the runner was dropped; the lease then expires.
+    // If the settlement backlog is full, the job waits here with its slot: no more jobs are
+    // claimed. Fails only if the runner was dropped; the lease then expires.
     let Ok(permit) = context.finished.reserve().await else { return };
-    // The next job can start before the store has answered the settlement.
+    // The next job can start before the store answers the settlement.
     drop(slot);
     permit.send(FinishedRun { settlement: Settlement::new(lease, verdict), lease: Some(guard) });
 }
 
-/// Waits for the first of: the next due time, a hint of a job that is due, a freed slot if the last
-/// claim was limited by free slots, the end of the sweep interval, shutdown.
+/// Waits for the next due time, a hint for a due job, a freed slot if the last claim needed more,
+/// the end of the sweep interval, or shutdown.
 async fn wait(context: &StoreContext, schedule: &mut ClaimSchedule, hints: &mut Hints) {
     let runner = &context.runner;
-    // Created once, so that neither hints nor a clock that is set back postpone it.
+    // Created once, so that neither hints nor a clock set back postpone it.
     let mut sweep_interval = runner.clock().sleep(runner.settings.sweep);
     loop {
         let due = async {
@@ -377,7 +358,6 @@ async fn wait(context: &StoreContext, schedule: &mut ClaimSchedule, hints: &mut 
             () = runner.slots.freed(context.index), if schedule.saturated => return,
             () = runner.stop.cancelled() => return,
             hint = hints.next() => {
-                // A hint for a later time only sets the timer; the store is not called.
                 schedule.apply_hint(hint.due);
                 if schedule.next_claim().is_some_and(|at| at <= runner.now()) {
                     return;

@@ -5,33 +5,31 @@ use std::time::Duration;
 
 use crate::sync::lock;
 
-/// The duration of the last two claims of a store. Two, because a sweep first sends a claim of no jobs,
-/// which only asks when the next one is due, and then a real one. All times are by
-/// [`Clock::elapsed`](crate::Clock::elapsed).
+/// The last two claims, by [`Clock::elapsed`](crate::Clock::elapsed). Two, because a sweep first
+/// claims zero jobs to learn the next due time.
 #[derive(Debug, Default)]
 pub(super) struct ClaimTime(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when a claim is not answered.
+    /// When the unanswered claim was sent.
     since: Option<Duration>,
-    /// The earlier one first.
+    /// Oldest first.
     last: [Option<Duration>; 2],
-    /// The period in which claims took longer than [`LONG`] that still explains lateness: since when, and
-    /// until when. A later one replaces it after as much time as it lasted, or if it is longer.
+    /// The period of [`LONG`] claims that still explains lateness. A later period replaces it if
+    /// longer, or if it starts after as much time as this one lasted.
     long: Option<(Duration, Duration)>,
 }
 
-/// A store that does not answer for longer leaves a backlog of jobs, which takes several claims.
+/// A longer outage leaves a backlog that takes several claims.
 const LONG: Duration = Duration::from_secs(1);
 
 impl ClaimTime {
-    /// A claim is sent; one that failed may be repeated.
+    /// A failed claim may be repeated.
     pub(super) fn begin(&self, now: Duration) {
         lock(&self.0).since.get_or_insert(now);
     }
 
-    /// The store has answered the claim.
     pub(super) fn end(&self, now: Duration) {
         let mut state = lock(&self.0);
         let since = state.since.take();
@@ -39,29 +37,27 @@ impl ClaimTime {
         state.last = [state.last[1], took];
         if let Some(since) = since.filter(|_| took > Some(LONG)) {
             state.long = Some(match state.long {
-                // Still the same outage: a store that is back may be slow for a while.
+                // The same outage continues: a store may be slow right after it is back.
                 Some((first, until)) if since.saturating_sub(until) <= LONG => (first, now),
-                // As long as this one was, its backlog may take, too.
+                // An outage's backlog may take as long as the outage.
                 Some((first, until)) if since - until < until - first => (first, until),
                 _ => (since, now),
             });
         }
     }
 
-    /// The claim is not repeated until a slot is free.
     pub(super) fn give_up(&self) {
         lock(&self.0).since = None;
     }
 
-    /// How long the longer of the last two claims took with its repetitions, or for how long one has
-    /// not been answered if that is longer.
+    /// The longest of the last two claims, with repetitions, and the unanswered one.
     pub(super) fn get(&self, now: Duration) -> Option<Duration> {
         let state = lock(&self.0);
         let outstanding = state.since.map(|since| now.saturating_sub(since));
         state.last.into_iter().max().flatten().max(outstanding)
     }
 
-    /// For how long a job that was due then, and starts now, has waited within the period of long claims.
+    /// How long a job due at `due` waited within the long period.
     pub(super) fn waited(&self, due: Duration) -> Duration {
         let waited = |(since, until): (Duration, Duration)| until.saturating_sub(since.max(due));
         lock(&self.0).long.map_or(Duration::ZERO, waited)
@@ -80,7 +76,6 @@ mod tests {
         assert_eq!(claim.get(secs(3)), Some(secs(2)), "it is not answered yet");
         claim.end(secs(4));
         assert_eq!(claim.get(secs(9)), Some(secs(3)));
-        // It fails, and is repeated.
         claim.begin(secs(10));
         claim.begin(secs(15));
         assert_eq!(claim.get(secs(12)), Some(secs(3)));
@@ -106,7 +101,7 @@ mod tests {
         for (due, waited) in [(5, 45), (20, 35), (54, 1), (60, 0)] {
             assert_eq!(claim.waited(secs(due)), secs(waited));
         }
-        // Long after, another one takes its place.
+        // A much later outage replaces the first.
         claim.begin(secs(110));
         claim.end(secs(112));
         assert_eq!(claim.waited(secs(20)), secs(2));

@@ -17,95 +17,91 @@ use crate::model::{DeadReason, Job, LatenessStatus};
 pub enum Event<'a> {
     /// The runner begins to claim jobs.
     Starting {
-        /// Maximum number of jobs that it runs concurrently.
+        /// Maximum number of concurrent jobs.
         slots: usize,
     },
-    /// Jobs were claimed; their handlers have not started. The framework's own jobs, such as those of
-    /// schedules, occupy no slot and are not counted, and `run_due` has no slots; all other events are
-    /// sent for both.
+    /// Jobs were claimed; their handlers have not started. Framework jobs, such as schedule jobs,
+    /// occupy no slot and are not counted, and `run_due` has no slots.
     Claimed {
-        /// Number of jobs that occupy a slot each, until [`SlotFreed`](Self::SlotFreed).
+        /// Jobs that occupy a slot each, until [`SlotFreed`](Self::SlotFreed).
         jobs: usize,
-        /// Number of further jobs, which wait some milliseconds for a slot. Each has
-        /// [taken one](Self::SlotTaken) then, or is given back to the store.
+        /// Further jobs that wait some milliseconds for a slot. Each then [takes
+        /// one](Self::SlotTaken) or is given back.
         held: usize,
     },
     /// A held job has taken a slot.
     SlotTaken,
     /// A handler is about to start.
     Started(&'a JobContext),
-    /// A blocking handler runs longer than its timeout. The cancellation signal of the run has fired;
-    /// the run goes on until the handler returns.
+    /// A blocking handler exceeds its timeout. The run's cancellation signal has fired; the run
+    /// continues until the handler returns.
     TimeoutExceeded(&'a JobContext),
-    /// The grace period of the shutdown is over and a blocking handler still runs. The cancellation
-    /// signal of the run has fired; its job is not released before the handler returns.
+    /// A blocking handler exceeds the shutdown's grace period. The run's cancellation signal has
+    /// fired; the job is not released before the handler returns.
     GraceExceeded(&'a JobContext),
-    /// A handler has ended; its job is not settled yet. Not sent for a run that the shutdown or a
-    /// newer lease of its job has ended.
+    /// A handler has ended; its job is not settled yet. Not sent if shutdown or a newer lease ended
+    /// the run.
     Finished {
         /// The run.
         job: &'a JobContext,
-        /// The result of the run.
+        /// Its result.
         result: &'a JobResult,
-        /// The verdict, which the runner will report to the store.
+        /// The verdict that the runner will report to the store.
         verdict: &'a Verdict,
-        /// How long the handler and its middleware ran.
+        /// Run time including middleware.
         duration: Duration,
     },
-    /// A claimed job has freed its slot: its run has ended, or does not start.
+    /// A claimed job has freed its slot: the run has ended, or does not start.
     SlotFreed,
-    /// A job is dead. The runner will report it so: its run has ended so, or it does not run because too
-    /// many leases were lost, because the late policy of its queue says so, or because it could not be
-    /// moved to the queue that this policy names. Or the store has said that it is quarantined: it cannot
-    /// be read, because another program has written or damaged it.
+    /// A job is dead: its run failed for good, it lost too many leases, the queue's late policy
+    /// ended or could not move it, or the store quarantined it as unreadable.
     Dead {
-        /// The job as it was claimed: its `attempts` do not count the run that has ended so. What cannot be
-        /// read of a quarantined one has default values.
+        /// The job as claimed: `attempts` excludes the run that just failed. Unreadable fields of a
+        /// quarantined job have default values.
         job: &'a Job,
         /// The reason.
         reason: &'a DeadReason,
     },
-    /// A job starts later after its due time than the late policy of its queue allows.
+    /// A job starts later than its queue's late policy allows.
     Late {
         /// The job.
         job: &'a Job,
-        /// How long after its due time it would start.
+        /// Time from its due time to this start.
         lateness: Duration,
         /// What happens to it.
         then: &'a LateAction,
     },
-    /// The lateness objective of a queue is missed. Sent once until it is met again.
+    /// A queue misses its lateness objective. Sent once until the objective is met again.
     LatenessMissed(&'a LatenessStatus),
-    /// The lateness objective of a queue was missed and is met again.
+    /// A queue meets its lateness objective again.
     LatenessRecovered(&'a LatenessStatus),
-    /// The payload of a job has a newer schema version than this build reads. The job waits for a
-    /// newer build.
+    /// A job's payload needs a newer build; the job waits for one.
     NewerVersion {
         /// The job.
         job: &'a Job,
-        /// The version of its payload.
+        /// The payload's schema version.
         version: u32,
     },
     /// The store has answered the settlement of a claimed job, which may not have run.
     Settled {
         /// The lease of the job.
         lease: &'a Lease,
-        /// The verdict that the runner reported.
+        /// The reported verdict.
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,
-        /// Whether an earlier call with this settlement may have taken effect although its answer
-        /// was lost. `Stale` is then no sign of a lost lease.
+        /// An earlier call may have taken effect although its answer was lost. `Stale` then does
+        /// not mean a lost lease.
         repeated: bool,
     },
     /// Leases were renewed.
     Renewed {
-        /// Number of leases.
+        /// How many.
         leases: usize,
     },
-    /// A lease was lost before its run was settled. The cancellation signal of the run has fired.
+    /// A lease was lost before its run was settled. The run's cancellation signal has fired.
     LeaseLost(&'a Lease),
-    /// A call to the store was answered, with a result or an error, or its time limit has passed.
+    /// A store call has ended or exceeded its time limit.
     StoreCalled {
         /// The operation, such as `claim` or `settle`.
         operation: &'static str,
@@ -114,20 +110,20 @@ pub enum Event<'a> {
     },
     /// A call to the store failed.
     StoreFailed(&'a Error),
-    /// A check of the store has found a problem, such as quarantined entries. Sent once for each.
+    /// A store check has found a problem, such as quarantined entries. Sent once per problem.
     Finding(&'a Finding),
-    /// Shutdown has begun; no more jobs are claimed.
+    /// Shutdown has begun; the runner claims no more jobs.
     Stopping {
-        /// Number of handlers that still run.
+        /// Handlers that still run.
         running: usize,
     },
-    /// The runner has stopped. Events of blocking handlers that still run may follow.
+    /// The runner has stopped. Blocking handlers that still run may send more events.
     Stopped,
 }
 
-/// Receives the events of a runner synchronously, for metrics and tests.
+/// Receives a runner's events synchronously, for metrics and tests.
 ///
-/// Must not block. A panic is caught and logged.
+/// Do not block in it. Panics are caught and logged.
 pub trait Observer: Send + Sync + 'static {
     /// Handles one event.
     fn on(&self, event: &Event<'_>);
@@ -139,14 +135,13 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// All observers of a runner.
 #[derive(Default, Clone)]
 pub(super) struct Observers(pub(super) Vec<Arc<dyn Observer>>);
 
 impl Observers {
     pub(super) fn notify(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            // A panic in an observer must not end the loop that notifies it.
+            // An observer's panic must not end the loop that notifies it.
             if std::panic::catch_unwind(AssertUnwindSafe(|| observer.on(event))).is_err() {
                 tracing::error!("an observer of the runner panicked");
             }

@@ -16,21 +16,19 @@ use crate::backend::{LeasedJob, Verdict};
 use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext, Timeout, panics};
 use crate::trace::{self, TraceContext};
 
-/// How long after the timeout middleware may take to return, so that it can see the timeout.
+/// Time after the timeout in which middleware may still return, so that it can see the timeout.
 const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a run has ended.
 enum RunEnd {
     Returned(JobResult),
-    /// The grace period was over.
     Aborted,
     Superseded,
 }
 
-/// Runs the handler with all middleware and returns the verdict for the store, or `None` if the lease
-/// is lost; does not run the handler if the job has lost too many leases.
+/// Runs the handler with its middleware, unless the job has lost too many leases. Returns the
+/// verdict, or `None` if the lease is lost.
 ///
-/// When it returns, neither the handler nor its thread runs any more.
+/// On return, neither the handler nor its thread still runs.
 pub(super) async fn execute(
     context: &StoreContext,
     served: &ServedQueue,
@@ -104,10 +102,10 @@ pub(super) async fn execute(
     run.instrument(span).await
 }
 
-/// Runs the middleware and the handler until they return or the runner stops them.
+/// Runs middleware and handler until they return or the runner stops them.
 ///
-/// The thread of a blocking handler cannot be stopped, and the job would start again while it still
-/// runs. So a run never ends before its thread.
+/// Never ends before a blocking handler's thread, which cannot be stopped: the job could start
+/// again beside it.
 async fn run_until_stopped(
     runner: &RunnerShared,
     served: &ServedQueue,
@@ -121,7 +119,7 @@ async fn run_until_stopped(
         () = superseded.cancelled() => RunEnd::Superseded,
         () = runner.abort.cancelled() => RunEnd::Aborted,
     };
-    // Stops threads and child tasks that the handler has started.
+    // Stops threads and child tasks started by the handler.
     job.cancellation().cancel();
     if !job.thread().is_busy_or_forbid() {
         panics::drop_caught(run);
@@ -143,7 +141,6 @@ async fn run_until_stopped(
         biased;
         result = &mut run => result,
         () = job.thread().ended() => {
-            // Middleware still runs.
             panics::drop_caught(run);
             return stopped;
         }
@@ -151,7 +148,7 @@ async fn run_until_stopped(
     let (result, error) = panics::display_error(result);
     match (&stopped, &result) {
         (RunEnd::Aborted, Ok(_)) => return RunEnd::Returned(result),
-        // Probably because it was told to stop, which must not cost the job an attempt.
+        // The handler probably failed because it was told to stop; this must not cost an attempt.
         (RunEnd::Aborted, Err(_)) => tracing::info!(error, "interrupted by the shutdown"),
         _ => {}
     }
@@ -159,24 +156,24 @@ async fn run_until_stopped(
     stopped
 }
 
-/// Runs the middleware and the handler until they return or the timeout has passed; in any case
-/// until the thread of a blocking handler has ended.
+/// Runs middleware and handler until they return or time out, but never ends before a blocking
+/// handler's thread.
 async fn run_with_timeout(
     runner: &RunnerShared,
     served: &ServedQueue,
     job: &JobContext,
 ) -> JobResult {
     let timeout = Timeout { after: served.policy.timeout, passed: CancellationToken::new() };
-    // An outcome of the application's middleware would end a schedule for good.
+    // Application middleware could end a schedule for good by its outcome.
     let middleware = if served.queue.is_reserved() { &[][..] } else { &runner.middleware };
     let next = Next::new(middleware, &served.handler, &timeout);
     let mut run = pin!(next.run(job.clone()));
     let result = tokio::select! {
-        // The run first: if it ends at the same moment as the timeout, its result counts.
+        // If run and timeout end at the same moment, the run's result counts.
         biased;
         result = &mut run => result,
         () = sleep_unless_max(job, timeout.after) => {
-            // Stops threads and child tasks that the handler has started.
+            // Stops threads and child tasks started by the handler.
             job.cancellation().cancel();
             timeout.passed.cancel();
             if job.thread().is_busy_or_forbid() {
@@ -204,7 +201,6 @@ async fn run_with_timeout(
     result
 }
 
-/// Waits on the runner's clock; for ever if the delay is the maximum.
 async fn sleep_unless_max(job: &JobContext, delay: Duration) {
     if delay == Duration::MAX {
         return std::future::pending().await;
@@ -212,8 +208,7 @@ async fn sleep_unless_max(job: &JobContext, delay: Duration) {
     job.sleep(delay).await;
 }
 
-/// The span of one run: a root span, with the trace context of the producer in `trace_id` and
-/// `parent_id`.
+/// A root span; `trace_id` and `parent_id` carry the producer's trace context.
 fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     let span = tracing::info_span!(
         parent: None,
@@ -232,7 +227,6 @@ fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     span
 }
 
-/// Logs the result of a run in its span.
 fn log(result: &JobResult, verdict: &Verdict) {
     match (result, verdict) {
         (_, Verdict::Dead { reason, .. }) => tracing::error!(%reason, "dead"),

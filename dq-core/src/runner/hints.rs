@@ -1,4 +1,4 @@
-//! The subscription of a claim loop to the wake-up hints of its store.
+//! A claim loop's subscription to its store's wake-up hints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::backend::{Backend, Checked, Hint, Wakeups};
 use crate::error::Result;
 use crate::model::{QueueName, Timestamp};
 
-/// How long claims wait for a new subscription, so that it does not miss jobs that are scheduled
-/// after the claim. A longer wait would delay jobs that are due.
+/// How long a claim waits for a new subscription, so that the subscription misses no later job. A
+/// longer wait would delay due jobs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The subscription to the hints of one store. Sweeps find all jobs while it cannot be made.
+/// The hint subscription of one store. While it fails, sweeps find all jobs.
 pub(super) struct Hints {
     runner: Arc<RunnerShared>,
     store: Arc<Checked>,
     queues: Arc<[QueueName]>,
     state: State,
-    /// Whether the last subscription failed, which is logged once.
+    /// Logged once.
     has_failed: bool,
 }
 
@@ -42,8 +42,7 @@ impl Hints {
         }
     }
 
-    /// Subscribes unless that was done before. Returns before the store has answered if that takes
-    /// long; [`next`](Self::next) then goes on.
+    /// Returns early if the store is slow; [`next`](Self::next) then completes the subscription.
     pub(super) async fn subscribe(&mut self) {
         if !matches!(self.state, State::Unsubscribed) {
             return;
@@ -62,12 +61,12 @@ impl Hints {
         }
     }
 
-    /// Subscribes again before the next claim, since hints may have been lost.
+    /// Makes the next claim subscribe again, because hints may have been lost.
     pub(super) fn unsubscribe(&mut self) {
         self.state = State::Unsubscribed;
     }
 
-    /// Waits for a hint, or for the end of a subscription that took long. Cancellation safe.
+    /// Waits for a hint, or for a slow subscription to complete. Cancellation safe.
     pub(super) async fn next(&mut self) -> Hint {
         match &mut self.state {
             State::Subscribed(wakeups) => wakeups.next().await,
@@ -80,7 +79,7 @@ impl Hints {
         }
     }
 
-    /// Waits until the store has answered the subscription. Cancellation safe.
+    /// Cancellation safe.
     async fn subscribed(&mut self) {
         let State::Subscribing(answer) = &mut self.state else { return };
         match answer.await {

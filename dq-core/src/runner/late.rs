@@ -1,4 +1,4 @@
-//! Applies the late policy of a queue to a job that is about to start.
+//! Applies a queue's late policy to a job that is about to start.
 
 use std::iter;
 use std::time::Duration;
@@ -11,27 +11,25 @@ use crate::config::LateAction;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName, Timestamp};
 
-/// How long the id of a moved job stays pinned after its end: longer than the job that it was moved
-/// from can be repeated.
+/// How long a moved job's id stays pinned after its end. The original job may run again and move
+/// again within this time.
 const REMEMBER: Duration = Duration::from_secs(86_400);
 
-/// Delay after the first failed call; doubled after each further one.
+/// Doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Maximum delay after failed calls.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// What the late policy makes of a job.
 pub(super) enum Late {
-    /// It starts in time, or runs nevertheless.
+    /// In time, or late by policy.
     Runs,
-    /// It does not run. `None` if the lease was lost meanwhile.
+    /// `None` if the lease was lost meanwhile.
     Ends(Option<Verdict>),
 }
 
-/// Requires that no job can move between these queues for ever.
+/// Checks that no job can move around these queues for ever.
 ///
 /// # Errors
-/// `Config` naming the queues.
+/// `Config`, naming the queues.
 pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     let next = |queue: &&QueueName| {
         let served = queues.iter().find(|served| served.queue == **queue)?;
@@ -53,7 +51,7 @@ pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     Ok(())
 }
 
-/// Applies the policy. `started` is by the store's clock.
+/// `started` is by the store's clock.
 pub(super) async fn apply(
     context: &StoreContext,
     served: &ServedQueue,
@@ -90,10 +88,10 @@ fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
     Verdict::dead(reason)
 }
 
-/// Schedules the job in another queue, and then ends it here.
+/// Schedules the job in another queue, then ends it here.
 ///
-/// Killed in between, it is scheduled again with the same id, which changes nothing while that job
-/// is live or its id is pinned. While the store is unavailable this waits, and the lease is renewed.
+/// After a crash in between, the same id is scheduled again, which changes nothing while the moved
+/// job is live or its id pinned. Waits while the store is unavailable; the lease is renewed.
 async fn move_to(
     context: &StoreContext,
     target: &QueueName,
@@ -127,12 +125,11 @@ async fn move_to(
     }
 }
 
-/// Schedules the job in another queue; returns its id there.
 async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Result<JobId> {
     let stores = &runner.client.stores;
     let id = moved_id(job);
     let mut new = NewJob::new(id, target.clone(), Due::NOW, job.payload.clone());
-    // These belong to the escalation of the queue that the job leaves.
+    // Escalation state stays with the queue that the job leaves.
     let of_step = [Headers::STEP, Headers::FIRST_DUE];
     let headers = job.headers.iter().filter(|(name, _)| !of_step.contains(name));
     new.headers = headers.collect();
@@ -146,21 +143,20 @@ async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Re
         if scheduled.iter().all(|scheduled| is_moved(scheduled, id)) {
             return Ok(id);
         }
-        // Another job of the target has the key. Without the key, this one is not lost.
+        // Another job in the target queue has the key; without the key this job is not lost.
     }
     stores.schedule(vec![new]).await?;
     Ok(id)
 }
 
-/// Whether the job with this id was stored, by this call or an earlier one.
 fn is_moved(scheduled: &Scheduled, id: JobId) -> bool {
     scheduled.is_stored() || scheduled.id() == id
 }
 
-/// The id of a job in the queue that it is moved to: the same whenever this job at this due time is
-/// moved, and another one than its own, since ids are unique in a store.
+/// The moved job's id: the same whenever this job moves at this due time. Not the job's own id,
+/// because ids are unique in a store.
 fn moved_id(job: &Job) -> JobId {
-    // FNV-1a of 128 bits.
+    // 128-bit FNV-1a.
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let due = job.due.as_millis().to_be_bytes();
     let created = job.created.as_millis().to_be_bytes();
@@ -172,7 +168,7 @@ fn moved_id(job: &Job) -> JobId {
     let mut bytes = hash.to_be_bytes();
     // Ids sort by the time in their first six bytes.
     bytes[..6].copy_from_slice(&job.id.to_bytes()[..6]);
-    // Version 8 (application-defined) and variant of RFC 9562.
+    // Version 8 (application-defined) and variant, RFC 9562.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     JobId::from_bytes(bytes)

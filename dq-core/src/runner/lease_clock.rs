@@ -6,15 +6,14 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// A change of fewer milliseconds is not a jump: the two clocks are not read at the same moment, and
-/// the time of day is truncated to milliseconds.
+/// In milliseconds. Smaller changes are no jumps: the clocks are read at slightly different
+/// moments, and the time of day is truncated.
 const TOLERANCE: u64 = 100;
 
-/// Elapsed time, plus the time by which the time of day has jumped ahead of it.
+/// Elapsed time plus all forward jumps of the time of day.
 ///
-/// Elapsed time stands still on Linux while the computer is suspended, and stores that use the time
-/// of day end leases when it is set forward. A time of day that is set back changes nothing, so
-/// this clock never goes back.
+/// On Linux, elapsed time stands still during suspend, and stores that use the time of day expire
+/// leases when it is set forward. Backward jumps change nothing: this clock never goes back.
 #[derive(Debug)]
 pub(super) struct LeaseClock {
     clock: Arc<dyn Clock>,
@@ -23,19 +22,18 @@ pub(super) struct LeaseClock {
 
 #[derive(Debug)]
 struct State {
-    /// The time of day minus elapsed time, in milliseconds, after the last jump.
+    /// Time of day minus elapsed time in milliseconds.
     difference: i64,
-    /// The sum of all jumps forward until the last call of [`LeaseClock::tick`].
+    /// Forward jumps until the last [`LeaseClock::tick`].
     jumped: Duration,
-    /// The sum of the jumps forward since then.
+    /// Forward jumps since then.
     jumped_since: Duration,
 }
 
-/// A reading of a [`LeaseClock`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaseTime {
     pub(super) now: Duration,
-    /// The time without the jumps since the last call of [`LeaseClock::tick`].
+    /// `now` without the jumps since the last [`LeaseClock::tick`].
     pub(super) without_jump: Duration,
 }
 
@@ -50,7 +48,7 @@ impl LeaseClock {
         self.read(&mut self.lock()).now
     }
 
-    /// Reads the clock. Later ticks count the jumps that this one has found as time that has passed.
+    /// Reads the clock. Later ticks count the jumps found now as elapsed time.
     pub(super) fn tick(&self) -> LeaseTime {
         let mut state = self.lock();
         let time = self.read(&mut state);
@@ -75,7 +73,6 @@ impl LeaseClock {
     }
 }
 
-/// Elapsed time, and the time of day minus elapsed time in milliseconds.
 fn read(clock: &dyn Clock) -> (Duration, i64) {
     let (now, elapsed) = (clock.now(), clock.elapsed());
     let millis = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);

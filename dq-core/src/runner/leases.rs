@@ -1,4 +1,4 @@
-//! The leases that the runs of one store hold.
+//! The leases held by the runs of one store.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,8 +12,7 @@ use crate::clock::Clock;
 use crate::model::{JobId, QueueName};
 use crate::sync::lock;
 
-/// The leases of jobs that run or whose settlements are not yet accepted. All times are by a
-/// [`LeaseClock`].
+/// Leases until their settlement is accepted. All times are by a [`LeaseClock`].
 #[derive(Debug)]
 pub(super) struct LeaseTracker {
     clock: LeaseClock,
@@ -22,9 +21,8 @@ pub(super) struct LeaseTracker {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By a number that is unique in this tracker.
     leases: HashMap<u64, TrackedLease>,
-    /// The number of the last lease of each job. The same id may be in two queues.
+    /// Two queues may use the same job id.
     by_job: HashMap<(QueueName, JobId), u64>,
     next_number: u64,
 }
@@ -33,38 +31,33 @@ struct State {
 struct TrackedLease {
     lease: Lease,
     lease_for: Duration,
-    /// The earliest time at which it may end.
+    /// The earliest possible time.
     expires: Duration,
-    /// When the last renewal was sent, if it is not answered yet.
+    /// When the last renewal was sent, if unanswered.
     renewal_sent: Option<Duration>,
-    /// Fires when the lease is lost.
     lost: CancellationToken,
-    /// Fires when this runner gets another lease of the job.
+    /// Fires when this runner gets another lease for the job.
     superseded: CancellationToken,
-    /// Fires when the handler has ended; the lease is held until the run is settled.
+    /// The lease is held until the run is settled.
     run_ended: CancellationToken,
 }
 
-/// The run of an earlier lease of the same job.
 #[derive(Debug)]
 pub(super) struct EarlierRun {
-    /// The earlier lease, if it was not known as lost before.
+    /// The earlier lease, unless its loss was already known.
     pub(super) lost: Option<Lease>,
-    /// Fires when the handler has ended.
     pub(super) ended: CancellationToken,
 }
 
-/// Keeps a lease in the tracker until it is dropped.
+/// Keeps a lease in the tracker until dropped.
 #[derive(Debug)]
 pub(super) struct LeaseGuard {
     tracker: Arc<LeaseTracker>,
     number: u64,
-    /// Fires when the lease is lost.
     pub(super) lost: CancellationToken,
-    /// Fires when this runner gets another lease of the job.
     pub(super) superseded: CancellationToken,
     run_ended: CancellationToken,
-    /// Whether the lease was lost, and reported as such, before the run ended.
+    /// The lease was lost, and the loss reported, before the run ended.
     pub(super) lost_in_run: bool,
 }
 
@@ -73,19 +66,16 @@ impl LeaseTracker {
         Self { clock: LeaseClock::new(clock), state: Mutex::default() }
     }
 
-    /// The time at which a call of the store is sent, for [`track`](Self::track) and
-    /// [`renewed`](Self::renewed).
     pub(super) fn now(&self) -> Duration {
         self.clock.now()
     }
 
-    /// See [`LeaseClock::tick`].
     pub(super) fn tick(&self) -> LeaseTime {
         self.clock.tick()
     }
 
-    /// Adds a lease that was granted for `lease_for`, not before `sent_at`. An earlier lease of the
-    /// same job is marked as lost; its run is returned unless it has ended.
+    /// Tracks a lease granted for `lease_for`, not before `sent_at`. Marks the job's earlier lease
+    /// as lost and returns its run unless ended.
     pub(super) fn track(
         self: &Arc<Self>,
         lease: Lease,
@@ -113,11 +103,11 @@ impl LeaseTracker {
         (guard, earlier)
     }
 
-    /// The leases with less than two thirds of their duration left, by number, and how many of them
-    /// were sent for renewal before without an answer. They count as sent now.
+    /// Returns the leases with less than two thirds of their time left, and how many were sent
+    /// before without an answer. Marks all as sent.
     ///
-    /// A renewal that is not answered within a third of the lease is repeated: the answer may be
-    /// lost, and the lease lasts long enough for one more call.
+    /// A renewal unanswered for a third of the lease is repeated: the answer may be lost, and the
+    /// lease outlasts one more call.
     pub(super) fn to_renew(&self, now: Duration) -> (Vec<(u64, Renewal)>, usize) {
         let (mut renewals, mut repeated) = (Vec::new(), 0);
         for (number, tracked) in &mut self.lock().leases {
@@ -133,30 +123,28 @@ impl LeaseTracker {
         (renewals, repeated)
     }
 
-    /// Records that a renewal was granted, not before `sent_at`.
     pub(super) fn renewed(&self, number: u64, sent_at: Duration) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
-            // Answers may arrive in another order than the calls were sent.
+            // Answers may arrive out of order.
             tracked.expires = tracked.expires.max(sent_at + tracked.lease_for);
             tracked.renewal_sent = None;
         }
     }
 
-    /// Records that a renewal failed, so that the next period repeats it.
+    /// The next period repeats it.
     pub(super) fn renewal_failed(&self, number: u64) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             tracked.renewal_sent = None;
         }
     }
 
-    /// Marks a lease as lost, which cancels its run; returns the lease, or `None` if no run was
-    /// cancelled: the lease is already marked or no longer tracked, or its run has ended. The settle
-    /// loop reports a lease that is lost after its run.
+    /// Marks a lease as lost, which cancels its run. Returns `None` if no run was cancelled: the
+    /// lease was already marked or is untracked, or its run has ended. The settle loop reports
+    /// leases lost after their run.
     pub(super) fn mark_lost(&self, number: u64) -> Option<Lease> {
         self.lock().mark_lost(number)
     }
 
-    /// The numbers of the leases that have expired because they could not be renewed in time.
     pub(super) fn expired(&self, now: Duration) -> Vec<u64> {
         let state = self.lock();
         let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);
@@ -185,9 +173,9 @@ impl State {
 }
 
 impl LeaseGuard {
-    /// Records that the handler has ended, so that a loss of the lease cancels nothing.
+    /// From now on losing the lease cancels nothing.
     pub(super) fn end_run(&mut self) {
-        // A loss at the same time comes before both or after both, so that it is reported once.
+        // The lock orders this with a simultaneous loss, so that the loss is reported once.
         let _state = self.tracker.lock();
         self.run_ended.cancel();
         self.lost_in_run = self.lost.is_cancelled();

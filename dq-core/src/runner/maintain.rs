@@ -1,4 +1,4 @@
-//! Logs findings of the store, and queues with due jobs but without a handler.
+//! Logs store findings, and queues with due jobs but no handler.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use crate::backend::{Backend, Severity};
 use crate::error::Result;
 use crate::model::QueueName;
 
-/// Interval of the checks. Long, since an idle runner should make few calls.
+/// Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// Checks the store at start and every ten minutes; logs each finding once.
@@ -38,7 +38,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// The answer to a call of the store. Logs an error: the next checks are made in ten minutes.
 async fn answer<T>(
     context: &StoreContext,
     operation: &'static str,
@@ -55,8 +54,7 @@ async fn answer<T>(
     }
 }
 
-/// Logs each queue once that has due jobs but no handler in this process: another service may
-/// handle it, or the handler's crate is not linked.
+/// Logs each queue once: another service may handle it, or the handler's crate is not linked.
 async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
     let all = answer(context, "stats", context.store.stats(&[])).await;
     for stats in all.unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Compares the lateness of each queue with its objective; notifies if one is missed, and why.
+//! Compares each queue's lateness with its objective; notifies when one is missed, and why.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -15,10 +15,9 @@ use crate::error::Result;
 use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
 use crate::sync::lock;
 
-/// Interval of the comparisons. Each asks the store for the jobs that wait.
+/// Each comparison asks the store for the waiting jobs.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Counts a job that is about to start, if its queue has an objective.
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
     let runner = &context.runner;
     let Some((index, window)) = runner.starts_of(&served.queue) else { return };
@@ -28,7 +27,7 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
     let late = is_late.then(|| {
         let skew_ms = *lock(&context.skew);
         let built = runner.built.as_millis().saturating_add(skew_ms.unwrap_or_default());
-        // After an outage the slots are full, too, and not why the backlog is late.
+        // Slots are also full after an outage, but then they are not why the backlog is late.
         let away = context.claim_time.waited(now.saturating_sub(late_by));
         let facts = LatenessFacts {
             claim_time: context.claim_time.get(now).max(Some(away)),
@@ -40,7 +39,6 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
     window.record(now, late);
 }
 
-/// Compares each queue with its objective at intervals. `contexts` are those of all stores.
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
     let with_objective = runner.queues.iter().zip(&runner.starts);
     let with_objective = with_objective.filter(|(_, window)| window.is_some());
@@ -49,7 +47,6 @@ pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContex
     let mut missed = BTreeSet::new();
     loop {
         runner.clock().sleep(INTERVAL).await;
-        // While the store does not answer, nothing is known of the jobs that wait.
         if let Err(error) = compare(&runner, &contexts, &queues, &mut missed).await {
             tracing::debug!(%error, "the lateness objectives were not checked");
             runner.observers.notify(&Event::StoreFailed(&error));
@@ -57,7 +54,6 @@ pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContex
     }
 }
 
-/// Marks the queues that no other runner serves when this one starts.
 async fn find_unserved(runner: &RunnerShared) {
     let main = &runner.client.stores.main;
     if !main.capabilities().registry {
@@ -87,7 +83,6 @@ async fn find_unserved(runner: &RunnerShared) {
     }
 }
 
-/// Compares once; `missed` are the queues whose objective was missed before.
 async fn compare(
     runner: &RunnerShared,
     contexts: &[Arc<StoreContext>],
@@ -126,7 +121,6 @@ async fn compare(
     Ok(())
 }
 
-/// Notifies once when an objective is missed, and once when it is met again.
 fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<QueueName>) {
     let queue = &status.queue;
     match (status.is_missed(), missed.contains(queue)) {
@@ -148,8 +142,8 @@ fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<Q
     }
 }
 
-/// What this runner knows of its own queue, without what is known of the store. `is_full` says whether
-/// jobs wait for a slot, or have waited for one.
+/// This runner's facts about its own queue, without store facts. `is_full`: jobs wait for a slot,
+/// or have waited.
 fn facts(
     runner: &RunnerShared,
     index: usize,
@@ -164,7 +158,7 @@ fn facts(
         free_slots: is_full.then_some(0),
         slots: slots as u64,
         running: runner.slots.used().1[index] as u64,
-        // Only of interest, and only computed, if no slot is free.
+        // Only computed if no slot is free.
         run_time: if is_full { run_time() } else { None },
         ..LatenessFacts::default()
     }

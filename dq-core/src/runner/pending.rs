@@ -1,4 +1,4 @@
-//! Checks whether the handlers of this build can read the jobs that wait, without running them.
+//! Checks whether this build's handlers can read the waiting jobs, without running them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,49 +15,48 @@ use crate::handler::{Handler, Registry, panics};
 use crate::model::{Headers, Job, JobId, JobState, JobView, QueueName};
 use crate::recurring;
 
-/// The states of jobs that are still to run.
 const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
 
-/// Number of jobs in one call of the store.
 const PAGE: usize = 1_000;
 
-/// What this build can read of the jobs that wait; see [`Dq::check_pending`]. `Display` writes a line
-/// for each queue and version.
+/// Which waiting jobs this build can read; see [`Dq::check_pending`].
+///
+/// `Display` writes a line for each queue and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PendingReport {
-    /// The queues that have live jobs, by name.
+    /// Queues with live jobs, by name.
     pub queues: Vec<PendingQueue>,
 }
 
-/// The live jobs of one queue.
+/// One queue's live jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PendingQueue {
     /// The queue.
     pub queue: QueueName,
-    /// Whether this build has a handler for it. Without one, the jobs are counted and not read.
+    /// Whether this build has a handler for it. Without one, jobs are counted but not read.
     pub has_handler: bool,
-    /// The jobs by the version of their payload's schema.
+    /// Jobs by payload schema version.
     pub versions: Vec<PendingVersion>,
 }
 
-/// The live jobs of one queue with payloads of one version.
+/// One queue's live jobs with the same payload version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PendingVersion {
-    /// The version: the header `schema-version`, or 1 without one.
+    /// The header `schema-version`, or 1 without it.
     pub version: String,
-    /// Number of jobs.
+    /// Job count.
     pub jobs: u64,
-    /// Number of jobs among them whose payload does not decode.
+    /// Jobs whose payload does not decode.
     pub unreadable: u64,
-    /// The first of those, and why.
+    /// The first unreadable job, and why it is unreadable.
     pub example: Option<(JobId, String)>,
 }
 
 impl PendingReport {
-    /// Whether each job has a handler that decodes its payload.
+    /// Returns whether every job has a handler that decodes its payload.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.queues.iter().all(|queue| {
@@ -86,16 +85,16 @@ impl fmt::Display for PendingReport {
 }
 
 impl Dq {
-    /// Checks whether the linked `#[delay_handler]` functions can read all jobs that wait or run, in
-    /// all stores, without running them: before a deployment, or as a readiness check.
+    /// Checks whether the linked `#[delay_handler]` functions can read all waiting and running
+    /// jobs.
     ///
-    /// It decodes each payload, with the upgrades of its version, and reads all jobs of the store for
-    /// that. A schedule counts as one job of its queue, with the payload that its jobs get. Dead jobs
-    /// are not read. [`Runner::check_pending`] does the same with the handlers of a runner.
+    /// Use it before a deployment or as a readiness check; no job runs. It decodes the payloads of
+    /// all live jobs in all stores, with their upgrades. A schedule counts as one job in its queue.
+    /// Dead jobs are not read. [`Runner::check_pending`] does the same with a runner's handlers.
     ///
     /// # Errors
     /// `Unsupported` if a store cannot list jobs; `Duplicate` or `InvalidInput` if the linked
-    /// handlers are not valid; errors of the store.
+    /// handlers are not valid; store errors.
     pub async fn check_pending(&self) -> Result<PendingReport> {
         let registry = Registry::linked()?;
         let stores: Vec<_> = self.shared().stores.iter().cloned().collect();
@@ -104,11 +103,11 @@ impl Dq {
 }
 
 impl Runner {
-    /// Checks whether the handlers of this runner can read all jobs that wait or run; see
+    /// Checks whether this runner's handlers can read all waiting and running jobs; see
     /// [`Dq::check_pending`].
     ///
     /// # Errors
-    /// `Unsupported` if a store cannot list jobs; errors of the store.
+    /// `Unsupported` if a store cannot list jobs; store errors.
     pub async fn check_pending(&self) -> Result<PendingReport> {
         let shared = self.shared();
         let handler_of = |queue: &QueueName| {
@@ -161,8 +160,8 @@ async fn check<'a>(
     Ok(PendingReport { queues: queues.collect() })
 }
 
-/// The job whose payload a handler of the application reads: that of a schedule in place of its
-/// ticker. `None` if there is none.
+/// The job whose payload an application handler reads; for a schedule job, the job it will create.
+/// `None` for other internal jobs.
 fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     if !job.queue.is_reserved() {
         return Ok(Some(Cow::Borrowed(job)));
@@ -178,7 +177,6 @@ fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     Ok(next)
 }
 
-/// Counts a job, and whether it could be read.
 fn count(versions: &mut BTreeMap<String, PendingVersion>, job: &Job, result: Result<(), String>) {
     let name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
     let version = versions.entry(name.to_owned()).or_default();
@@ -190,9 +188,8 @@ fn count(versions: &mut BTreeMap<String, PendingVersion>, job: &Job, result: Res
     }
 }
 
-/// Reads a job; without a handler, it is only counted.
 fn read(handler: Option<&Handler>, job: &Job) -> Result<(), String> {
-    // The application's code decodes, and may panic.
+    // Decoding runs application code, which may panic.
     match handler.map(|handler| panics::catch(|| handler.read(job))) {
         None | Some(Ok(Ok(()))) => Ok(()),
         Some(Ok(Err(error))) => Err(error.to_string()),

@@ -1,4 +1,4 @@
-//! The lateness and the run time of the jobs of the last minutes, and the number of failed runs.
+//! A queue's lateness and run times in the last minutes, and its failure count.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,29 +8,25 @@ use std::time::Duration;
 use crate::model::Histogram;
 use crate::sync::lock;
 
-/// Number of minutes that are kept.
 const MINUTES: u64 = 5;
 
-/// The runs of one queue in the last minutes.
 #[derive(Debug, Default)]
 pub(super) struct RecentRuns {
-    /// The oldest first; only minutes in which a run has ended.
+    /// Oldest first; only minutes in which a run has ended.
     minutes: Mutex<VecDeque<Minute>>,
-    /// Number of runs that have failed since the beginning.
     failed: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Minute {
-    /// Its number, by [`Clock::elapsed`](crate::Clock::elapsed).
+    /// By [`Clock::elapsed`](crate::Clock::elapsed).
     number: u64,
     lateness: Histogram,
     run_time: Histogram,
 }
 
 impl RecentRuns {
-    /// Counts a run. These times and those of the other methods are by
-    /// [`Clock::elapsed`](crate::Clock::elapsed).
+    /// Counts a run; the times here are by [`Clock::elapsed`](crate::Clock::elapsed).
     pub(super) fn record(&self, lateness: Duration, started: Duration, ended: Duration) {
         let number = ended.as_secs() / 60;
         let mut minutes = lock(&self.minutes);
@@ -45,17 +41,14 @@ impl RecentRuns {
         }
     }
 
-    /// Counts a run that has failed.
     pub(super) fn record_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of runs that have failed since the beginning.
     pub(super) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// The lateness and the run time of all runs of the last minutes.
     pub(super) fn histograms(&self, now: Duration) -> (Histogram, Histogram) {
         let mut minutes = lock(&self.minutes);
         drop_old(&mut minutes, now.as_secs() / 60);

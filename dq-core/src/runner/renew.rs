@@ -1,4 +1,4 @@
-//! Renews the leases of one store by one timer.
+//! Renews the leases of one store, all with one timer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const NOT_RENEWED: &str = "it was not renewed in time (does an async handler blo
 
 /// Renews leases forever.
 ///
-/// The timer's period is a sixth of the shortest lease, so that a lease is renewed while at least
-/// half of it is left. Without leases to renew it does not call the store.
+/// The period is a sixth of the shortest lease, so each lease is renewed with at least half of it
+/// left.
 ///
-/// A call that takes longer than the period goes on beside the timer: its answer counts whenever it
-/// comes, and leases that end meanwhile are noticed.
+/// A call longer than the period continues beside the timer: its late answer still counts, and
+/// leases that expire meanwhile are noticed.
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let clock = context.runner.clock();
     let shortest = context.runner.queues.iter().map(|served| served.policy.lease).min();
@@ -35,8 +35,8 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
             () = &mut timer => {
                 timer = clock.sleep(period);
                 let LeaseTime { now, without_jump } = context.leases.tick();
-                // After a jump of the time of day the store is asked first: its own clock may not
-                // have jumped. Unless it answers, the leases are lost at the next tick.
+                // After a jump of the time of day the store is asked first: its clock may not have
+                // jumped. Unless it answers, the leases are lost at the next tick.
                 for number in context.leases.expired(without_jump) {
                     if let Some(lease) = context.leases.mark_lost(number) {
                         report_lost(&context, &lease, NOT_RENEWED);
@@ -55,12 +55,10 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// Renews these leases, each with its number in the tracker, by one call that is sent now.
 async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Duration) {
     let runner = &context.runner;
     let (numbers, renewals): (Vec<u64>, Vec<Renewal>) = batch.into_iter().unzip();
-    // Not the limit of other calls: an answer counts whenever it comes, until each lease is renewed by
-    // a repeated call, or has ended.
+    // A late answer counts until each lease is renewed by a repeated call, or has expired.
     let longest = renewals.iter().map(|renewal| renewal.lease_for).max().unwrap_or_default();
     match runner.answer("renew", longest, context.store.renew(&renewals)).await {
         Ok(results) => {
@@ -76,10 +74,10 @@ async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Dura
                 }
             }
         }
-        // The next period tries again; there are at least three before a lease ends.
+        // The next period retries; at least three remain before a lease expires.
         Err(error) => {
-            // A store may be closed after the runner's shutdown, while a blocking handler still
-            // runs. That is no failure; the lease expires.
+            // The store may be closed after shutdown while a blocking handler still runs; the lease
+            // expires.
             if error.kind() != ErrorKind::Closed {
                 tracing::warn!(%error, leases = numbers.len(), "leases could not be renewed");
                 runner.observers.notify(&Event::StoreFailed(&error));

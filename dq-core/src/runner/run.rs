@@ -18,8 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ingress::Ingress;
 use crate::recurring::Declarations;
 
-/// Maximum time, after the handlers have ended or the grace period is over, for the store to accept
-/// the last settlements. Blocking handlers that still run may return within it.
+/// Time limit for the last settlements, after the last handler or the grace period ends. Blocking
+/// handlers may still return within it.
 const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the handlers of due jobs; built by [`Dq::runner`](crate::Dq::runner).
@@ -52,32 +52,31 @@ impl Runner {
         &self.stores
     }
 
-    /// Runs until `shutdown` completes, then shuts down: no more jobs are claimed and no more
-    /// messages of an [`Ingress`] are taken, and running handlers get the grace period to finish.
-    /// Jobs that have not started or not finished by then are released to the store and are due at
-    /// once for other runners.
+    /// Runs until `shutdown` completes, then shuts down.
     ///
-    /// A blocking handler gets only the cancellation signal at the end of the grace period, since its
-    /// thread cannot be stopped. If it returns within 5 s, the job is settled, or released if the
-    /// handler failed. Otherwise this method returns without it: a background task renews the lease,
-    /// so that the job does not start elsewhere, and settles the job when the handler has returned.
-    /// The task ends with the Tokio runtime; the lease then expires. A runtime that is dropped waits
-    /// for its threads, so a handler that returns later than its lease may run twice at once: set a
+    /// The runner then claims no more jobs, takes no more [`Ingress`] messages, and gives running
+    /// handlers the grace period to finish. It releases jobs that have not finished by then; other
+    /// runners can claim them at once.
+    ///
+    /// A blocking handler only gets the cancellation signal then, because its thread cannot be
+    /// stopped. If it returns within 5 s, the job is settled, or released if the handler failed.
+    /// Otherwise this method returns, and a background task renews the lease until it can settle
+    /// the job. The task ends with the Tokio runtime, and the lease then expires. A dropped runtime
+    /// waits for its threads, so a handler that outlives its lease may run twice at once: set a
     /// longer grace period, or end the process with [`std::process::exit`].
     ///
-    /// [`shutdown_signal`](crate::shutdown_signal) completes when the process is asked to stop. The
-    /// output of `shutdown` is dropped, so that any other future can be passed as it is.
+    /// Pass [`shutdown_signal`](crate::shutdown_signal) or any other future; its output is dropped.
     ///
-    /// **Cancellation safety:** dropping the future is like a crash: handlers are dropped, except the
-    /// threads of blocking ones, and their jobs run again when the leases have expired.
+    /// **Cancellation safety:** dropping the future is like a crash. Handlers are dropped, except
+    /// the threads of blocking ones, and their jobs run again when the leases expire.
     ///
     /// # Errors
-    /// `Closed` if the store was closed while the runner ran; `Incompatible` if this version is too
-    /// old for what another one has written to the store meanwhile; `Internal` if a loop of the runner
-    /// panicked. If the store is unavailable, the runner waits for it.
+    /// `Closed` if the store was closed meanwhile; `Incompatible` if another version has written
+    /// data that this one is too old for; `Internal` if a runner loop panicked. If the store is
+    /// unavailable, the runner waits for it.
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
         let Self { shared: runner, stores, declarations, ingress, name } = self;
-        // If this future is dropped, so are the handlers.
+        // Dropping this future also drops the handlers.
         let _abort_on_drop = runner.abort.clone().drop_guard();
         runner.observers.notify(&Event::Starting { slots: runner.settings.concurrency });
         let mut tasks = Tasks::default();
@@ -89,7 +88,8 @@ impl Runner {
         if runner.starts.iter().any(Option::is_some) {
             tasks.objectives.spawn(objective::run(Arc::clone(&runner), contexts));
         } else {
-            // They hold senders to the settle loops, which end when all senders are dropped.
+            // Dropped because they hold senders to the settle loops, which end with the last
+            // sender.
             drop(contexts);
         }
         tasks.declarations.spawn(async move { declarations.run().await });
@@ -133,7 +133,7 @@ impl Runner {
             tokio::spawn(async move {
                 tasks.end().await;
                 announce::withdraw(&runner, &stores).await;
-                // Another runner with the name would be withdrawn, too.
+                // Kept until here: a new runner with the same name would be withdrawn, too.
                 drop(name);
             });
         } else {
@@ -150,23 +150,20 @@ impl Runner {
         result
     }
 
-    /// Runs all due jobs one after the other: store by store, in due order within a store,
-    /// including jobs that become due in that store meanwhile.
+    /// Runs all due jobs one after the other.
     ///
-    /// Schedules that the program declares are stored first. If one cannot be stored, the jobs run
-    /// all the same, and then the error is returned.
+    /// It goes store by store, in due order, including jobs that become due meanwhile. Declared
+    /// schedules are stored first; if one cannot be stored, the jobs still run and then the error
+    /// is returned. No [`Ingress`] messages are taken.
     ///
-    /// No messages of an [`Ingress`] are taken.
+    /// Use it in tests on a virtual clock and in programs started periodically. It calls the store
+    /// for each queue before each job; use [`run_until`](Self::run_until) for many jobs.
     ///
-    /// For tests on a virtual clock and for programs that are started periodically. It calls the
-    /// store for each queue before each job; use [`run_until`](Self::run_until) for many jobs.
-    ///
-    /// **Cancellation safety:** if the future is dropped, the job that was running runs again when
-    /// its lease has expired.
+    /// **Cancellation safety:** if you drop the future, the job runs again when its lease expires.
     ///
     /// # Errors
-    /// `Unavailable` if the store cannot be reached, `Closed` if it was closed, `InvalidInput` if the
-    /// new form of a declared schedule has no time in the future.
+    /// `Unavailable` if the store cannot be reached, `Closed` if it was closed, `InvalidInput` if
+    /// the new form of a declared schedule has no future occurrence.
     pub async fn run_due(&self) -> Result<RunDueReport> {
         let kept = self.declarations.keep().await;
         let mut report = RunDueReport { jobs: 0, next_due: None };
@@ -178,18 +175,17 @@ impl Runner {
         kept.map(|()| report)
     }
 
-    /// The name of this runner.
+    /// Returns this runner's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 }
 
-/// The tasks of a runner.
 #[derive(Default)]
 struct Tasks {
     claims: JoinSet<Result<()>>,
-    /// The error of a claim loop that ended at the same time as the runner was stopped.
+    /// Error of a claim loop that ended just as the runner was stopped.
     claim_error: Option<Error>,
     settles: JoinSet<()>,
     renewals: JoinSet<Infallible>,
@@ -198,12 +194,11 @@ struct Tasks {
     objectives: JoinSet<Infallible>,
     declarations: JoinSet<Infallible>,
     ingress: JoinSet<()>,
-    /// Tracks the tasks that run handlers.
     handlers: TaskTracker,
 }
 
 impl Tasks {
-    /// Starts the loops of one store; `index` is that of its claim loop. Returns what they share.
+    /// `index` is the claim loop's.
     fn start(
         &mut self,
         runner: &Arc<RunnerShared>,
@@ -221,7 +216,7 @@ impl Tasks {
         context
     }
 
-    /// Waits until a loop ends, which before shutdown is an error or a panic.
+    /// Waits until a loop ends; before shutdown that means an error or a panic.
     async fn failed(&mut self) -> Error {
         tokio::select! {
             Some(ended) = self.claims.join_next() => {
@@ -238,11 +233,10 @@ impl Tasks {
         }
     }
 
-    /// Waits until the claim loops, all sources of messages and all handlers have ended.
     async fn handlers_end(&mut self) {
         while self.ingress.join_next().await.is_some() {}
         while let Some(ended) = self.claims.join_next().await {
-            // A store that is closed together with its runner is no error.
+            // A store closed together with its runner is no error.
             let error = claim_error(ended).filter(|error| error.kind() != ErrorKind::Closed);
             self.claim_error = self.claim_error.take().or(error);
         }
@@ -250,10 +244,9 @@ impl Tasks {
         self.handlers.wait().await;
     }
 
-    /// Waits until all handlers have ended and their results are settled.
     async fn end(&mut self) {
         self.handlers_end().await;
-        // These loops hold senders to the settle loops, which end when all senders are dropped.
+        // These loops hold senders to the settle loops, which end with the last sender.
         self.renewals.shutdown().await;
         self.checks.shutdown().await;
         self.announcements.shutdown().await;
@@ -262,7 +255,6 @@ impl Tasks {
     }
 }
 
-/// The error of a claim loop that has ended; `None` if it was stopped, or has panicked.
 fn claim_error(ended: Result<Result<()>, JoinError>) -> Option<Error> {
     ended.ok().and_then(Result::err)
 }

@@ -22,18 +22,16 @@ use crate::model::Timestamp;
 pub struct RunDueReport {
     /// Number of jobs that ran.
     pub jobs: usize,
-    /// When the next job is due or the next lease ends, by the store's clock; `None` if no job
-    /// waits or is leased.
+    /// When the next job is due or the next lease expires, by the store's clock, if any.
     pub next_due: Option<Timestamp>,
 }
 
-/// Runs all due jobs of one store.
 pub(super) async fn run(
     runner: &Arc<RunnerShared>,
     store: &Arc<Checked>,
     index: usize,
 ) -> Result<RunDueReport> {
-    // Jobs are settled here, one by one; the channel to the settle loop is not used.
+    // Jobs are settled here one by one; the channel to the settle loop is unused.
     let (context, _finished) =
         StoreContext::new(Arc::clone(runner), Arc::clone(store), index, TaskTracker::new());
     let context = Arc::new(context);
@@ -46,8 +44,7 @@ pub(super) async fn run(
     }
 }
 
-/// A claimed job, its queue, and the store's time of the claim. The claim was sent at `sent_at`, by
-/// the clock of the leases.
+/// `now` is by the store's clock, `sent_at` by the lease clock.
 struct ClaimedJob<'a> {
     served: &'a ServedQueue,
     leased: LeasedJob,
@@ -55,8 +52,7 @@ struct ClaimedJob<'a> {
     sent_at: Duration,
 }
 
-/// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns
-/// the earliest time at which a job is due or its lease ends; `None` if no job waits or is leased.
+/// Claims the earliest due job. Also returns when the next job is due or the next lease expires.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {
@@ -74,7 +70,6 @@ async fn claim_oldest(
             let claimed = ClaimedJob { served, leased, now: claimed.now, sent_at };
             return Ok((Some(claimed), next_due));
         }
-        // The remaining queues are due later.
         if due > claimed.now {
             break;
         }
@@ -82,7 +77,6 @@ async fn claim_oldest(
     Ok((None, next_due))
 }
 
-/// Claims at most `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
     let wants = [Want::new(served.queue.clone(), max, lease_for)];
@@ -94,8 +88,6 @@ async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Resu
     Ok(claimed)
 }
 
-/// Runs one job and settles it.
-///
 /// # Errors
 /// `Unavailable` if the claim took as long as the lease; the job is handed back.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
@@ -110,7 +102,7 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
     let (guard, _) = context.leases.track(lease.clone(), served.policy.lease, sent_at);
     let signals = RunSignals {
         cancelled: guard.lost.child_token(),
-        // No job is claimed while another one runs.
+        // No job is claimed while another runs.
         superseded: CancellationToken::new(),
     };
     let start = Start { at: now, waited_for_slot: false };

@@ -1,10 +1,10 @@
-//! Reports results of runs to the store, in batches.
+//! Reports run results to the store, in batches.
 //!
-//! There is no timer: results that arrive during one call form the next batch. A call that fails
-//! with a retryable error, or is not answered in time, is repeated. Settlements whose leases were
-//! lost meanwhile are left out, unless an earlier call may have taken effect. After any other error
-//! each settlement is tried once more in a call of its own, so that one that the store refuses does
-//! not prevent the others; the jobs of those that are refused again run when their leases expire.
+//! There is no timer: results that arrive during one call form the next batch. After a retryable
+//! error or no answer, the call is repeated without settlements whose leases were lost, unless an
+//! earlier call may have taken effect. After any other error each settlement is retried alone, so
+//! that a bad one does not block the others. A job whose settlement fails again runs when its lease
+//! expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,12 @@ use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Checked, Settlement};
 use crate::error::ErrorKind;
 
-/// Delay after the first failed call; doubled after each further one.
+/// Doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Maximum delay after failed calls.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Settles finished runs until all senders are dropped.
 pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver<FinishedRun>) {
-    // The context holds a sender, which would keep this loop running.
+    // Dropped because it holds a sender, which would keep this loop running.
     let store = Arc::clone(&context.store);
     let runner = Arc::clone(&context.runner);
     drop(context);
@@ -38,16 +36,14 @@ pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver
             continue;
         };
         for (settlement, lease) in refused {
-            // The refused call may have settled a part of the batch.
+            // The refused call may have settled part of the batch.
             settle(&runner, &store, vec![settlement], vec![lease], true).await;
         }
     }
 }
 
-/// Settles runs by one call, which is repeated while the store is unavailable. Returns them if the
-/// store has refused several at once.
-///
-/// `outcome_unknown`: an earlier call may have settled some of them.
+/// Settles runs in one call, repeated while the store is unavailable. Returns them if the store
+/// refused several at once. `outcome_unknown`: some may be settled already.
 async fn settle(
     runner: &RunnerShared,
     store: &Checked,
@@ -70,7 +66,7 @@ async fn settle(
                 outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
                 runner.clock().sleep(retry_delay).await;
                 retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
-                // Only the store knows whether a call of unknown outcome has ended the lease.
+                // Only the store knows whether a call with unknown outcome ended the lease.
                 if !outcome_unknown {
                     drop_lost(runner, &mut settlements, &mut leases);
                 }
@@ -92,8 +88,8 @@ async fn settle(
     None
 }
 
-/// Receives finished runs until none arrives during one turn of the other tasks, or the batch is
-/// full. Returns the size of the batch; zero if all senders are dropped.
+/// Receives until the batch is full or the other tasks send no more. Returns zero when all senders
+/// are dropped.
 async fn receive_batch(
     finished: &mut mpsc::Receiver<FinishedRun>,
     batch: &mut Vec<FinishedRun>,
@@ -109,8 +105,7 @@ async fn receive_batch(
     batch.len()
 }
 
-/// Drops settlements whose lease was lost, and reports the losses that are not reported yet. Those
-/// without a guard (the handler never started) are kept until the store answers.
+/// Settlements without a guard (the handler never started) stay until the store answers.
 fn drop_lost(
     runner: &RunnerShared,
     settlements: &mut Vec<Settlement>,

@@ -1,4 +1,4 @@
-//! The state that all loops of a runner share.
+//! The state shared by all loops of a runner.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,30 +17,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
 use crate::model::{Limits, QueueName, Timestamp};
 
-/// Maximum duration of a call of the store, so that one that is never answered does not stop a loop.
+/// Time limit for a store call, so that an unanswered call does not stop a loop.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The state that all loops of a runner share.
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
-    /// Whether the runner serves only some queues by choice: [`only`](super::RunnerBuilder::only).
+    /// Set by [`only`](super::RunnerBuilder::only).
     pub(super) is_restricted: bool,
-    /// The queues of this runner. `index_of` and `slots` refer to them by their indexes.
+    /// `index_of` and `slots` refer to these by index.
     pub(super) queues: Vec<ServedQueue>,
     pub(super) index_of: HashMap<QueueName, usize>,
     pub(super) slots: Arc<Slots>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) state: Arc<StateMap>,
     pub(super) environment: Environment,
-    /// Schedules late jobs in other queues.
     pub(super) client: Arc<ClientShared>,
     pub(super) observers: Observers,
-    /// When the runner was built.
     pub(super) built: Timestamp,
-    /// By the index of the queue.
+    /// By queue index.
     pub(super) recent: Vec<RecentRuns>,
-    /// By the index of the queue; `None` if it has no lateness objective.
+    /// By queue index; `None` without a lateness objective.
     pub(super) starts: Vec<Option<StartWindow>>,
     pub(super) settings: RunnerSettings,
     pub(super) limits: Limits,
@@ -50,7 +47,6 @@ pub(super) struct RunnerShared {
     pub(super) abort: CancellationToken,
 }
 
-/// A queue with its handler and its complete settings.
 #[derive(Debug)]
 pub(super) struct ServedQueue {
     pub(super) queue: QueueName,
@@ -67,21 +63,17 @@ impl RunnerShared {
         &self.environment.clock
     }
 
-    /// The recent runs of a queue of this runner.
     pub(super) fn recent_of(&self, queue: &QueueName) -> Option<&RecentRuns> {
         self.recent.get(*self.index_of.get(queue)?)
     }
 
-    /// The index of a queue and its starts, if it has a lateness objective.
     pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(usize, &StartWindow)> {
         let index = *self.index_of.get(queue)?;
         Some((index, self.starts.get(index)?.as_ref()?))
     }
 
-    /// Waits for the answer to a call of the store.
-    ///
     /// # Errors
-    /// That of the call; `OutcomeUnknown` if it takes longer than `limit`. The call is then dropped.
+    /// The call's error; `OutcomeUnknown` if the call takes longer than `limit` and is dropped.
     pub(super) async fn answer<T>(
         &self,
         operation: &'static str,

@@ -1,7 +1,9 @@
-//! The signals by which a process is asked to stop.
+//! Waits for the signals that stop a process.
 
-/// Completes when the process is asked to stop: by Ctrl-C or, on Unix, by SIGTERM, which service
-/// managers and container runtimes send.
+/// Completes when the process is asked to stop.
+///
+/// Listens for Ctrl-C and, on Unix, for SIGTERM, which service managers and container runtimes
+/// send.
 ///
 /// ```no_run
 /// # async fn example(dq: dq_core::Dq) -> dq_core::Result<()> {
@@ -10,15 +12,14 @@
 /// # }
 /// ```
 ///
-/// All futures of this function that were polled before the signal complete, so a server and a
-/// runner can wait for one each; one that is polled later waits for another signal. Once one was
-/// polled, these signals no longer end the process by themselves.
+/// A signal completes every future polled before it, so a server and a runner can each wait for
+/// one. A future polled later waits for the next signal. After the first poll these signals no
+/// longer end the process.
 ///
-/// A signal that the process cannot listen for is logged as an error and never completes the
-/// future.
+/// If the process cannot listen for a signal, the future logs an error and never completes for it.
 ///
 /// # Panics
-/// If it is polled outside a Tokio runtime whose I/O is enabled, as `#[tokio::main]` does.
+/// Panics if polled outside a Tokio runtime with I/O enabled; `#[tokio::main]` enables it.
 pub async fn shutdown_signal() {
     let interrupt = async {
         if let Err(error) = tokio::signal::ctrl_c().await {
@@ -40,7 +41,6 @@ pub async fn shutdown_signal() {
     }
 }
 
-/// Logs that the process cannot listen for a signal, and never returns.
 async fn never(signal: &str, error: &std::io::Error) {
     tracing::error!(%error, "the process cannot listen for {signal}, so it does not stop the runner");
     std::future::pending().await
@@ -50,13 +50,13 @@ async fn never(signal: &str, error: &std::io::Error) {
 mod tests {
     use super::*;
 
-    /// Both signals are sent to this process, which handles them from then on.
+    /// Both signals go to this process, which handles them from then on.
     #[tokio::test]
     async fn every_waiting_future_completes_at_either_signal() {
         for name in ["INT", "TERM"] {
             let (mut first, mut second) =
                 (Box::pin(shutdown_signal()), Box::pin(shutdown_signal()));
-            // The first poll installs the handlers; before that the signal would end the process.
+            // The first poll installs the handlers; before it, the signal ends the process.
             assert!(futures_util::poll!(&mut first).is_pending());
             assert!(futures_util::poll!(&mut second).is_pending());
             let mut shell = std::process::Command::new("sh");

@@ -1,13 +1,12 @@
-//! Limits of concurrency: for each queue, and over all queues.
+//! Concurrency limits: per queue and in total.
 //!
-//! A running job occupies a slot of its queue and a slot of the total. A claim first *reserves* free
-//! slots, and then frees those that its jobs do not take. It may take jobs [`ahead`](super::ahead) of
-//! the slots; these wait in a line and take over the slots of the jobs that end.
+//! A running job occupies a slot in its queue and one in the total. A claim first *reserves* free
+//! slots, then frees the ones its jobs do not take. It may take jobs [`ahead`](super::ahead); these
+//! wait in a line and take over the slots of jobs that end.
 //!
-//! An *internal* queue is one of the framework itself, such as that of schedules. Its jobs run for
-//! milliseconds and occupy no slot of the total, so that they need not wait until jobs of the
-//! application have ended. If the total is scarce, the limit of one claim cannot be right for both
-//! sorts of queues, so each is claimed by itself.
+//! An *internal* queue belongs to the framework, such as the queue for schedules. Its jobs run for
+//! milliseconds and occupy no slot in the total, so they do not wait for application jobs. When the
+//! total is scarce, each sort of queue gets its own claim.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,12 +19,10 @@ use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// Slots for running jobs. Several claim loops, one for each store, share them.
 #[derive(Debug)]
 pub(super) struct Slots {
     state: Mutex<State>,
-    /// Notified when a slot is freed; one for each claim loop, which stores a permit while that
-    /// loop does not wait.
+    /// One per claim loop; stores a permit while the loop does not wait.
     freed: Vec<Notify>,
     clock: Arc<dyn Clock>,
     observers: Observers,
@@ -34,22 +31,19 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct State {
     total: SlotCount,
-    /// By the index of the queue.
+    /// By queue index.
     queues: Vec<QueueSlots>,
-    /// The index of the queue with which the next reservation begins. It rotates, for fairness when
-    /// the total is scarce.
+    /// Where the next reservation starts; rotates so that queues share a scarce total.
     first_queue: usize,
-    /// By the index of the claim loop: whether slots that it needed were reserved by another loop.
+    /// By claim loop: another loop had reserved slots this one needed.
     blocked: Vec<bool>,
-    /// Claimed jobs without a slot, in the order of their claims.
+    /// Claimed jobs without a slot, in claim order.
     line: VecDeque<Waiting>,
 }
 
-/// A claimed job that waits for a slot.
 #[derive(Debug)]
 struct Waiting {
     queue: usize,
-    /// Index of its claim loop.
     claimer: usize,
     slot: oneshot::Sender<Slot>,
 }
@@ -58,9 +52,8 @@ struct Waiting {
 struct SlotCount {
     capacity: usize,
     free: usize,
-    /// Reserved by claims in progress.
     reserved: usize,
-    /// When one was last freed while all were used, by [`Clock::elapsed`].
+    /// When a slot was last freed while all were in use, by [`Clock::elapsed`].
     full_until: Option<Duration>,
     run_time: RunTime,
 }
@@ -84,7 +77,7 @@ impl SlotCount {
         self.free += reserved;
     }
 
-    /// Frees the slot of a job at `now`, by [`Clock::elapsed`]; `run` is how long it ran, if it did.
+    /// Frees a job's slot; `run` is the job's run time, if it ran. `now` is by [`Clock::elapsed`].
     fn free(&mut self, run: Option<Duration>, now: Duration) {
         if self.used() == self.capacity {
             self.full_until = Some(now);
@@ -96,14 +89,12 @@ impl SlotCount {
     }
 }
 
-/// The slots of one queue.
 #[derive(Debug, Clone, Copy)]
 struct QueueSlots {
     count: SlotCount,
     is_internal: bool,
 }
 
-/// Which queues a claim is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     All,
@@ -111,63 +102,56 @@ pub(super) enum Scope {
     Internal,
 }
 
-/// The part of one queue in a [`Reservation`].
+/// One queue's part in a [`Reservation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
-    /// The index of the queue.
     pub(super) queue: usize,
-    /// Number of reserved slots.
     slots: usize,
-    /// Number of jobs beyond the slots that the claim may take.
+    /// Jobs that the claim may take beyond the slots.
     ahead: usize,
 }
 
 impl Share {
-    /// Maximum number of jobs of the queue.
     pub(super) const fn jobs(self) -> usize {
         self.slots + self.ahead
     }
 }
 
-/// Slots that are reserved for a claim in progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub(super) scope: Scope,
     pub(super) queues: Vec<Share>,
-    /// Maximum number of jobs over all queues; may be less than the sum over `queues`.
+    /// May be less than the sum over `queues`.
     pub(super) limit: usize,
-    /// Number of slots of the total.
+    /// From the total.
     of_total: usize,
-    /// Whether a queue or the total had no free slot, so that more jobs may be due than can be
-    /// claimed. A claim that takes the last slots does not count: while more jobs are due, the loop
-    /// reserves again.
+    /// A queue or the total had no free slot, so more jobs may be due. A claim that takes the last
+    /// slots does not set it: the loop reserves again.
     pub(super) saturated: bool,
-    /// Whether the internal queues have no slots left, or there are none.
+    /// The internal queues have no free slot, or there are no internal queues.
     pub(super) internal_full: bool,
-    /// Index of the claim loop.
     claimer: usize,
 }
 
-/// The slot of one running job; free again when dropped.
+/// Freed on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
     queue: usize,
-    /// When the job took it, by [`Clock::elapsed`].
+    /// By [`Clock::elapsed`].
     since: Duration,
     has_run: bool,
 }
 
-/// What a claimed job has got.
 #[derive(Debug)]
 pub(super) enum Place {
     Slot(Slot),
-    /// It waits for a slot. An error means that it has to be given back.
+    /// The job waits for a slot. On a receive error, give the job back.
     InLine(oneshot::Receiver<Slot>),
 }
 
 impl Slots {
-    /// `queues` are the slots of each queue, and whether it is internal.
+    /// `queues`: slot count, and whether it is internal.
     pub(super) fn new(
         total: usize,
         queues: impl IntoIterator<Item = (usize, bool)>,
@@ -192,15 +176,15 @@ impl Slots {
         }
     }
 
-    /// Reserves free slots for a claim of the claim loop with index `claimer`: for at most [`BATCH`]
-    /// jobs of the application, and as many of each internal queue. What the internal queues do not
-    /// use, the application may. Short jobs of the application may be taken ahead of the slots.
+    /// Reserves free slots for a claim by loop `claimer`: at most [`BATCH`] application jobs, and
+    /// as many for each internal queue. The application may use the internal queues' unused limit,
+    /// and take short jobs ahead of the slots.
     ///
-    /// If one claim cannot be for all queues, it is for the internal ones if `prefers_internal`, and
-    /// otherwise for those of the application.
+    /// If the total is scarce, the claim covers only internal queues, if `prefers_internal`, or
+    /// only the application's.
     ///
-    /// With several claim loops each gets only a share, so that a slow store does not delay the
-    /// jobs of another.
+    /// With several claim loops, each gets a share: a slow store does not delay another store's
+    /// jobs.
     pub(super) fn reserve(&self, claimer: usize, prefers_internal: bool) -> Reservation {
         let claimers = self.freed.len();
         let mut guard = self.lock();
@@ -228,15 +212,15 @@ impl Slots {
         }
         let sum = |shares: &[Share]| shares.iter().map(|share| share.slots).sum::<usize>();
         let (sum_application, sum_internal) = (sum(&application), sum(&internal));
-        // Jobs ahead take no place of one that can start at once.
+        // Jobs that can start at once come before jobs ahead.
         let room = BATCH.saturating_sub(sum_application);
         application.iter_mut().for_each(|share| share.ahead = share.ahead.min(room));
         let ahead = application.iter().map(|share| share.ahead).sum::<usize>();
         let internal_full = sum_internal == 0;
         let is_scarce = limit == 0 || sum_application > of_total;
         let (scope, queues, limit, of_total) = if !is_scarce {
-            // Internal jobs come first, and then there is room for a batch of the others, so that a
-            // backlog of one sort does not hold up the other.
+            // Internal jobs first, then room for a full batch: neither sort's backlog holds up the
+            // other.
             internal.extend(application);
             let of_application = (sum_application + ahead).min(BATCH);
             let limit = sum_internal + of_application;
@@ -245,7 +229,7 @@ impl Slots {
             (Scope::Internal, internal, sum_internal, 0)
         } else {
             let of_total = limit.min(sum_application);
-            // The next jobs may be of any queue.
+            // By the total's run time: the next jobs may belong to any queue.
             let ahead = ahead.min(state.total.run_time.ahead(of_total));
             (Scope::Application, application, (of_total + ahead).min(BATCH), of_total)
         };
@@ -260,9 +244,8 @@ impl Slots {
         Reservation { scope, queues, limit, of_total, saturated, internal_full, claimer }
     }
 
-    /// Whether a job of this queue, by its index, that was due at this time, by [`Clock::elapsed`],
-    /// has waited for a slot. It is right while the claim that returned the job has reserved slots:
-    /// until they are released, neither the queue nor the total gets full.
+    /// Whether a job has waited for a slot; `due` is by [`Clock::elapsed`]. Only valid while its
+    /// claim holds reserved slots: while it does, neither the queue nor the total can fill up.
     pub(super) fn has_waited(&self, queue: usize, due: Duration) -> bool {
         let state = self.lock();
         let QueueSlots { count, is_internal } = state.queues[queue];
@@ -270,8 +253,8 @@ impl Slots {
         count.full_until.max(of_total).is_some_and(|until| due < until)
     }
 
-    /// Gives reserved slots to claimed jobs, by the indexes of their queues in the order in which they
-    /// are to start, and frees the others. A job for which no slot is left waits in line.
+    /// Gives reserved slots to claimed jobs, passed as queue indexes in start order, and frees the
+    /// rest. Jobs without a slot wait in line.
     pub(super) fn fill(
         self: &Arc<Self>,
         reservation: &Reservation,
@@ -293,10 +276,10 @@ impl Slots {
             Place::InLine(place)
         };
         let places = jobs.into_iter().map(place).collect();
-        // Slots that this claim did not need may be those that jobs of other loops wait for.
+        // Other loops' jobs in line may wait for the slots that this claim did not need.
         let granted = std::iter::from_fn(|| state.next_in_line()).collect::<Vec<_>>();
-        // Notifies only other loops that were blocked: loops that notified themselves or each other
-        // after every claim would never sleep.
+        // Only other loops that were blocked: loops that notify themselves or each other after
+        // every claim never sleep.
         for (claimer, freed) in self.freed.iter().enumerate() {
             if claimer != reservation.claimer && std::mem::take(&mut state.blocked[claimer]) {
                 freed.notify_one();
@@ -307,13 +290,13 @@ impl Slots {
         places
     }
 
-    /// Hands a slot to a job in line. If it waits no more, the slot is dropped, and so freed.
+    /// If the job no longer waits, the slot is dropped and so freed.
     fn grant(self: &Arc<Self>, Waiting { queue, slot, .. }: Waiting, now: Duration) {
         self.observers.notify(&Event::SlotTaken);
         let _ = slot.send(Slot::new(Arc::clone(self), queue, now));
     }
 
-    /// Gives up the places in line of the jobs of one claim loop; returns how many there were.
+    /// Removes one claim loop's jobs from the line.
     pub(super) fn give_up(&self, claimer: usize) -> usize {
         let line = &mut self.lock().line;
         let before = line.len();
@@ -321,14 +304,14 @@ impl Slots {
         before - line.len()
     }
 
-    /// The number of slots that jobs occupy: of the total, and of each queue by its index.
+    /// In total, and by queue index.
     pub(super) fn used(&self) -> (usize, Vec<usize>) {
         let state = self.lock();
         (state.total.used(), state.queues.iter().map(|queue| queue.count.used()).collect())
     }
 
-    /// How many more jobs of a queue, by its index, could run now. Slots that a claim in progress has
-    /// reserved are not used yet.
+    /// How many more jobs of a queue could run; slots reserved by claims in progress count as
+    /// unused.
     pub(super) fn unused(&self, queue: usize) -> usize {
         let state = self.lock();
         let unused = |count: SlotCount| count.capacity - count.used();
@@ -336,13 +319,12 @@ impl Slots {
         if state.queues[queue].is_internal { of_queue } else { of_queue.min(unused(state.total)) }
     }
 
-    /// Waits until a slot was freed since the last wait of this claim loop.
     pub(super) async fn freed(&self, claimer: usize) {
         self.freed[claimer].notified().await;
     }
 
-    /// Yields to the other tasks until they free no more slots, or a batch of slots is free, so
-    /// that one claim fills the slots of all jobs that end at the same moment.
+    /// Yields until other tasks free no more slots, or a batch is free: one claim then fills the
+    /// slots of jobs that ended together.
     pub(super) async fn wait_for_batch(&self) {
         let mut free = self.lock().total.free;
         while free < BATCH {
@@ -354,8 +336,8 @@ impl Slots {
         }
     }
 
-    /// Frees the slot of a job that has ended; `run` is how long it ran, if it did. The first job in
-    /// line that can use it takes it over; otherwise all claim loops are woken.
+    /// `run` is the job's run time, if it ran. The first job in line that can use the slot takes it
+    /// over; otherwise all claim loops wake.
     fn free(self: &Arc<Self>, queue: usize, run: Option<Duration>) {
         let now = self.clock.elapsed();
         let mut state = self.lock();
@@ -369,7 +351,7 @@ impl Slots {
         if !is_internal {
             self.observers.notify(&Event::SlotFreed);
         }
-        // A job of another queue takes a slot of the total only, so that of this queue is free.
+        // A job of another queue took only the total's slot; this queue's slot is free.
         if next.as_ref().is_none_or(|waiting| waiting.queue != queue) {
             self.freed.iter().for_each(Notify::notify_one);
         }
@@ -384,7 +366,6 @@ impl Slots {
 }
 
 impl State {
-    /// Takes a free slot for a job of this queue; returns whether there was one.
     fn take(&mut self, queue: usize) -> bool {
         let QueueSlots { count, is_internal } = &mut self.queues[queue];
         let is_free = count.free > 0 && (*is_internal || self.total.free > 0);
@@ -395,7 +376,6 @@ impl State {
         is_free
     }
 
-    /// Takes a free slot for the first job in line for which there is one.
     fn next_in_line(&mut self) -> Option<Waiting> {
         let next = (0..self.line.len()).find(|index| self.take(self.line[*index].queue))?;
         self.line.remove(next)
@@ -407,7 +387,7 @@ impl Slot {
         Self { slots, queue, since, has_run: false }
     }
 
-    /// Records that the job runs, and not only occupies the slot; returns the index of its queue.
+    /// Returns the queue index.
     pub(super) const fn begin_run(&mut self) -> usize {
         self.has_run = true;
         self.queue

@@ -1,4 +1,4 @@
-//! The starts of the last hour of a queue, by whether they were in time, and why not.
+//! A queue's starts in the last hour: how many were late, and why.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -8,36 +8,31 @@ use std::time::Duration;
 use crate::model::{LatenessCause, LatenessCounts, LatenessObjective};
 use crate::sync::lock;
 
-/// Length of the window.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// Length of the parts that leave the window one by one.
 const PART: Duration = Duration::from_secs(300);
 
-/// The starts of one queue in the last hour, compared with its objective.
 #[derive(Debug)]
 pub(super) struct StartWindow {
     pub(super) objective: LatenessObjective,
-    /// The oldest first; only those with a start.
+    /// Oldest first; only parts with a start.
     parts: Mutex<VecDeque<Part>>,
-    /// Whether no other runner served the queue when this one started.
+    /// No other runner served the queue when this one started.
     was_unserved: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Part {
-    /// Its number, by [`Clock::elapsed`](crate::Clock::elapsed).
+    /// Part number, by [`Clock::elapsed`](crate::Clock::elapsed).
     number: u64,
     in_time: u64,
-    /// The number of late starts by their circumstances, of which there are only a few.
+    /// Late starts by circumstances.
     late: BTreeMap<LateStart, u64>,
 }
 
-/// The circumstances of a late start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LateStart {
-    /// What the runner observed at the start.
     pub(super) cause: Option<LatenessCause>,
-    /// Whether the job was due before the runner started.
+    /// The job was due before the runner started.
     pub(super) was_due_before: bool,
 }
 
@@ -46,8 +41,7 @@ impl StartWindow {
         Self { objective, parts: Mutex::default(), was_unserved: AtomicBool::new(false) }
     }
 
-    /// Counts a start; `late` if it was late. `now` is by
-    /// [`Clock::elapsed`](crate::Clock::elapsed).
+    /// Counts a start; `now` is by [`Clock::elapsed`](crate::Clock::elapsed).
     pub(super) fn record(&self, now: Duration, late: Option<LateStart>) {
         let number = part_of(now);
         let mut parts = lock(&self.parts);
@@ -63,13 +57,11 @@ impl StartWindow {
         }
     }
 
-    /// No other runner served the queue when this one started: what was due before is late for want
-    /// of a runner.
+    /// Jobs due before this runner started then count as late because no runner existed.
     pub(super) fn set_unserved(&self) {
         self.was_unserved.store(true, Ordering::Relaxed);
     }
 
-    /// The starts of the last hour.
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {
         let was_unserved = self.was_unserved.load(Ordering::Relaxed);
         let mut parts = lock(&self.parts);
@@ -122,7 +114,7 @@ mod tests {
             window.record(Duration::from_secs(second), None);
         }
         assert_eq!(lock(&window.parts).len(), 12);
-        // From 6,600 s, the beginning of a part.
+        // From 6,600 s, where a part begins.
         assert_eq!(window.counts(Duration::from_secs(9_999)).in_time, 3_400);
         assert_eq!(window.counts(Duration::from_secs(10_200)).in_time, 3_100);
         assert_eq!(window.counts(Duration::from_secs(13_200)).in_time, 100);

@@ -1,4 +1,4 @@
-//! What the loops of one store share.
+//! The state shared by the loops of one store.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,35 +13,33 @@ use super::shared::RunnerShared;
 use crate::backend::{Checked, Claimed, Lease, Settled, Settlement};
 use crate::model::Timestamp;
 
-/// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their
-/// slots occupied.
+/// Maximum number of settlements waiting for the store. Runs that end beyond it keep their slots
+/// while they wait.
 const SETTLEMENT_BACKLOG: usize = 1_024;
 
-/// One store of a runner: the main store or a drained one.
+/// One store: the main store or a drained one.
 #[derive(Debug)]
 pub(super) struct StoreContext {
     pub(super) runner: Arc<RunnerShared>,
     pub(super) store: Arc<Checked>,
     pub(super) leases: Arc<LeaseTracker>,
-    /// The index of this store's claim loop in `Slots`.
+    /// The claim loop index in `Slots`.
     pub(super) index: usize,
-    /// To the settle loop.
     pub(super) finished: mpsc::Sender<FinishedRun>,
-    /// Tracks the tasks that run handlers, of all stores.
+    /// For all stores together.
     pub(super) handlers: TaskTracker,
-    /// Has a token for each claimed job that has no slot yet, or whose task has not started.
+    /// A token per claimed job without a slot or a started task.
     pub(super) starting: TaskTracker,
-    /// The store's clock minus the runner's, in milliseconds, as the last claim has measured it.
+    /// Store clock minus runner clock in milliseconds.
     pub(super) skew: Mutex<Option<i64>>,
     pub(super) claim_time: ClaimTime,
 }
 
-/// The start of a claimed job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
-    /// When, by the store's clock.
+    /// By the store's clock.
     pub(super) at: Timestamp,
-    /// Whether all slots were busy at some time after the job was due.
+    /// All slots were busy at some time after the due time.
     pub(super) waited_for_slot: bool,
 }
 
@@ -55,7 +53,7 @@ impl StoreContext {
         let (finished, finished_runs) = mpsc::channel(SETTLEMENT_BACKLOG);
         let leases = Arc::new(LeaseTracker::new(Arc::clone(runner.clock())));
         let starting = TaskTracker::new();
-        // `wait` on a closed tracker returns whenever the tracker is empty.
+        // On a closed tracker, `wait` returns whenever the tracker is empty.
         starting.close();
         let context = Self {
             runner,
@@ -72,28 +70,23 @@ impl StoreContext {
     }
 }
 
-/// Signals to a run.
 #[derive(Debug)]
 pub(super) struct RunSignals {
-    /// Fires when the handler should stop.
     pub(super) cancelled: CancellationToken,
-    /// Fires when the runner gets another lease of the job: this run ends, and its result would be
-    /// stale.
+    /// Fires when the runner gets another lease for the job: this run's result would be stale.
     pub(super) superseded: CancellationToken,
 }
 
-/// A finished run. Its lease is renewed until the store has accepted the settlement, unless `lease`
-/// is `None` because the handler never started.
+/// The lease is renewed until the store accepts the settlement; `None` if the handler never
+/// started.
 #[derive(Debug)]
 pub(super) struct FinishedRun {
     pub(super) settlement: Settlement,
     pub(super) lease: Option<LeaseGuard>,
 }
 
-/// Reports the result of a settlement to the observers.
-///
-/// `repeated`: an earlier call with the same settlement may have taken effect although its answer
-/// was lost. `Stale` is then no sign of a lost lease.
+/// `repeated`: an earlier call may have taken effect although its answer was lost. `Stale` then
+/// does not mean a lost lease.
 pub(super) fn report_settled(
     runner: &RunnerShared,
     settlement: &Settlement,
@@ -108,7 +101,6 @@ pub(super) fn report_settled(
     runner.observers.notify(&Event::Settled { lease, verdict, settled, repeated });
 }
 
-/// Reports the jobs that the store has made dead, because it cannot read them.
 pub(super) fn report_quarantined(runner: &RunnerShared, claimed: &Claimed) {
     for (job, reason) in &claimed.quarantined {
         tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without a run");
@@ -116,7 +108,6 @@ pub(super) fn report_quarantined(runner: &RunnerShared, claimed: &Claimed) {
     }
 }
 
-/// Reports that a lease was lost while the handler ran, and why.
 pub(super) fn report_lost(context: &StoreContext, lease: &Lease, cause: &str) {
     tracing::warn!(queue = %lease.queue, id = %lease.job,
         "the lease was lost while the handler ran: {cause}");

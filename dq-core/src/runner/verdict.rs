@@ -1,5 +1,4 @@
-//! Decides what happens to a job before it runs, if it was lost too often or is too new, and after:
-//! done, skip, retry, snooze, again or dead.
+//! Decides a job's fate: before the run, if it lost too many leases or is too new, and after it.
 
 use std::time::Duration;
 
@@ -14,10 +13,9 @@ use crate::error::{Error, Result};
 use crate::handler::{JobContext, JobError, JobResult, Outcome};
 use crate::model::{DeadKind, DeadReason, Due, Headers, Job, Timestamp};
 
-/// How long a job waits whose payload only a newer build reads.
+/// How long a job waits if only a newer build reads its payload.
 const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
 
-/// Why a job must not run again: too many consecutive leases expired. `None` if it may run.
 pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<DeadReason> {
     (job.losses >= policy.max_losses).then(|| {
         DeadReason::new(
@@ -30,11 +28,11 @@ pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<DeadReason> 
     })
 }
 
-/// The verdict on a job whose payload was written by a newer build: it waits, without using an
-/// attempt, until a process of that build claims it. `None` if this build may read it.
+/// Delays a job whose payload needs a newer build, without using an attempt. `None` if this build
+/// may read it.
 ///
-/// It is not dead, since both versions run during a deployment; and it is not released, since this
-/// runner would claim it again at once.
+/// Not dead, because old and new builds run side by side during a deployment. Not released, because
+/// this runner would claim it again at once.
 pub(super) fn newer_version(
     context: &StoreContext,
     served: &ServedQueue,
@@ -52,8 +50,8 @@ pub(super) fn newer_version(
     Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
 }
 
-/// The verdict on the result of a run. `error` is its error as text; `started` is when it began, by
-/// the store's clock: exact enough for the horizon, and not the current time.
+/// `error` is the result's error as text. `started` is by the store's clock, exact enough for the
+/// horizon.
 pub(super) fn after_run(
     context: &StoreContext,
     served: &ServedQueue,
@@ -69,7 +67,7 @@ pub(super) fn after_run(
         if job.is_last_attempt() {
             return dead(DeadKind::Exhausted, message);
         }
-        // Added, so that jobs which were told the same time do not come back at once.
+        // Added, so that jobs told the same time do not all come back at once.
         let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
         Verdict::retry(Due::After(least.saturating_add(delay)), message)
     };
@@ -121,8 +119,7 @@ pub(super) fn after_run(
     }
 }
 
-/// The verdict that gives a job another due time, and the payload and the headers of a step; `None`
-/// keeps the payload.
+/// Gives a job another due time, with a step's payload and headers; `None` keeps the payload.
 fn again(
     context: &StoreContext,
     served: &ServedQueue,
@@ -145,7 +142,7 @@ fn again(
         }
     }
     if let Some(versions) = served.handler.versions {
-        // A new payload is of the handler's version, which may not be that of the job.
+        // A new payload has the handler's version; the job's own may differ.
         let version = match (payload, job.headers().get(Headers::SCHEMA_VERSION)) {
             (None, Some(version)) => version.to_owned(),
             (None, None) => "1".to_owned(),

@@ -1,4 +1,4 @@
-//! Parses the arguments of `#[delay_handler(…)]`.
+//! Parses the arguments in `#[delay_handler(…)]`.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use super::schedule::{self, Schedule};
 use crate::errors::Errors;
 use crate::value;
 
-/// The keys after the code.
 const KEYS: &[&str] = &[
     "max_attempts",
     "timeout",
@@ -42,30 +41,26 @@ const KEYS: &[&str] = &[
 const LATE_KEYS: &[&str] = &["after", "then"];
 const BACKOFF_KEYS: &[&str] = &["initial", "factor", "max", "jitter"];
 
-/// Defaults of `Backoff`, for the check that `initial` is not longer than `max`.
+/// `Backoff` defaults, to check that `initial` is not longer than `max`.
 const DEFAULT_INITIAL: Duration = Duration::from_secs(1);
 const DEFAULT_MAX: Duration = Duration::from_secs(600);
 
-/// The name of the queue.
 pub(super) enum Code {
-    /// A literal, validated at compile time.
+    /// Validated at compile time.
     Literal(LitStr),
-    /// An expression, validated when the program starts.
+    /// Validated when the program starts.
     Expression(Box<Expr>),
 }
 
-/// All arguments of the attribute.
 pub(super) struct Arguments {
     pub(super) code: Code,
     pub(super) settings: Settings,
     pub(super) schedule: Option<Schedule>,
     pub(super) policies: Policies,
     pub(super) blocking: bool,
-    /// The path of `dq`, if it is renamed.
     pub(super) krate: Option<Path>,
 }
 
-/// The fields of `QueueSettings`.
 #[derive(Default)]
 pub(super) struct Settings {
     pub(super) max_attempts: Option<u32>,
@@ -77,13 +72,11 @@ pub(super) struct Settings {
     pub(super) late: Option<Late>,
 }
 
-/// The fields of `LatePolicy`.
 pub(super) struct Late {
     pub(super) after: Duration,
     pub(super) then: LateAction,
 }
 
-/// `LateAction`.
 pub(super) enum LateAction {
     Run,
     Skip,
@@ -91,7 +84,6 @@ pub(super) enum LateAction {
     Queue(String),
 }
 
-/// The fields of `BackoffSettings`.
 #[derive(Default)]
 pub(super) struct Backoff {
     pub(super) initial: Option<Duration>,
@@ -111,7 +103,7 @@ impl Parse for Arguments {
         let mut blocking = false;
         let mut krate = None;
         while !input.is_empty() {
-            // A syntax error ends parsing; errors found before are reported with it.
+            // A syntax error ends parsing.
             let Some(key) = errors.keep(keys.next(input)) else {
                 break;
             };
@@ -171,7 +163,7 @@ impl Parse for Arguments {
     }
 }
 
-/// The path of `dq` in arguments that may contain errors; `None` if it is not renamed.
+/// The arguments may contain errors.
 pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
     let tokens: Vec<_> = arguments.into_iter().collect();
     tokens.windows(3).find_map(|window| match window {
@@ -187,7 +179,7 @@ pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
 const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \
      `#[delay_handler(\"ORDER_TIMEOUT\")]`";
 
-/// Parses the first argument, the code, and the comma after it.
+/// Includes the comma after it.
 fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     if input.is_empty() {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
@@ -210,7 +202,6 @@ fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     code
 }
 
-/// Whether the next tokens are `key = …` or a known key.
 fn starts_with_key(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let Ok(word) = ahead.call(Ident::parse_any) else {
@@ -221,7 +212,7 @@ fn starts_with_key(input: ParseStream<'_>) -> bool {
     assigns || (KEYS.contains(&word.to_string().as_str()) && !ahead.peek(Token![::]))
 }
 
-/// Parses a comma, which is optional after the last argument.
+/// Optional after the last argument.
 fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
         Ok(())
@@ -230,7 +221,6 @@ fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     }
 }
 
-/// Parses `= value`.
 fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
@@ -240,7 +230,7 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
 }
 
 impl Settings {
-    /// Sets the field with the name `key`, which is one of [`KEYS`] with a plain value.
+    /// `key` is one of the [`KEYS`] with a plain value.
     fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
         match key {
             "max_attempts" => {
@@ -262,10 +252,10 @@ impl Settings {
     }
 }
 
-/// Parses `(initial = …, …)` after the key `backoff`.
+/// `(initial = …, …)` after `backoff`.
 fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     if !input.peek(syn::token::Paren) {
-        // Skips the value, so that parsing can continue after it.
+        // Skips the value so that parsing can continue.
         if input.peek(Token![=]) {
             assigned(key, input)?;
         }
@@ -297,11 +287,11 @@ fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     Ok(backoff)
 }
 
-/// Parses `(after = …, then = …)` after the key `late`.
+/// `(after = …, then = …)` after `late`.
 fn late(key: &Ident, input: ParseStream<'_>) -> syn::Result<Late> {
     const EXAMPLE: &str = "write `late(after = \"5m\", then = \"skip\")`";
     if !input.peek(syn::token::Paren) {
-        // Skips the value, so that parsing can continue after it.
+        // Skips the value so that parsing can continue.
         if input.peek(Token![=]) {
             assigned(key, input)?;
         }
@@ -360,7 +350,7 @@ fn late_then(value: &Expr) -> syn::Result<LateAction> {
 }
 
 impl Backoff {
-    /// Sets the field with the name `key`, which is one of [`BACKOFF_KEYS`].
+    /// `key` is one of the [`BACKOFF_KEYS`].
     fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
         match key {
             "initial" => self.initial = Some(value::duration(key, value)?),
@@ -379,7 +369,7 @@ impl Backoff {
     }
 }
 
-/// Parses the keys of one list; unknown and repeated keys are errors.
+/// Unknown and repeated keys are errors.
 struct Keys {
     known: &'static [&'static str],
     seen: Vec<Ident>,
@@ -391,7 +381,7 @@ impl Keys {
         Self { known, seen: Vec::new(), repeated: Vec::new() }
     }
 
-    /// Parses the next key. An unknown key is an error at once.
+    /// An unknown key is an immediate error.
     fn next(&mut self, input: ParseStream<'_>) -> syn::Result<Ident> {
         let known = || self.known.join(", ");
         let Ok(key) = input.fork().call(Ident::parse_any) else {
@@ -412,7 +402,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Reports the repeated keys; called last, so that these errors follow those of the values.
+    /// Called last, so that errors in values come first.
     fn report(self, errors: &mut Errors) {
         for key in self.repeated {
             errors.push(syn::Error::new(key.span(), format!("`{key}` is given twice; keep one")));

@@ -10,26 +10,24 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// Types that are extractors even as the last argument, by the last segment of their path.
+/// By the last segment of their path; extractors even as the last argument.
 const EXTRACTORS: &[&str] = &["JobContext", "State", "RawPayload"];
 
-/// The parts of the function that code generation needs.
 pub(super) struct Function {
     pub(super) name: Ident,
     pub(super) visibility: Visibility,
-    /// The function's `#[cfg]`s, which also apply to the generated items.
+    /// Also apply to generated items.
     pub(super) cfgs: Vec<Attribute>,
-    /// Whether the function is `#[deprecated]`, so that the generated call must allow it.
+    /// The generated call must then allow it.
     pub(super) deprecated: bool,
-    /// Types of the arguments before the payload.
     pub(super) extractors: Vec<Type>,
     pub(super) payload: Option<Type>,
-    /// The return type; `None` if there is none or if it cannot be named outside the signature.
+    /// `None` also if it cannot be named outside the signature.
     pub(super) return_type: Option<Type>,
 }
 
 impl Function {
-    /// Parses a function and removes `#[extract]` from its arguments.
+    /// Removes `#[extract]` from the arguments.
     pub(super) fn new(item: &mut ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
         check_signature(&item.sig, &mut errors);
@@ -52,10 +50,8 @@ impl Function {
     }
 }
 
-/// Checks that a function is async, or else `blocking`.
-///
-/// Separate from [`Function::new`], since the queue of a function that fails only this check can be
-/// generated.
+/// Separate from [`Function::new`] because the queue can still be generated if only this check
+/// fails.
 pub(super) fn check_asyncness(signature: &Signature, blocking: bool) -> syn::Result<()> {
     match (blocking, &signature.asyncness) {
         (false, None) => Err(syn::Error::new(
@@ -71,7 +67,6 @@ pub(super) fn check_asyncness(signature: &Signature, blocking: bool) -> syn::Res
     }
 }
 
-/// Refuses functions that cannot be handlers.
 fn check_signature(signature: &Signature, errors: &mut Errors) {
     let mut refuse = |span: Span, message: &str| errors.push(syn::Error::new(span, message));
     if let Some(token) = &signature.constness {
@@ -101,7 +96,7 @@ fn check_signature(signature: &Signature, errors: &mut Errors) {
     }
 }
 
-/// The types of the extractors and of the payload. Removes `#[extract]` from the arguments.
+/// Removes `#[extract]` from the arguments.
 fn arguments(
     inputs: &mut Punctuated<FnArg, Token![,]>,
     errors: &mut Errors,
@@ -156,7 +151,6 @@ fn take_extract_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
     is_marked
 }
 
-/// Refuses types that an argument of a handler cannot have.
 fn check_type(ty: &Type, errors: &mut Errors) {
     match ty {
         Type::Reference(reference) => errors.push(syn::Error::new_spanned(
@@ -187,7 +181,7 @@ fn last_segment(path: &Path) -> Option<&Ident> {
     path.segments.last().map(|segment| &segment.ident)
 }
 
-/// Whether a type can be named outside the signature; each `impl Trait` is a distinct type.
+/// Each `impl Trait` is a distinct type, which only the signature can name.
 fn is_nameable(ty: &Type) -> bool {
     !matches!(ty, Type::ImplTrait(_))
 }

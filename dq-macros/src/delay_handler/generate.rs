@@ -1,7 +1,7 @@
 //! Generates the code beside the function.
 //!
-//! All paths are absolute and go through `__private`, since the user's module may define its own
-//! `Result` or `std`. Local names have the macro's hygiene and cannot collide with the user's.
+//! All paths are absolute and go through `__private`, because the user's module may define its own
+//! `Result` or `std`. Local names have the macro's hygiene.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -16,7 +16,6 @@ use super::policies::Policies;
 use super::schedule::Schedule;
 use crate::value::duration_tokens;
 
-/// The struct with the function's name, its trait implementations, and its registration.
 pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
     let private = private(arguments.krate.clone());
     let Function { name, cfgs, .. } = function;
@@ -36,8 +35,8 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
     }
 }
 
-/// The struct and `impl Queue` of a function with errors, so that `schedule::<function>` causes no
-/// further errors. The program is never run.
+/// For a function with errors, so that `schedule::<function>` causes no more errors. This code
+/// never runs.
 pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) -> TokenStream {
     let private = private(krate);
     let cfgs = &function.cfgs;
@@ -53,13 +52,11 @@ pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) ->
     }
 }
 
-/// The path of `__private`.
 fn private(krate: Option<Path>) -> TokenStream {
     let krate = krate.unwrap_or_else(|| parse_quote!(::dq));
     quote!(#krate::__private)
 }
 
-/// The struct with the function's name.
 fn queue_type(function: &Function) -> TokenStream {
     let Function { name, visibility, cfgs, .. } = function;
     let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
@@ -72,7 +69,6 @@ fn queue_type(function: &Function) -> TokenStream {
     }
 }
 
-/// The body of `Queue::code`.
 fn code(code: &Code, private: &TokenStream) -> TokenStream {
     match code {
         Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
@@ -84,7 +80,7 @@ fn code(code: &Code, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Generates `impl Queue` with the body of its `code`.
+/// `code` is the function body.
 fn queue(
     code: TokenStream,
     policies: Option<&Policies>,
@@ -123,11 +119,10 @@ fn queue(
     }
 }
 
-/// Generates `impl HandlerFn`.
 fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let text = name.unraw().to_string();
-    // With the function's own span, `line!` counts its line and not the attribute's.
+    // With the function's span, `line!` gives its line and not the attribute's.
     let location =
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
     let settings = settings(&arguments.settings, private);
@@ -172,7 +167,6 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
     }
 }
 
-/// Generates `HandlerFn::schedule`.
 fn schedule(schedule: &Schedule, function: &Function, private: &TokenStream) -> TokenStream {
     let settings = schedule.tokens(private);
     let payload = match &function.payload {
@@ -191,7 +185,6 @@ fn schedule(schedule: &Schedule, function: &Function, private: &TokenStream) -> 
     }
 }
 
-/// Generates `HandlerFn::requires`.
 fn requires(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let requirements = local("requirements");
     let each = function.extractors.iter().map(|ty| {
@@ -216,7 +209,7 @@ fn requires(arguments: &Arguments, function: &Function, private: &TokenStream) -
     }
 }
 
-/// Generates `HandlerFn::decode`, which upgrades a payload of an older version.
+/// Also upgrades older payloads.
 fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let job = local("job");
     let policies = &arguments.policies;
@@ -250,7 +243,7 @@ fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> 
     }
 }
 
-/// For each older version, an arm that decodes its payload and calls one function after the other.
+/// Each arm decodes the payload and calls the upgrades in order.
 fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<TokenStream> {
     let value = local("value");
     let arms = policies.upgrades.iter().enumerate().map(|(first, (version, _))| {
@@ -272,13 +265,11 @@ fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<Toke
     arms.collect()
 }
 
-/// Generates `HandlerFn::call`, which asks the guard, decodes the payload, runs the extractors and
-/// calls the function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");
     let decoded = local("payload");
-    // The payload first: a job that does not decode is dead, even if an extractor would fail too.
+    // Payload first: a job that does not decode is dead, even if an extractor would also fail.
     let decode = payload
         .as_ref()
         .map(|_| quote!(let #decoded = <#name as #private::HandlerFn>::decode(#ctx.job())?;));
@@ -294,7 +285,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     });
     let values = extracted.iter().chain(payload.is_some().then_some(&decoded));
     let called = quote!(#name(#(#values),*));
-    // The guard owns its arguments, so the handler gets others.
+    // The guard owns its arguments, so the handler gets its own.
     let guard = arguments.policies.guard.as_ref().map(|guard| {
         let text = guard.segments.last().map(|segment| segment.ident.unraw().to_string());
         let timeout = duration_tokens(arguments.policies.guard_timeout, private);
@@ -316,7 +307,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     let uses_context =
         arguments.blocking || guard.is_some() || !extractors.is_empty() || payload.is_some();
     let argument = if uses_context { quote!(#ctx) } else { quote!(_) };
-    // The compiler reports a future that is not `Send` at the span of the return type.
+    // The compiler reports a future that is not `Send` at the return type's span.
     let result = respan(quote!(#private::JobResult), &|_| name.span());
     quote! {
         async fn call(#argument: #private::JobContext) -> #result {
@@ -328,8 +319,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     }
 }
 
-/// Awaits the call and converts its result to a `JobResult`. A blocking function is called on a
-/// thread that belongs to `blocking_context`.
+/// A blocking function runs on a thread owned by `blocking_context`.
 fn finish(
     function: &Function,
     blocking_context: Option<&Ident>,
@@ -346,10 +336,9 @@ fn finish(
     }
 }
 
-/// The `QueueSettings` of the attribute.
 fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
     let duration = |value| duration_tokens(value, private);
-    // Without a suffix, since the field is a `usize` of the target machine.
+    // Without a suffix, because the field is a `usize` on the target machine.
     let concurrency = settings.concurrency.map(proc_macro2::Literal::u32_unsuffixed);
     let set = [
         set("concurrency", concurrency),
@@ -385,27 +374,24 @@ fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {
     quote!(#private::BackoffSettings::new() #(#set)*)
 }
 
-/// The call that sets a field, if there is a value.
 fn set(field: &str, value: Option<impl ToTokens>) -> Option<TokenStream> {
     let field = format_ident!("{field}");
     value.map(|value| quote!(.#field(#value)))
 }
 
-/// A local variable that cannot collide with the user's names.
+/// Cannot collide with the user's names.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// A type for use in a generated expression, all of whose tokens have one span.
+/// A type for a generated expression; all its tokens have one span.
 ///
-/// The compiler reports an error once for each distinct span. A type of several tokens, or an
-/// expression of user's and macro's tokens, has several spans; with a single one, each error is
-/// reported once.
+/// The compiler reports an error once per distinct span. With a single span it reports each error
+/// once, even for a type with several tokens or mixed with macro tokens.
 struct Pinned {
     ty: TokenStream,
-    /// The span of the last segment of the type's path, or of the whole type.
+    /// Span of the last segment in the type's path, or of the whole type.
     span: Span,
-    /// The path of `__private` with this span.
     private: TokenStream,
 }
 
@@ -417,7 +403,7 @@ impl Pinned {
         };
         let span = name_span.unwrap_or_else(|| ty.span());
         Self {
-            // `located_at` keeps name resolution as it was.
+            // `located_at` keeps the name resolution.
             ty: respan(ty.to_token_stream(), &|token| token.located_at(span)),
             span,
             private: respan(private.clone(), &|_| span),
@@ -425,7 +411,7 @@ impl Pinned {
     }
 }
 
-/// Replaces the span of each token, also in groups, by `new_span` of it.
+/// Maps each token's span through `new_span`, also in groups.
 fn respan(tokens: TokenStream, new_span: &impl Fn(Span) -> Span) -> TokenStream {
     let respan = |mut token: TokenTree| {
         if let TokenTree::Group(group) = &token {

@@ -14,13 +14,11 @@ use self::arguments::Arguments;
 use self::function::Function;
 use crate::errors::Errors;
 
-/// Expands the macro.
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let Ok(mut item_fn) = syn::parse2::<ItemFn>(item.clone()) else {
         return not_a_function(&item);
     };
-    // Both are parsed before an error is returned, so that the errors of both are reported
-    // together.
+    // Both are parsed first, so that their errors are reported together.
     let mut errors = Errors::default();
     let arguments = errors.keep(syn::parse2::<Arguments>(attribute.clone()));
     if let Some(arguments) = &arguments {
@@ -41,8 +39,8 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
             quote!(#error #queue)
         }
     };
-    // The function is always emitted, and its queue where possible, so that calls of the function
-    // and of `schedule::<function>` cause no further errors.
+    // Always emits the function, and its queue where possible, so that calls to the function and to
+    // `schedule::<function>` cause no more errors.
     quote!(#item_fn #generated)
 }
 

@@ -1,4 +1,4 @@
-//! Arguments of `#[delay_handler(…)]` beyond the settings: escalation, guard, versions, aliases.
+//! Arguments beyond the settings: escalation, guard, versions, aliases.
 
 use std::time::Duration;
 
@@ -9,25 +9,22 @@ use syn::{Expr, Ident, LitInt, LitStr, Path, Token, parenthesized};
 use crate::errors::Errors;
 use crate::value;
 
-/// How long a guard may take, unless the attribute says otherwise.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The arguments.
 pub(super) struct Policies {
-    /// The delays of the escalation.
     pub(super) steps: Vec<Duration>,
-    /// The variant of `EscalateFrom`, with the place of the key.
+    /// With the key's span.
     pub(super) escalate_from: Option<(&'static str, proc_macro2::Span)>,
     pub(super) guard: Option<Path>,
     pub(super) guard_timeout: Duration,
-    /// With the place of the number.
+    /// With the number's span.
     pub(super) version: Option<(u32, proc_macro2::Span)>,
-    /// The functions that upgrade a payload, ascending: each from its version to the next.
+    /// In ascending order, each from its version to the next.
     pub(super) upgrades: Vec<(u32, Path)>,
     pub(super) aliases: Vec<LitStr>,
-    /// The place of `guard_timeout`, if it is given.
+    /// If given.
     guard_timeout_at: Option<proc_macro2::Span>,
-    /// The place of `upgrade_from`, if it is given.
+    /// If given.
     upgrades_at: Option<proc_macro2::Span>,
 }
 
@@ -48,7 +45,6 @@ impl Default for Policies {
 }
 
 impl Policies {
-    /// Whether `key` is an argument of this kind with a plain value.
     pub(super) fn has(key: &str) -> bool {
         matches!(
             key,
@@ -56,7 +52,6 @@ impl Policies {
         )
     }
 
-    /// Sets an argument with a plain value.
     pub(super) fn set(&mut self, key: &Ident, value: &Expr) -> syn::Result<()> {
         match key.to_string().as_str() {
             "escalate" => self.steps = steps(value)?,
@@ -82,7 +77,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Parses `(1 = upgrade_v1, …)` after the key `upgrade_from`.
+    /// `(1 = upgrade_v1, …)` after `upgrade_from`.
     pub(super) fn parse_upgrades(
         &mut self,
         key: &Ident,
@@ -128,7 +123,6 @@ impl Policies {
         errors.finish()
     }
 
-    /// Checks the arguments together.
     pub(super) fn check(&self, code: Option<&LitStr>, errors: &mut Errors) {
         for (index, alias) in self.aliases.iter().enumerate() {
             let mut others = code.into_iter().chain(&self.aliases[..index]);
@@ -138,7 +132,7 @@ impl Policies {
             }
         }
         if !errors.is_empty() {
-            // What seems to be missing may be there and have a mistake.
+            // An argument that seems to be missing may be there with a mistake.
             return;
         }
         if let (Some((_, span)), true) = (self.escalate_from, self.steps.is_empty()) {
@@ -172,7 +166,7 @@ impl Policies {
         }
     }
 
-    /// Checks that payloads that are to be upgraded exist.
+    /// Checks that there is a payload to upgrade.
     pub(super) fn check_payload(&self, has_payload: bool) -> syn::Result<()> {
         match self.upgrades_at {
             Some(span) if !has_payload => Err(syn::Error::new(
@@ -183,7 +177,6 @@ impl Policies {
         }
     }
 
-    /// The oldest version that can be read.
     pub(super) fn oldest_version(&self) -> u32 {
         match (self.upgrades.first(), self.version) {
             (Some((oldest, _)), _) => *oldest,
@@ -193,7 +186,6 @@ impl Policies {
     }
 }
 
-/// The delays of an escalation.
 fn steps(value: &Expr) -> syn::Result<Vec<Duration>> {
     const EXAMPLE: &str = "escalate = [\"15m\", \"1h\", \"1d\"]";
     let elements = list(value, EXAMPLE)?;
@@ -240,7 +232,6 @@ fn guard(value: &Expr) -> syn::Result<Path> {
     }
 }
 
-/// Earlier codes of the handler.
 fn aliases(value: &Expr) -> syn::Result<Vec<LitStr>> {
     let elements = list(value, "aliases = [\"OLD_CODE\"]")?;
     let mut errors = Errors::default();

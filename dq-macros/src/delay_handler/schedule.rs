@@ -1,4 +1,4 @@
-//! Parses the schedule of a handler: `cron = "30 2 * * *", tz = "Europe/Stockholm", …`.
+//! Parses a handler's schedule: `cron = "30 2 * * *", tz = "Europe/Stockholm", …`.
 
 use std::time::Duration;
 
@@ -11,17 +11,15 @@ use syn::{Expr, Ident, LitStr};
 use crate::errors::Errors;
 use crate::value::{self, duration_tokens};
 
-/// The keys of a schedule, in the order of the documentation.
+/// In documentation order.
 pub(super) const KEYS: [&str; 7] =
     ["cron", "every", "tz", "catch_up", "overlap", "deadline", "jitter"];
 
-/// The largest number of `CatchUp::All`.
+/// For `CatchUp::All`.
 const MAX_CATCH_UP: u32 = 1_000;
 
-/// The fields of `ScheduleSettings`, as far as they were given.
 #[derive(Default)]
 pub(super) struct Draft {
-    /// The first key of a schedule that was given.
     first: Option<Ident>,
     cron: Option<LitStr>,
     every: Option<(Ident, Duration)>,
@@ -30,11 +28,10 @@ pub(super) struct Draft {
     overlap: Option<&'static str>,
     deadline: Option<Duration>,
     jitter: Option<Duration>,
-    /// Whether a value is missing because of its error.
+    /// A value is missing because it had an error.
     is_incomplete: bool,
 }
 
-/// A valid schedule.
 pub(super) struct Schedule {
     times: Times,
     catch_up: Option<CatchUp>,
@@ -56,7 +53,7 @@ enum CatchUp {
 }
 
 impl Draft {
-    /// Sets the field with the name `key`, which is one of [`KEYS`].
+    /// `key` is one of the [`KEYS`].
     pub(super) fn set(&mut self, key: &Ident, value: &Expr) -> syn::Result<()> {
         self.first.get_or_insert_with(|| key.clone());
         let result = self.parse(key, value);
@@ -85,7 +82,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The schedule; `None` if no key of one was given, or one of them has an error already.
+    /// `None` if no key was given or a key has an error already.
     pub(super) fn finish(self, errors: &mut Errors) -> Option<Schedule> {
         let first = self.first?;
         if self.is_incomplete {
@@ -169,7 +166,7 @@ fn positive(key: &str, value: &Expr) -> syn::Result<Duration> {
 }
 
 impl Schedule {
-    /// The `ScheduleSettings`, without the payload.
+    /// Without the payload.
     pub(super) fn tokens(&self, private: &TokenStream) -> TokenStream {
         let duration = |value| duration_tokens(value, private);
         let times = match &self.times {

@@ -1,4 +1,4 @@
-//! A handler whose outcome is its payload, and a runner that stops after a number of settlements.
+//! A handler whose payload is its outcome; a runner that stops after some settlements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,6 @@ use dq_core::{
 use dq_metrics::RunnerMetrics;
 use tokio_util::sync::CancellationToken;
 
-/// Returns what the payload says.
 pub(crate) struct Obedient;
 
 impl DelayHandler for Obedient {
@@ -39,7 +38,6 @@ impl DelayHandler for Obedient {
     }
 }
 
-/// Counts settlements, and fires when all are there.
 #[derive(Clone)]
 pub(crate) struct Countdown {
     left: Arc<AtomicUsize>,
@@ -52,7 +50,6 @@ impl Countdown {
     }
 }
 
-/// A runner with metrics.
 pub(crate) fn runner(dq: &Dq, countdown: &Countdown) -> RunnerBuilder {
     let Countdown { left, over } = countdown.clone();
     let count = move |event: &Event<'_>| {
@@ -71,7 +68,7 @@ pub(crate) async fn schedule(dq: &Dq, payloads: &[&str]) {
     dq.schedule_many(jobs).await.expect("the jobs are valid");
 }
 
-/// A runtime of one thread: recorders are local to the thread.
+/// Single-threaded, because recorders are local to the thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future)

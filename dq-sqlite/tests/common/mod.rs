@@ -38,7 +38,7 @@ impl Fixture {
         SqliteConfig::new(self.path())
     }
 
-    /// An environment in which ended jobs are remembered.
+    /// With history.
     pub fn environment(&self) -> Environment {
         Environment::new(self.clock.clone(), self.entropy.clone())
             .history(HistoryLimits::all(HistoryLimit::default()))
@@ -48,7 +48,7 @@ impl Fixture {
         SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
     }
 
-    /// Opens the store with a clock that can block it. The fixture's own clock never blocks.
+    /// The store's clock can block it; the fixture's own clock never blocks.
     pub async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
         let blocking_clock =
             Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
@@ -67,7 +67,6 @@ impl Fixture {
         .unwrap();
     }
 
-    /// The error of opening a store with these settings.
     pub async fn open_error(&self, config: &SqliteConfig) -> dq_core::Error {
         let error = SqliteBackend::open(config, &self.environment()).await.unwrap_err();
         assert!(error.remedy_text().is_some(), "{error}");
@@ -113,7 +112,7 @@ pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict)
     assert_eq!(settled, [dq_core::Settled::Accepted]);
 }
 
-/// Removes all jobs that are not running; returns how many.
+/// Removes all jobs except running ones; returns how many.
 pub async fn purge(backend: &dyn Backend) -> u64 {
     let mut removed = 0;
     loop {
@@ -131,7 +130,6 @@ pub async fn stats(backend: &dyn Backend) -> QueueStats {
     stats
 }
 
-/// The ids of the dead jobs, at most 1,000.
 pub async fn dead_ids(backend: &dyn Backend) -> Vec<JobId> {
     let queue = queue();
     let params = BrowseParams::new(&queue, JobState::Dead).limit(1_000);
@@ -142,8 +140,8 @@ pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKi
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
-/// A clock that can block its callers. A read reads the time once; the writer does so once per
-/// transaction, after it has taken the transaction's tasks.
+/// A clock that can block its callers. A reader reads it once per transaction; so does the writer,
+/// after taking the transaction's tasks.
 #[derive(Debug, Default)]
 pub struct BlockingClock {
     clock: Arc<VirtualClock>,
@@ -160,12 +158,10 @@ impl BlockingClock {
         self.blocked.store(false, Ordering::SeqCst);
     }
 
-    /// Number of blocked callers.
     pub fn blocked_callers(&self) -> usize {
         self.callers.load(Ordering::SeqCst)
     }
 
-    /// Waits until at least `count` callers are blocked.
     pub async fn wait_for_blocked(&self, count: usize) {
         let start = Instant::now();
         while self.blocked_callers() < count {
@@ -199,7 +195,7 @@ impl Clock for BlockingClock {
     }
 }
 
-/// Holds SQLite's write lock, so that calls accumulate behind the first.
+/// Holds SQLite's write lock, so that calls gather behind the first.
 pub struct WriteLock(pub Connection);
 
 impl WriteLock {
@@ -214,8 +210,7 @@ impl WriteLock {
     }
 }
 
-/// Makes each commit fail that stores a job, by a foreign key violation that is checked only at the
-/// commit.
+/// Makes commits that store a job fail, by a foreign key violation checked only at the commit.
 pub fn fail_commits(conn: &Connection) {
     conn.execute_batch(
         "CREATE TABLE parent (id INTEGER PRIMARY KEY);
@@ -225,7 +220,6 @@ pub fn fail_commits(conn: &Connection) {
     .unwrap();
 }
 
-/// Ends the effect of [`fail_commits`].
 pub fn let_commits_succeed(conn: &Connection) {
     conn.execute_batch("DROP TRIGGER dangle").unwrap();
 }

@@ -1,9 +1,9 @@
-//! Tests of slots: reservations, jobs in line, several claim loops.
+//! Slot tests: reservations, jobs in line, several claim loops.
 
 use super::*;
 use crate::clock::VirtualClock;
 
-/// Slots of queues of the application, and of an internal one with the next index.
+/// Slots for application queues; the internal queue has the next index.
 fn slots(total: usize, queues: &[usize], internal: Option<usize>, claimers: usize) -> Arc<Slots> {
     let internal = internal.map(|slots| (slots, true));
     let queues = queues.iter().map(|slots| (*slots, false)).chain(internal);
@@ -21,12 +21,12 @@ fn with_clock(
     Arc::new(Slots::new(total, queues, claimers, clock, Observers::default()))
 }
 
-/// The queues of a reservation, each with its reserved slots.
+/// Reserved slots by queue index.
 fn shares(reservation: &Reservation) -> Vec<(usize, usize)> {
     reservation.queues.iter().map(|share| (share.queue, share.slots)).collect()
 }
 
-/// Gives each queue as many of its reserved slots as the function says. The slots are not freed.
+/// Takes `jobs(queue)` reserved slots in each queue and never frees them.
 fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> usize) {
     let of_queue = |share: &Share| vec![share.queue; jobs(share.queue)];
     let jobs: Vec<_> = reservation.queues.iter().flat_map(of_queue).collect();
@@ -36,7 +36,7 @@ fn fill(slots: &Arc<Slots>, reservation: &Reservation, jobs: impl Fn(usize) -> u
     }
 }
 
-/// Frees the slot of a job that took a second.
+/// Frees the slot of a job that ran for a second.
 fn free(slots: &Arc<Slots>, queue: usize) {
     slots.free(queue, Some(Duration::from_secs(1)));
 }
@@ -111,7 +111,6 @@ fn internal_queues_have_slots_outside_the_total() {
     fill(&slots, &all, |queue| [2, 1][queue]);
     assert_eq!(slots.used(), (2, vec![2, 1]), "one job is not of the total");
 
-    // A slot of the total is free, but none of the queue.
     let rest = slots.reserve(0, false);
     assert_eq!((rest.scope, &shares(&rest)[..], rest.limit), (Scope::All, &[(1, 4)][..], 4));
     fill(&slots, &rest, |_| 4);
@@ -126,8 +125,8 @@ fn internal_queues_have_slots_outside_the_total() {
     assert_eq!(state.queues.iter().map(|queue| queue.count.free).collect::<Vec<_>>(), [2, 5]);
 }
 
-/// Otherwise the due time of a job of the application counts as one of an internal queue, and the
-/// claim loop does not sleep while the slots are full.
+/// If `internal_full` were false, an application job's due time would count as internal, and the
+/// claim loop would not sleep while the slots are full.
 #[test]
 fn without_internal_queues_these_count_as_full() {
     let slots = slots(1, &[1], None, 1);
@@ -142,7 +141,7 @@ fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
     let all = slots.reserve(0, false);
     assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
     assert_eq!(all.limit, 2 * BATCH);
-    // No internal job is due, so the limit is used up by the others.
+    // No internal job is due, so the application uses up the limit.
     fill(&slots, &all, |queue| [BATCH, BATCH, 0][queue]);
     assert_eq!(slots.used(), (2 * BATCH, vec![BATCH, BATCH, 0]));
     assert_eq!(slots.lock().total.free, 1_000 - 2 * BATCH);
@@ -162,7 +161,6 @@ fn a_scarce_total_makes_claims_of_their_own_for_internal_queues() {
     assert_eq!(slots.used(), (3, vec![2, 1, 5]));
 }
 
-/// Runs jobs that take no time.
 fn run_shortly(places: Vec<Place>) {
     for place in places {
         let Place::Slot(mut slot) = place else { panic!("no slot") };
@@ -170,7 +168,6 @@ fn run_shortly(places: Vec<Place>) {
     }
 }
 
-/// A queue whose jobs take no time.
 fn short_jobs(total: usize, slots: usize, claimers: usize) -> Arc<Slots> {
     let slots = self::slots(total, &[slots], None, claimers);
     let first = slots.reserve(0, false);
@@ -219,7 +216,6 @@ fn a_job_that_has_left_the_line_passes_its_slot_on() {
 
 #[test]
 fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
-    // Two queues with one slot each, and two slots in total.
     let slots = self::slots(2, &[1, 1], None, 1);
     let claim = slots.reserve(0, false);
     let mut places = slots.fill(&claim, [0, 1, 0]);
