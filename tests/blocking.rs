@@ -1,5 +1,5 @@
-//! Blocking handlers: each run occupies a thread, which cannot be stopped. At its timeout only the
-//! cancellation signal fires; the run ends when the handler returns, and its result counts.
+//! Blocking handlers: each run occupies a thread, which nothing can stop. A timeout only fires the
+//! cancellation signal. The run ends when the handler returns, and its result counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,6 @@ use dq::prelude::*;
 use dq::{Event, RunnerBuilder, Settled};
 use tokio::sync::mpsc;
 
-/// How many runs are active, and the highest number that was active at once.
 #[derive(Clone, Default)]
 struct Runs {
     active: Arc<AtomicUsize>,
@@ -17,7 +16,6 @@ struct Runs {
 }
 
 impl Runs {
-    /// Blocks the thread until the run is cancelled.
     fn block(&self, job: &JobContext) {
         let active = self.active.fetch_add(1, Ordering::SeqCst) + 1;
         self.highest.fetch_max(active, Ordering::SeqCst);
@@ -34,7 +32,6 @@ fn grind(job: JobContext, State(runs): State<Runs>) -> HandlerResult {
     Ok(Outcome::Done)
 }
 
-/// A handler object that blocks in the same way as the function.
 struct Grinder(Runs);
 
 impl DelayHandler for Grinder {
@@ -57,7 +54,7 @@ impl DelayHandler for Grinder {
 
 dq::queue!(GRINDER: ());
 
-/// Runs until one job is settled, and requires that it is done.
+/// Runs until one settlement is accepted.
 async fn run_one(dq: &Dq, runner: RunnerBuilder) {
     let (sender, mut settlements) = mpsc::unbounded_channel();
     let runner = runner.observer(move |event: &Event<'_>| {

@@ -1,4 +1,4 @@
-//! Configuration of a program: files, environment variables, secrets.
+//! A program's configuration: files, environment variables, secrets.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ path = "${DQ_DATA}/jobs.db"
 concurrency = 16
 "#;
 
-/// Reads a file in a new process with these environment variables, and returns its output.
+/// Reads a file in a new process with these environment variables. Returns its output.
 fn read_in_process(file: &str, environment: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
@@ -28,7 +28,6 @@ fn read_in_process(file: &str, environment: &[(&str, &str)]) -> String {
     child_process(path.to_str().unwrap(), environment)
 }
 
-/// Reads the environment without a file in a new process, and returns its output.
 fn read_env_in_process(environment: &[(&str, &str)]) -> String {
     child_process("", environment)
 }
@@ -43,7 +42,7 @@ fn child_process(path: &str, environment: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The entry point of the child process; does nothing in the test run itself.
+/// The child process's entry point. Does nothing in the test run itself.
 #[test]
 fn child_process_entry() {
     let config = match std::env::var("TEST_CONFIG") {
@@ -60,7 +59,7 @@ fn child_process_entry() {
     }
 }
 
-/// Prints the settings of a `Remote` backend: its `connect` fails with them.
+/// Prints a `Remote` backend's settings: its `connect` fails with them.
 fn print_settings(config: Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     if let Err(error) = runtime.block_on(Dq::builder().config(config).connect()) {
@@ -210,13 +209,12 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
     }
 }
 
-/// Settings of a store on the network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remote {
     url: Secret,
     password: Option<Secret>,
-    /// A password whose field is not a `Secret`.
+    /// A password in a field that is not a `Secret`.
     token: Option<String>,
     #[serde(default)]
     port: u16,
@@ -237,7 +235,6 @@ enum Speed {
 #[typetag::deserialize(name = "remote")]
 #[async_trait]
 impl BackendConfig for Remote {
-    /// Fails with the settings as the message.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
         let Self { url, password, token, port, speed, max_wait } = self;
         let password = password.as_ref().map(Secret::expose);
@@ -246,7 +243,7 @@ impl BackendConfig for Remote {
     }
 }
 
-/// The error for a file with `[backend] type = "remote"` and these lines; its path is replaced by
+/// Returns the error for `[backend] type = "remote"` with these lines. Replaces the path by
 /// `dq.toml`.
 fn refusal(lines: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
@@ -263,7 +260,7 @@ fn refusal(lines: &str) -> String {
     text.replace(&path, "dq.toml")
 }
 
-/// The secrets of this test, which no error may show, are `hunter2` and `4711000`.
+/// The secrets are `hunter2` and `4711000`; no error may show them.
 #[test]
 fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
     for (lines, needle) in [
@@ -442,8 +439,8 @@ fn passwords_are_passed_unchanged() {
     }
 }
 
-/// A misspelt path of a drained store must not make an empty store, while the jobs of the old one
-/// wait for ever.
+/// If a drained store's path is misspelt, an empty store must not appear while the old jobs wait
+/// forever.
 #[tokio::test]
 async fn a_drained_sqlite_store_must_exist() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
-//! A move from one store to another and back, with jobs pending in both: jobs of the drained store
-//! run and are found by their keys. Each job's name and key says in which store it was first
-//! scheduled, and what happens to it.
+//! Moves from one store to another and back, with pending jobs in both. Jobs in the drained store
+//! run and are found by key. A job's name and key tell where it was first scheduled and its fate.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The names of the jobs that have run, in order.
 type Ran = Arc<Mutex<Vec<String>>>;
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +24,6 @@ async fn deliver(State(ran): State<Ran>, parcel: Parcel) {
     ran.lock().unwrap().push(parcel.name);
 }
 
-/// An application that schedules in one store and drains another, with its runner.
 struct Application {
     dq: Dq,
     stop: oneshot::Sender<()>,
@@ -63,12 +60,11 @@ impl Application {
         assert!(matches!(moved, Rescheduled::Moved(_)), "{key}: {moved:?}");
     }
 
-    /// Waits until as many jobs have run since the last call, and requires that they are exactly
-    /// these.
+    /// Waits until as many jobs have run since the last call. They must be exactly these.
     async fn expect_runs(&self, ran: &Ran, mut names: Vec<&str>) {
         names.sort_unstable();
         wait_until("the jobs run", async || ran.lock().unwrap().len() >= names.len()).await;
-        // A duplicate would run soon.
+        // A duplicate runs soon after.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut ran = std::mem::take(&mut *ran.lock().unwrap());
         ran.sort_unstable();
@@ -76,13 +72,12 @@ impl Application {
     }
 }
 
-/// Schedules a job whose name is its key.
 async fn schedule(dq: &Dq, name: &str, delay: Duration, on_conflict: OnConflict) -> Scheduled {
     let job = dq.schedule::<deliver>(Parcel { name: name.to_owned() });
     job.after(delay).key(name).on_conflict(on_conflict).await.unwrap()
 }
 
-/// The keys of all jobs in a store, read by a separate client. Requires that all are scheduled.
+/// Reads all job keys with a separate client. All jobs must be scheduled.
 async fn scheduled_in(store: &str) -> Vec<String> {
     let config = Config::from_toml(&format!("[backend]\n{store}")).unwrap();
     let dq = Dq::builder().config(config).connect().await.unwrap();

@@ -1,6 +1,5 @@
-//! What people and other programs write: `dq.toml`, URLs, cron expressions, times, HTTP requests;
-//! and what other versions have stored.
-//! Random and mutated input is refused with an error, or accepted; it never panics.
+//! Untrusted input: `dq.toml`, URLs, cron expressions, times, HTTP requests, and data stored by
+//! other versions. Random and mutated input is accepted or refused with an error; it never panics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +43,7 @@ fn configurations() {
         "backend = { type = \"sqlite\", path = \"jobs.db\", durability = \"relaxed\" }",
     ];
     fuzz::check_text("configurations", &valid, |text| {
-        // The message of the error is made, too.
+        // Also formats the error message.
         Config::from_toml(text).map_err(|error| error.to_string()).is_ok()
     });
 }
@@ -63,7 +62,7 @@ fn urls() {
         "amqps://user:secret@h1,h2:5671/v",
     ];
     fuzz::check_text("URLs", &valid, |url| {
-        // A file is opened when the store is connected, not before.
+        // Connecting opens a file; parsing a URL does not.
         backend_from_url(url).map_err(|error| error.to_string()).is_ok()
     });
 }
@@ -127,8 +126,7 @@ fn texts_of_operators() {
     fuzz::check_text("jobs", &targets, |text| dq_ops::parse_target(text).is_ok());
 }
 
-/// A store in memory with a client. What is written to the store itself is not checked by this version
-/// of the client.
+/// An in-memory store with a client. Writes directly to the store bypass this client's checks.
 async fn memory() -> (Arc<MemoryBackend>, Dq) {
     let store = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
     let dq = Dq::builder().backend(store.clone()).connect().await.expect("a store in memory");
@@ -207,14 +205,13 @@ fn payloads_with_headers() {
         })
     };
     assert_eq!(valid.map(|payload| read(payload.as_bytes())), [&b"{}"[..], &[0xff]]);
-    // What is no envelope is a payload.
+    // Data without an envelope is a payload.
     fuzz::check("payloads with headers", &valid, |payload| {
         read(payload);
         true
     });
 }
 
-/// The body, the path with its query, or the idempotency key of a request.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Body,
@@ -224,7 +221,6 @@ enum Part {
 
 const TOKEN: &str = "admin-0123456789";
 
-/// A request with this part; `None` if HTTP does not allow it.
 fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
     let post = Request::builder()
         .method("POST")
@@ -245,8 +241,7 @@ fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
     Some(request)
 }
 
-/// Sends requests to the router of the dashboard and the API. None may fail with a status of the
-/// server.
+/// Sends requests to the dashboard and API router. None may get a 5xx status.
 fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
     let runtime = runtime();
     let (store, dq) = runtime.block_on(memory());
@@ -259,7 +254,7 @@ fn check_requests(name: &str, part: Part, path: &str, valid: &[&str]) {
     fuzz::check(name, valid, |bytes| {
         let Some(request) = request(part, bytes, path) else { return false };
         let response = runtime.block_on(async {
-            // Requests before may have ended it, or taken its key.
+            // Earlier requests may have ended it or taken its key.
             let _ =
                 store.schedule(vec![new.clone()]).await.expect("it is stored, or another one is");
             Handler::call(service.clone(), request, ()).await

@@ -1,4 +1,4 @@
-//! Handlers of `#[delay_handler]`, run as an application runs them.
+//! Handlers from `#[delay_handler]`, run as in an application.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,6 @@ use dq::{
 };
 use serde::{Deserialize, Serialize};
 
-/// State of the handlers: the lines that they have written.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -41,7 +40,6 @@ enum Code {
 
 const REPORT: &str = "REPORT";
 
-/// An extractor that fails for some jobs.
 struct Tenant(String);
 
 impl FromJob for Tenant {
@@ -89,7 +87,6 @@ async fn report(State(log): State<Log>, RawPayload(bytes): RawPayload) -> Result
     Err("no paper".to_owned())
 }
 
-/// A store, and a runner that serves only these queues.
 async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();
@@ -135,14 +132,14 @@ fn settings_come_from_the_attribute() {
 
 #[test]
 fn the_macro_assumes_the_default_backoff_of_the_core() {
-    // The macro compares `initial` with `max`; where one is not given, it assumes these defaults.
+    // The macro compares `initial` with `max`; it assumes these defaults for omitted ones.
     assert_eq!(Backoff::default().initial, Duration::from_secs(1));
     assert_eq!(Backoff::default().max, Duration::from_secs(600));
 }
 
 #[test]
 fn the_macro_and_the_core_accept_the_same_codes() {
-    // The longest code that the macro accepts is the longest queue name.
+    // The longest code for the macro is the longest queue name.
     const LONGEST: &str = concat!(
         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

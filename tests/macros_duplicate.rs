@@ -1,4 +1,4 @@
-//! Two handlers with the same code, in a separate program since its registry is invalid.
+//! Two handlers with the same code, in a separate program because its registry is invalid.
 
 use dq::{Dq, ErrorKind, Registration, Registry, delay_handler};
 

@@ -1,5 +1,5 @@
-//! Two handlers of the same queue code whose locations (file and line) are equal, because one macro
-//! call generates both: the error must still name both.
+//! Two handlers with one queue code and equal locations (file and line), because one macro call
+//! generates both. The error must still name both.
 
 use dq::{ErrorKind, Registry, delay_handler};
 

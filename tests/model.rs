@@ -1,4 +1,4 @@
-//! All backends give the same answers to the same calls as the memory backend.
+//! All backends answer the same calls as the memory backend does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,6 @@ use dq_testkit::behaviour::TrialResult;
 use dq_testkit::model::{self, Step};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-/// A backend for this URL with this history.
 async fn open(
     url: &str,
     clock: Arc<dyn Clock>,
@@ -34,7 +33,6 @@ async fn compare_sqlite(steps: Vec<Step>, history: HistoryLimit) -> TrialResult 
     model::check(memory(clock.clone(), history), sqlite, clock, &steps).await
 }
 
-/// Compares the store at this URL, which must be empty.
 async fn compare_server(url: String, steps: Vec<Step>, history: HistoryLimit) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let reference = memory(clock.clone(), history);
@@ -45,7 +43,6 @@ async fn compare_server(url: String, steps: Vec<Step>, history: HistoryLimit) ->
     Ok(closed?)
 }
 
-/// Checks this many random sequences of steps, about half of them with a history.
 fn run_cases<F: Future<Output = TrialResult>>(
     cases: u32,
     check: impl Fn(Vec<Step>, HistoryLimit) -> F,
@@ -53,7 +50,7 @@ fn run_cases<F: Future<Output = TrialResult>>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    // Without a history, pins alone make ids stay taken.
+    // Without a history, only pins keep ids taken.
     let strategy = (model::steps(60), proptest::bool::ANY);
     let outcome = TestRunner::new(config).run(&strategy, |(steps, with_history)| {
         let history = if with_history { HistoryLimit::default() } else { HistoryLimit::OFF };
@@ -65,13 +62,11 @@ fn run_cases<F: Future<Output = TrialResult>>(
     }
 }
 
-/// A prefix that no other case has.
 fn prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("model{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The URL of a Redis server for this backend.
 fn redis_url(server: &dq_servers::Redis, scheme: &str) -> String {
     let url = server.url().replacen("redis://", scheme, 1);
     format!("{url}?response_timeout=60s&prefix={}", prefix())
@@ -100,7 +95,7 @@ fn redis_expiry_answers_like_memory() {
 fn redisson_answers_like_memory() {
     let server = dq_servers::Redis::start();
     run_cases(48, |steps, history| {
-        // Queues of Java have no prefix.
+        // Java's queues have no prefix.
         server.command(&["FLUSHALL"]);
         compare_server(redis_url(&server, "redisson://"), steps, history)
     });
@@ -110,7 +105,7 @@ fn redisson_answers_like_memory() {
 fn rabbitmq_answers_like_memory() {
     let server = dq_servers::shared_rabbitmq().url();
     run_cases(16, |steps, history| {
-        // Without the ladder, which has no part in answers, a prefix has few queues.
+        // Without the ladder, which does not affect answers, a prefix has few queues.
         let options = "queues=classic&ladder=none&response_timeout=60s";
         compare_server(format!("{server}?prefix={}&{options}", prefix()), steps, history)
     });

@@ -1,4 +1,4 @@
-//! State that handlers require: if it is missing, the runner is not built.
+//! Required handler state: without it, the runner is not built.
 
 use std::sync::Arc;
 
@@ -25,7 +25,6 @@ async fn missing_state_is_an_error_of_build() {
     assert!(dq.runner().state(Db).build().is_ok());
 }
 
-/// A handler object that declares its state.
 struct Archiver;
 
 impl DelayHandler for Archiver {

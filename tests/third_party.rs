@@ -1,4 +1,4 @@
-//! A backend from a crate that `dq` does not know, selected by name and by URL like the others.
+//! A backend from a crate unknown to `dq`, selected by name and by URL like the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,9 @@ use dq::config::Config;
 use dq::prelude::*;
 use serde::Deserialize;
 
-/// Number of stores that were opened.
 static CONNECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Settings of a store in a cloud; the test opens a memory store in its place.
+/// Settings for a cloud store; the test opens a memory store instead.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CloudConfig {

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// Machine and software versions, and the load before and after the run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Conditions {
     date: String,
@@ -20,19 +19,16 @@ pub(crate) struct Conditions {
     file_system: String,
     rustc: String,
     sqlite: &'static str,
-    /// Only if Redis is measured.
     redis: Option<String>,
-    /// Only if RabbitMQ is measured.
     rabbit: Option<String>,
     load_before: String,
-    /// Set by [`Self::finish`].
     load_after: String,
     quick: bool,
 }
 
 impl Conditions {
-    /// Reads the conditions. `dir` is the directory for the files of the run; `redis` and `rabbit`
-    /// are the versions of the servers that will be measured.
+    /// Reads the conditions. `dir` is for the run's files; `redis` and `rabbit` are the versions of
+    /// the servers to measure.
     pub(crate) fn observe(
         dir: &Path,
         quick: bool,
@@ -57,7 +53,6 @@ impl Conditions {
         }
     }
 
-    /// Records the load after the run.
     pub(crate) fn finish(&mut self) {
         self.load_after = read("/proc/loadavg");
     }
@@ -96,7 +91,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// The first value of a field of a file of `name: value` lines.
+/// The first value of a field in a file with `name: value` lines.
 fn field(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));
@@ -111,7 +106,6 @@ fn output(program: &str, args: &[&str]) -> String {
     text.map_or_else(|| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// Type and options of the mount that contains a directory.
 fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -121,6 +115,6 @@ fn file_system(dir: &Path) -> String {
         let (kind, options) = (fields.next()?, fields.next()?);
         dir.starts_with(point).then(|| (point.len(), format!("{kind} on {device} ({options})")))
     });
-    // `max_by_key` returns the last of equal ones, which is the topmost mount.
+    // Among equal lengths, `max_by_key` returns the last: the topmost mount.
     mounts.max_by_key(|(len, _)| *len).map_or_else(|| UNKNOWN.to_owned(), |(_, mount)| mount)
 }

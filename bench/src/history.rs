@@ -1,4 +1,4 @@
-//! What it takes to remember jobs that have ended: bytes, and time of the settlements.
+//! The cost of remembering ended jobs: bytes and settlement time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +16,7 @@ use crate::workload::{BATCH, PAYLOAD, WEEK, Workload};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Opens a store that remembers all jobs of a measurement.
+/// Opens a store that remembers every job in a measurement.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     open_with(url, HistoryLimit::new(u32::MAX, DAY)).await
 }
@@ -27,7 +27,6 @@ async fn open_with(url: &str, limit: HistoryLimit) -> Result<Arc<dyn Backend>> {
     Ok(backend_from_url(url)?.connect(&environment).await?)
 }
 
-/// Settlements with the default history beside those without one, on every store.
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     install::redis()?;
     install::rabbitmq()?;
@@ -49,7 +48,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Rounds alternate between the two stores; the ratio is the median of those of neighbours.
+/// Rounds alternate between the two stores; the ratio is the median over neighbouring rounds.
 async fn settlements(
     plan: &Plan,
     name: &str,
@@ -61,7 +60,7 @@ async fn settlements(
     let batches = plan.full_or_quick(200, 2);
     let mut workload = Workload::with_seed(17).payloads(PAYLOAD);
     let mut rates = [Vec::new(), Vec::new()];
-    // The first round fills the history, loads scripts and so on.
+    // The first round fills the history and loads scripts.
     for round in 0..=plan.full_or_quick(11, 1) {
         for (backend, rates) in [&without, &with].into_iter().zip(&mut rates) {
             let now = Timestamp::from(SystemTime::now());
@@ -90,8 +89,8 @@ async fn settlements(
         .ratio_at_least(0.9))
 }
 
-/// Growth of the store for each job that has ended. `used` returns its size in bytes; `jobs` is a
-/// multiple of [`BATCH`].
+/// The store's growth per ended job. `used` returns its size in bytes; `jobs` is a multiple of
+/// [`BATCH`].
 pub(crate) async fn bytes_per_ended_job(
     name: &str,
     backend: &dyn Backend,
@@ -100,10 +99,10 @@ pub(crate) async fn bytes_per_ended_job(
 ) -> Result<Figure> {
     let mut workload = Workload::with_seed(16).payloads(PAYLOAD);
     let now = Timestamp::from(SystemTime::now());
-    // Random due times are within a week from then, so all jobs are due.
+    // Random due times lie within a week from then, so all jobs are due.
     let week_ago = Timestamp::from_millis(now.as_millis() - WEEK);
     let mut before = 0.0;
-    // The first batch loads scripts and takes the memory of pending jobs.
+    // The first batch loads scripts and allocates memory for pending jobs.
     for done in (0..jobs + BATCH).step_by(BATCH) {
         if done == BATCH {
             before = used()?;

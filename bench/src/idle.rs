@@ -1,4 +1,4 @@
-//! Store calls and CPU time of a runner whose queues are empty.
+//! Store calls and CPU time of a runner with empty queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,11 @@ use crate::measure::{Stopwatch, millis, runtime};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Queues of an idle runner.
 pub(crate) const QUEUES: usize = 100;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    // Contains several of the announcements that the runner makes every 15 s. Its check of the store,
-    // every ten minutes, runs at the start, before the window.
+    // Covers several announcements, one every 15 s. The ten-minute store check runs before the
+    // window.
     let window = plan.full_or_quick(Duration::from_secs(61), Duration::from_secs(1));
     let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
     let runtime = runtime(2);
@@ -44,7 +43,7 @@ async fn measure(backend: Arc<dyn Backend>, window: Duration) -> Result<Vec<Figu
     let counter = Arc::new(CallCounter { backend, calls: Arc::clone(&calls) });
     let dq = Dq::builder().backend(counter).connect().await?;
     let runner = IdleRunner::start(&Handle::current(), &dq);
-    // The calls of the start are not counted.
+    // Skips the startup calls.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = calls.load(Ordering::Relaxed);
     let watch = Stopwatch::start();
@@ -62,7 +61,6 @@ async fn measure(backend: Arc<dyn Backend>, window: Duration) -> Result<Vec<Figu
     ])
 }
 
-/// A handler of a queue without jobs.
 struct Nothing {
     code: String,
 }
@@ -83,7 +81,6 @@ impl DelayHandler for Nothing {
     }
 }
 
-/// Counts the calls of a backend.
 #[derive(Debug)]
 struct CallCounter {
     backend: Arc<dyn Backend>,
@@ -102,7 +99,6 @@ impl Layer for CallCounter {
     }
 }
 
-/// A runner with [`QUEUES`] empty queues, in a task.
 pub(crate) struct IdleRunner {
     stop: oneshot::Sender<()>,
     task: JoinHandle<dq::Result<()>>,
@@ -116,7 +112,6 @@ impl IdleRunner {
         }
         let (stop, stopped) = oneshot::channel::<()>();
         let task = runtime.spawn(runner.run_until(async move {
-            // Dropping the sender stops the runner.
             let _ = stopped.await;
         }));
         Self { stop, task }

@@ -1,9 +1,8 @@
-//! The due index of the memory backend, compared to `tokio_util`'s `DelayQueue` and to a bare
-//! `BinaryHeap`.
+//! The memory backend's due index, compared to `tokio_util`'s `DelayQueue` and a bare `BinaryHeap`.
 //!
-//! Due times are random within seven days. A random fifth of the jobs is cancelled; the others are
-//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations:
-//! the slowest of these blocks is an upper bound of the slowest single operation.
+//! Due times are random within seven days. A random fifth of the jobs is cancelled; the rest is
+//! removed in 1,000 time steps. All times are the one thread's CPU time, read every 64 operations.
+//! The slowest such block bounds the slowest single operation from above.
 
 mod candidate;
 mod rivals;
@@ -22,10 +21,9 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{WEEK, scatter};
 
-/// Operations between two readings of the clock.
+/// Operations between two clock readings.
 const BLOCK: usize = 64;
 
-/// Time steps in which the jobs are removed.
 const STEPS: i64 = 1_000;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
@@ -38,8 +36,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The structures of the memory backend, combined as the backend does: records with their keys, a
-/// lookup by key, and the index of due times.
+/// The memory backend's structures, combined as in the backend: records with keys, a lookup by key
+/// and the due-time index.
 #[derive(Default)]
 struct Keyed {
     records: Arena<Record>,
@@ -91,7 +89,7 @@ impl Index for Keyed {
     }
 }
 
-/// Nanoseconds per operation, and the time of the slowest block.
+/// Nanoseconds per operation, and the slowest block's time.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     insert: f64,
@@ -101,13 +99,12 @@ struct Cost {
 }
 
 impl Cost {
-    /// The life cycle of an average job: an insertion, and a cancellation (20 %) or a pop (80 %).
+    /// An average job's life: an insertion, then a cancellation (20 %) or a pop (80 %).
     fn life_cycle(&self) -> f64 {
         self.insert + 0.2 * self.cancel + 0.8 * self.pop
     }
 }
 
-/// The operations of one round: due times of the jobs, and the numbers of the jobs to cancel.
 struct Script {
     due: Vec<i64>,
     cancelled: Vec<u32>,
@@ -159,8 +156,8 @@ impl Script {
     }
 }
 
-/// Runs an operation on each item; returns the nanoseconds per item, and raises `worst` to the time
-/// of the slowest block.
+/// Runs an operation on each item. Returns nanoseconds per item and raises `worst` to the slowest
+/// block's time.
 fn timed<T>(items: &[T], worst: &mut Duration, mut each: impl FnMut(&T)) -> f64 {
     let mut spent = Duration::ZERO;
     for block in items.chunks(BLOCK) {
@@ -180,7 +177,7 @@ fn nanos_each(time: Duration, count: usize) -> f64 {
 /// Measures the three structures in turns, so that a slow phase of the machine affects each.
 fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     let runtime = paused();
-    // Entered once: entering it for each operation would add to the time of the DelayQueue.
+    // Entered once: entering per operation adds to the DelayQueue's time.
     let _entered = runtime.enter();
     let mut costs: [Vec<Cost>; 3] = Default::default();
     for round in 0..rounds {
@@ -230,7 +227,6 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Reads pages of 50 jobs from random positions.
 fn browse(jobs: usize, size: &str) -> Figure {
     let script = Script::new(jobs, 0);
     let mut index = Keyed::default();

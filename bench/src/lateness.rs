@@ -11,7 +11,7 @@ use crate::probe::{Bench, Probe};
 use crate::table::Figure;
 use crate::workload::{BULK, Workload};
 
-/// Targets of median and 99th percentile in milliseconds.
+/// Milliseconds at the median and the 99th percentile.
 const TARGET: Option<(f64, f64)> = Some((1.5, 5.0));
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
@@ -24,7 +24,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
                 "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
                 _ => "memory:".to_owned(),
             };
-            // In a spawned task, as in an application, and not on the thread of `block_on`.
+            // Spawned, as in an application.
             runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
         };
         figures.extend(measure(Case::Idle { jobs: plan.full_or_quick(500, 20) })?);
@@ -42,16 +42,13 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A case to measure. `lead` is the time between the first call of `schedule` and the first due
-/// time, in which all jobs must be stored.
+/// A case to measure. All jobs must be stored within `lead`, the time from the first `schedule`
+/// call to the first due time.
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    /// Single jobs in an otherwise empty store.
     Idle { jobs: usize },
-    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much
-    /// later.
+    /// 1,000 jobs per second, one millisecond apart, while many pending jobs are due much later.
     Steady { pending: usize, seconds: usize, lead: Duration },
-    /// Many jobs in the same millisecond.
     AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },
 }
 
@@ -88,8 +85,8 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
         let dq = dq.clone();
         tokio::spawn(async move {
             for job in 0..jobs {
-                // Not a whole number of milliseconds, so that jobs are scheduled at all fractions
-                // of the millisecond to which due times are rounded up.
+                // Not a whole number of milliseconds: jobs arrive at every fraction of the
+                // millisecond to which due times are rounded up.
                 tokio::time::sleep(Duration::from_micros(15_300)).await;
                 let delay = Duration::from_millis(5 + job as u64 % 7);
                 let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;
@@ -142,7 +139,7 @@ async fn at_once(
     Ok(figures)
 }
 
-/// Median, 99th percentile and maximum; `target` has the targets of the first two in milliseconds.
+/// Median, 99th percentile and maximum. `target` limits the first two, in milliseconds.
 pub(crate) fn figures(name: &str, probe: &Probe, target: Option<(f64, f64)>) -> Vec<Figure> {
     let times = probe.lateness();
     let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
@@ -161,7 +158,7 @@ pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Stores jobs that are due at random within a week after the measurement.
+/// Stores jobs due at random within the week after the measurement.
 async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
     let mut workload = Workload::with_seed(5);
     let later = now() + Duration::from_secs(3_600);
@@ -173,7 +170,6 @@ async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Schedules jobs for the probe; `due` gives the due time by the number of a job.
 pub(crate) async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
     for from in (0..jobs).step_by(BULK) {
         let bulk = from..jobs.min(from + BULK);

@@ -1,4 +1,4 @@
-//! Claims and settlements of whole batches, for any backend.
+//! Claims and settles whole batches on any backend.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use dq::{Lease, QueueName, Settled, Verdict};
 use crate::plan::Result;
 use crate::workload::{BATCH, QUEUE};
 
-/// Leases exactly `max` jobs.
 pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
     let wants = [Want::new(QueueName::new(QUEUE)?, max, Duration::from_secs(300))];
     let params = ClaimParams::new(&wants, max, "dq-bench");
@@ -19,7 +18,6 @@ pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease
     Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
 }
 
-/// Settles each lease as done.
 pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
     let done = |lease: &Lease| Settlement::new(lease.clone(), Verdict::Done);
     let settlements: Vec<_> = leases.iter().map(done).collect();
@@ -30,7 +28,7 @@ pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()
     Ok(())
 }
 
-/// Claims and settles `jobs` due jobs, [`BATCH`] at a time; `jobs` is a multiple of it.
+/// Claims and settles due jobs, [`BATCH`] at a time; `jobs` is a multiple of it.
 pub(crate) async fn drain(backend: &dyn Backend, jobs: usize) -> Result<()> {
     for _ in 0..jobs / BATCH {
         let leases = claim(backend, BATCH).await?;

@@ -1,8 +1,7 @@
-//! The harness behind the tables of docs/benchmarks.md down to History, and of docs/scale.md:
-//! `cargo xtask bench` and `cargo xtask scale`, or
-//! `cargo run --release -p dq-bench`.
+//! The harness behind docs/benchmarks.md (the tables down to History) and docs/scale.md: `cargo
+//! xtask bench`, `cargo xtask scale` or `cargo run --release -p dq-bench`.
 //!
-//! Each group runs in its own process, so that heap and CPU clock are its own.
+//! Each group runs in its own process, so that it has its own heap and CPU clock.
 
 mod conditions;
 mod history;
@@ -51,7 +50,6 @@ usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
 `scale` measures calls, lateness and memory with up to N pending jobs in sqlite, redis or rabbitmq, and writes
 a table, a plot and the figures to DIR (default: target/scale).";
 
-/// Name of a group, its function, and the names of its measurements for `--only GROUP/NAME`.
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
 
 const GROUPS: [Group; 8] = [
@@ -72,7 +70,7 @@ struct Options {
     json: Option<PathBuf>,
     quick: bool,
     help: bool,
-    /// In a child process: its task and the arguments.
+    /// In a child process: its task and arguments.
     child: Option<(String, Vec<OsString>)>,
 }
 
@@ -140,7 +138,6 @@ fn main() -> ExitCode {
     exit(result)
 }
 
-/// Prints the error, if there is one.
 fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -151,7 +148,6 @@ fn exit(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Splits `GROUP/NAME`; a group alone has no name.
 fn split(only: &str) -> (&str, Option<&str>) {
     only.split_once('/').map_or((only, None), |(group, name)| (group, Some(name)))
 }
@@ -185,7 +181,7 @@ fn run_all(options: &Options) -> Result<()> {
         let quick = if options.quick { "quick" } else { "full" };
         let mut child =
             child_process("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
-        // `--only GROUP` selects all measurements of the group, whatever else is selected.
+        // `--only GROUP` selects all its measurements, even if others are named too.
         if !options.only.iter().any(|only| only == name) {
             child.args(options.only.iter().filter_map(|only| {
                 let (group, measurement) = split(only);
@@ -208,7 +204,6 @@ fn run_all(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the task of a child process.
 fn run_child(task: &str, args: &[OsString]) -> Result<()> {
     match (task, args) {
         ("group", [group, dir, quick, only @ ..]) => {

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 
-/// CPU time of all threads of this process so far.
 pub(crate) fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of this thread so far. Unlike wall-clock time it does not advance while another process
+/// CPU time of this thread so far. Unlike wall-clock time, it stands still while another process
 /// has the core.
 pub(crate) fn thread_cpu() -> Duration {
     cpu(ClockId::ThreadCPUTime)
@@ -21,7 +20,6 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).expect("CPU time is never negative")
 }
 
-/// Measures wall-clock time, and CPU time of the process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     wall: Instant,
@@ -42,8 +40,8 @@ impl Stopwatch {
     }
 }
 
-/// Resident memory of a process in bytes, by its id or `self`, on a system with pages of 4 KiB.
-/// Zero where `/proc` is missing.
+/// Resident memory in bytes of a process, by id or `self`. Assumes 4 KiB pages; zero where `/proc`
+/// is missing.
 pub(crate) fn resident(process: &str) -> u64 {
     const PAGE: u64 = 4_096;
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
@@ -51,7 +49,6 @@ pub(crate) fn resident(process: &str) -> u64 {
     pages.unwrap_or(0) * PAGE
 }
 
-/// Events per second.
 pub(crate) fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
@@ -64,13 +61,12 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The median; NaN of no values.
+/// The median, or NaN without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Sorted durations.
 #[derive(Debug)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -80,7 +76,7 @@ impl Times {
         Self(times)
     }
 
-    /// A quantile in milliseconds: `share` of all durations do not exceed it.
+    /// The quantile in milliseconds: `share` of the durations do not exceed it.
     pub(crate) fn millis_at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = (self.0.len() as f64 * share).ceil() as usize;
@@ -88,7 +84,7 @@ impl Times {
     }
 }
 
-/// A runtime with `workers` threads, or on the calling thread if that is zero. It has no I/O.
+/// A runtime without I/O, with `workers` threads. With zero, it runs on the calling thread.
 pub(crate) fn runtime(workers: usize) -> Runtime {
     let mut builder = match workers {
         0 => Builder::new_current_thread(),

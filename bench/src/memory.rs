@@ -36,7 +36,7 @@ fn payload() -> String {
     "x".repeat(PAYLOAD - 2)
 }
 
-/// Growth of the process per pending job, including the allocator's overhead.
+/// Process growth per pending job, including allocator overhead.
 fn bytes_per_job(jobs: usize) -> Result<Figure> {
     let before = resident("self");
     let runtime = runtime(0);
@@ -61,15 +61,13 @@ fn bytes_per_job(jobs: usize) -> Result<Figure> {
     Ok(Figure::new("a pending job, with its payload of 100 bytes", each, "bytes"))
 }
 
-/// Growth of the process per ended job that is remembered.
 async fn bytes_per_ended_job(jobs: usize) -> Result<Figure> {
     let backend = history::open("memory:").await?;
     let used = || Ok(resident("self") as f64);
     history::bytes_per_ended_job("memory", &*backend, jobs, used).await
 }
 
-/// Schedules jobs that are due now, then runs them all. `workers` is the number of worker threads;
-/// with 0 everything runs on one thread.
+/// Schedules jobs due now, then runs them all. With 0 `workers`, everything runs on one thread.
 fn through_the_runner(
     jobs: usize,
     rounds: usize,
@@ -101,8 +99,7 @@ fn through_the_runner(
         if let Some(concurrency) = concurrency {
             probe = probe.concurrency(concurrency);
         }
-        // In a spawned task, as in an application. With worker threads, that is not on the thread of
-        // `block_on`.
+        // Spawned, as in an application.
         let (run_wall, run_cpu) = runtime.block_on(async {
             tokio::spawn(async move {
                 let watch = probe.run(&dq).await?;

@@ -1,4 +1,4 @@
-//! Settings of a group of measurements, its progress output, and child processes.
+//! A measurement group's settings, progress output and child processes.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -9,30 +9,26 @@ use std::time::Instant;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Settings of one group's run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// Directory for files: empty at the start, removed at the end.
     pub(crate) dir: PathBuf,
-    /// Whether to use small sizes, which test the bench but measure nothing.
+    /// Use small sizes, which test the bench but measure nothing.
     pub(crate) quick: bool,
-    /// The measurements of the group to run; all if empty.
+    /// The measurements to run; all if empty.
     pub(crate) only: Vec<String>,
 }
 
 impl Plan {
-    /// Whether to run a measurement of the group.
     pub(crate) fn includes(&self, measurement: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == measurement)
     }
 
-    /// `quick` in a quick run, otherwise `full`.
     pub(crate) fn full_or_quick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
-/// This program as a child process with one task; see `--child` in `main.rs`.
 pub(crate) fn child_process<const N: usize>(task: &str, args: [&OsStr; N]) -> Command {
     let this = std::env::current_exe().expect("a running program has a path");
     let mut command = Command::new(this);
@@ -40,10 +36,8 @@ pub(crate) fn child_process<const N: usize>(task: &str, args: [&OsStr; N]) -> Co
     command
 }
 
-/// When this process began.
 pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Prints a line with the time since the start to standard error.
 pub(crate) fn progress(what: std::fmt::Arguments<'_>) {
     eprintln!("[{:6.1} s] {what}", START.elapsed().as_secs_f64());
 }

@@ -16,18 +16,16 @@ use crate::plan::Result;
 use crate::workload::{BULK, PAYLOAD, QUEUE, queues};
 
 dq::queue!(
-    /// The queue of the probe.
     pub(crate) Bench: String = QUEUE
 );
 
-/// Counts the jobs that start. Clones share their counts.
+/// Counts jobs that start. Clones share the counts.
 #[derive(Clone)]
 pub(crate) struct Probe {
     inner: Arc<Inner>,
     queues: Vec<QueueName>,
 }
 
-/// The handler of one queue.
 struct InQueue {
     probe: Arc<Inner>,
     queue: QueueName,
@@ -37,7 +35,6 @@ struct Inner {
     expected: usize,
     started: AtomicUsize,
     all_started: Notify,
-    /// `None` if lateness is not recorded.
     lateness: Option<Mutex<Vec<Duration>>>,
     settings: QueueSettings,
 }
@@ -48,19 +45,17 @@ impl Probe {
         Self::new(expected, None, QueueSettings::default())
     }
 
-    /// Also records how late each job starts.
     pub(crate) fn timing(expected: usize) -> Self {
         Self::new(expected, Some(Mutex::default()), QueueSettings::default())
     }
 
-    /// Sets the concurrency of each queue. Counts start again, so this precedes the run.
+    /// Sets each queue's concurrency. Call it before the run: it resets the counts.
     pub(crate) fn concurrency(self, jobs: usize) -> Self {
         let settings = QueueSettings::new().concurrency(jobs);
         let lateness = self.inner.lateness.is_some().then(Mutex::default);
         Self { queues: self.queues, ..Self::new(self.inner.expected, lateness, settings) }
     }
 
-    /// Counts the jobs of these queues instead of [`QUEUE`].
     pub(crate) fn serving(self, queues: Vec<QueueName>) -> Self {
         Self { queues, ..self }
     }
@@ -75,15 +70,14 @@ impl Probe {
         Self { inner, queues: queues(1) }
     }
 
-    /// Runs the jobs of `dq` until the last expected one is settled. Returns a stopwatch that was
-    /// started before.
+    /// Runs jobs until the last expected one is settled. Returns a stopwatch started before the
+    /// run.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
         self.runner(dq).run_until(self.inner.all_started.notified()).await?;
         Ok(watch)
     }
 
-    /// A runner with a handler for each queue.
     pub(crate) fn runner(&self, dq: &Dq) -> RunnerBuilder {
         let in_queue =
             |queue: &QueueName| InQueue { probe: self.inner.clone(), queue: queue.clone() };
@@ -91,7 +85,6 @@ impl Probe {
         self.queues.iter().map(in_queue).fold(runner, RunnerBuilder::handler)
     }
 
-    /// The recorded lateness.
     pub(crate) fn lateness(&self) -> Times {
         let lateness = self.inner.lateness.as_ref();
         Times::new(lateness.map(|times| lock(times).clone()).unwrap_or_default())
@@ -124,18 +117,16 @@ impl DelayHandler for InQueue {
     }
 }
 
-/// Schedules jobs in bulks through the client, then runs them all. `jobs` is what the probe
-/// expects, and a multiple of [`BULK`]: otherwise the run would never end.
+/// Schedules jobs in bulks through the client, then runs them all. `jobs` must equal the number the
+/// probe expects and be a multiple of [`BULK`]; the run never ends if it is not.
 pub(crate) async fn schedule_and_run(dq: &Dq, probe: &Probe, jobs: usize) -> Result<()> {
     for _ in 0..jobs / BULK {
-        // JSON adds two quotes.
         let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
         let _ = dq.schedule_many((0..BULK).map(job)).await?;
     }
     probe.run(dq).await.map(drop)
 }
 
-/// A runner's concurrency, as it is written in the names of figures.
 pub(crate) fn concurrency_name(concurrency: Option<usize>) -> String {
     concurrency
         .map_or_else(|| "default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"))

@@ -1,5 +1,4 @@
-//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are
-//! compared.
+//! Reference rates of the disk and plain SQLite, for comparison with the backend.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,17 +10,16 @@ use dq::sqlite::rusqlite::{Connection, params};
 use crate::measure::rate;
 use crate::plan::{Plan, Result, progress};
 
-/// Reference rates per second. They are measured before and after each figure, since the speed of a
-/// virtual machine drifts.
+/// Reference rates per second. Measured before and after each figure because a virtual machine's
+/// speed drifts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
-    /// F: 4 KiB appended to a file, and `fdatasync`.
+    /// F: appends 4 KiB to a file and calls `fdatasync`.
     pub(crate) syncs: f64,
-    /// R: rows appended to a table without indexes, 1,000 per commit, with the backend's settings.
+    /// R: appends rows to a table without indexes, 1,000 per commit, with the backend's settings.
     pub(crate) rows: f64,
 }
 
-/// Measures the reference rates around each figure.
 #[derive(Debug)]
 pub(crate) struct References {
     dir: PathBuf,
@@ -29,7 +27,7 @@ pub(crate) struct References {
     last: Option<(Instant, Rates)>,
 }
 
-/// Maximum age of a measurement that is reused as the one before the next figure.
+/// Maximum age at which a measurement is reused as the "before" of the next figure.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
 impl References {
@@ -38,7 +36,6 @@ impl References {
         Self { dir: plan.dir.clone(), duration, last: None }
     }
 
-    /// Runs a measurement; returns its result and the mean of the rates before and after it.
     pub(crate) fn around<T>(&mut self, run: impl FnOnce() -> Result<T>) -> Result<(T, Rates)> {
         let before = match self.last {
             Some((at, rates)) if at.elapsed() < MAX_AGE => rates,
@@ -88,7 +85,7 @@ impl References {
         conn.execute_batch(
             "CREATE TABLE raw (n INTEGER PRIMARY KEY, id BLOB, due INTEGER, payload BLOB)",
         )?;
-        // The mean payload length of the workload: (100 + 1,024) / 2.
+        // The workload's mean payload length: (100 + 1,024) / 2.
         let payload = [0x5a_u8; 562];
         let start = Instant::now();
         let mut count = 0;

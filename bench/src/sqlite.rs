@@ -1,4 +1,4 @@
-//! The SQLite backend with full durability, compared to the disk (F) and to plain SQLite (R).
+//! The SQLite backend with full durability, compared to the disk (F) and plain SQLite (R).
 
 mod crash;
 mod store;
@@ -61,7 +61,6 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Growth of the file and its log per ended job that is remembered.
 fn bytes_per_ended_job(plan: &Plan) -> Result<Figure> {
     let path = plan.dir.join("history.db");
     let used = || {
@@ -81,7 +80,6 @@ fn count(jobs: usize) -> String {
     if jobs >= 1_000_000 { format!("{}M", jobs / 1_000_000) } else { format!("{}k", jobs / 1_000) }
 }
 
-/// One caller that waits for each job.
 fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = SqliteStore::open(plan, "one.db")?;
     let duration = plan.full_or_quick(Duration::from_secs(2), Duration::from_millis(50));
@@ -106,7 +104,6 @@ fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
         .ratio_at_least(0.85))
 }
 
-/// 256 concurrent callers, each of which waits for each of its jobs.
 fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
     const CALLERS: usize = 256;
     let store = SqliteStore::open(plan, "many.db")?;
@@ -143,7 +140,6 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
         .target("≥ min(90 F, 0.08 R)", jobs >= bound))
 }
 
-/// Schedules bulks in an empty store.
 fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = SqliteStore::open(plan, "bulk.db")?;
     let jobs = plan.full_or_quick(100_000, 2_000);
@@ -160,17 +156,16 @@ fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
 
 struct Load {
     jobs: usize,
-    /// Jobs per second for the last tenth of the jobs, or for all if they are few.
+    /// Jobs per second over the last tenth, or over all if there are few.
     rate: f64,
     payload_bytes: usize,
 }
 
-/// Fills a store with consecutive bulks.
 fn load(store: &SqliteStore, jobs: usize, in_order: bool) -> Result<Load> {
     let (backend, now) = (store.backend(), store.now());
     let loaded = store.block_on(async move {
         let mut workload = Workload::with_seed(3);
-        // Generating the jobs is not measured.
+        // Generating jobs is not measured.
         let (mut spent, mut payload_bytes) = (Duration::ZERO, 0);
         let measured_from = if jobs > 200_000 { jobs - jobs / 10 } else { 0 };
         for from in (0..jobs).step_by(BULK) {
@@ -191,7 +186,7 @@ fn load(store: &SqliteStore, jobs: usize, in_order: bool) -> Result<Load> {
     Ok(loaded)
 }
 
-/// File size and cancellation in a store with a million jobs that are due at random.
+/// File size and cancellation in a store with a million jobs due at random.
 fn full_store(
     plan: &Plan,
     references: &mut References,
@@ -223,7 +218,6 @@ fn full_store(
     ])
 }
 
-/// Cancels random jobs, one after the other.
 fn cancel(store: &SqliteStore, jobs: usize, tries: usize) -> Result<Times> {
     let backend = store.backend();
     store.block_on(async move {
@@ -249,7 +243,7 @@ struct Drained {
     claims: Times,
 }
 
-/// Claims and settles batches, each durably, when all jobs are due.
+/// Makes all jobs due, then claims and settles batches, each durably.
 fn drain(store: &SqliteStore, batches: usize) -> Result<Drained> {
     store.make_all_due();
     let backend = store.backend();

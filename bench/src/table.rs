@@ -15,15 +15,12 @@ pub(crate) struct Figure {
     pub(crate) target: Option<Target>,
 }
 
-/// The value divided by that of a reference measured in the same run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
-    /// The name of the reference.
     pub(crate) to: String,
 }
 
-/// A target and whether the value meets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Target {
     pub(crate) text: String,
@@ -42,29 +39,24 @@ impl Figure {
         }
     }
 
-    /// Adds the ratio to a reference in the same unit.
     pub(crate) fn compared_to(mut self, reference: f64, to: &str) -> Self {
         self.ratio = Some(Ratio { value: self.value / reference, to: to.to_owned() });
         self
     }
 
-    /// Sets a target: the value is at most `bound`.
     pub(crate) fn at_most(self, bound: f64) -> Self {
         let (text, met) = (format!("≤ {} {}", short(bound), self.unit), self.value <= bound);
         self.target(text, met)
     }
 
-    /// Sets a target: the ratio is at least `bound`.
     pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
         self.ratio_target("≥", bound, |value| value >= bound)
     }
 
-    /// Sets a target: the ratio is at most `bound`.
     pub(crate) fn ratio_at_most(self, bound: f64) -> Self {
         self.ratio_target("≤", bound, |value| value <= bound)
     }
 
-    /// Sets a target; `met` is whether this figure meets it.
     pub(crate) fn target(mut self, text: impl Into<String>, met: bool) -> Self {
         self.target = Some(Target { text: text.into(), met });
         self
@@ -93,7 +85,6 @@ impl Figure {
     }
 }
 
-/// Formats a number with three significant digits and thousands separators.
 fn short(value: f64) -> String {
     let size = value.abs();
     if size >= 999.5 {
@@ -116,7 +107,6 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The table as Markdown with aligned columns.
 pub(crate) fn markdown(figures: &[Figure]) -> String {
     let head = ["group", "figure", "value", "ratio", "target", "met"].map(str::to_owned);
     let rows: Vec<[String; 6]> = figures.iter().map(Figure::cells).collect();
@@ -129,7 +119,7 @@ pub(crate) fn markdown(figures: &[Figure]) -> String {
     let mut line = |row: &[String; 6]| {
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
-            // Numbers are right-aligned. Writing to a String cannot fail.
+            // Right-aligns numbers. Writing to a String cannot fail.
             let _ = if matches!(column, 2 | 3) {
                 write!(text, "| {cell:>width$} ")
             } else {

@@ -1,5 +1,5 @@
-//! Generated jobs. By default they resemble those of applications: payloads of 100 bytes to 1 KiB,
-//! every second job with a key.
+//! Generated jobs. By default they resemble application jobs: payloads from 100 bytes to 1 KiB, and
+//! a key on every second job.
 
 use std::ops::RangeInclusive;
 
@@ -8,10 +8,9 @@ use dq::{Due, Entropy, JobKey, NewJob, QueueName, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// The queue of generated jobs, unless there are several.
 pub(crate) const QUEUE: &str = "BENCH";
 
-/// The names of so many queues, the first of which is [`QUEUE`].
+/// Queue names; the first is [`QUEUE`].
 pub(crate) fn queues(count: usize) -> Vec<QueueName> {
     let name = |number| match number {
         0 => QUEUE.to_owned(),
@@ -21,40 +20,35 @@ pub(crate) fn queues(count: usize) -> Vec<QueueName> {
     (0..count).map(queue).collect()
 }
 
-/// Seven days in milliseconds, the range of random due times.
+/// Seven days in milliseconds, the range for random due times.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
 
-/// Bytes of a payload where all have the same length. With its id of 16 bytes, a job is then about
-/// as large as a member of the sorted set to which the Redis backends are compared
-/// (`redis/limit.rs`).
+/// Bytes per payload where all have the same length. With its 16-byte id, a job is then about as
+/// large as the sorted-set member used as the Redis reference (`redis/limit.rs`).
 pub(crate) const PAYLOAD: usize = 100;
 
 /// Jobs per claim and per settlement.
 pub(crate) const BATCH: usize = 100;
 
-/// Jobs per call of `schedule`.
+/// Jobs per `schedule` call.
 pub(crate) const BULK: usize = 1_000;
 
 /// Generates jobs; the same seed gives the same jobs.
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: SmallRng,
-    /// Payloads are slices of this, so that generating a job costs little.
+    /// Payloads are slices of this pool, which makes generating cheap.
     pool: Bytes,
     entropy: Entropy,
-    /// Each job is in one of these, chosen at random.
+    /// Each job goes to one of these at random.
     queues: Vec<QueueName>,
-    /// Number of the next job.
     next: u64,
-    /// Lengths of payloads.
     lengths: RangeInclusive<usize>,
-    /// Whether every second job has a key.
     keys: bool,
 }
 
 impl Workload {
-    /// Jobs of a seed. Job ids depend on the seed and the time, so each measurement has its own
-    /// seed.
+    /// Job ids depend on seed and time, so each measurement has its own seed.
     pub(crate) fn with_seed(seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pool = vec![0; 1 << 20];
@@ -70,32 +64,26 @@ impl Workload {
         }
     }
 
-    /// Numbers the jobs from `next` on. The key of a job depends on its number.
     pub(crate) fn numbered_from(self, next: u64) -> Self {
         Self { next, ..self }
     }
 
-    /// Sets the length of all payloads.
     pub(crate) fn payloads(self, bytes: usize) -> Self {
         Self { lengths: bytes..=bytes, ..self }
     }
 
-    /// Puts each job into one of these queues, chosen at random.
     pub(crate) fn spread_over(self, queues: Vec<QueueName>) -> Self {
         Self { queues, ..self }
     }
 
-    /// Generates no keys.
     pub(crate) fn without_keys(self) -> Self {
         Self { keys: false, ..self }
     }
 
-    /// A random time within seven days from `now`.
     pub(crate) fn within_a_week(&mut self, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(now.as_millis() + self.rng.random_range(0..WEEK))
     }
 
-    /// The next job, created at `now` and due at `due`.
     pub(crate) fn job(&mut self, now: Timestamp, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
@@ -108,7 +96,6 @@ impl Workload {
         if self.keys && has_key(number) { job.key(key(number)) } else { job }
     }
 
-    /// The next jobs, due at random times within seven days.
     pub(crate) fn random(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
         let job = |_| {
             let due = self.within_a_week(now);
@@ -117,7 +104,6 @@ impl Workload {
         (0..count).map(job).collect()
     }
 
-    /// The next jobs, each due one millisecond after the previous one.
     pub(crate) fn in_order(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
         let job = |_| {
             let after = i64::try_from(self.next).expect("few jobs");
@@ -127,13 +113,12 @@ impl Workload {
     }
 }
 
-/// Whether the job with this number has a key: every second one.
 pub(crate) const fn has_key(number: u64) -> bool {
     number.is_multiple_of(2)
 }
 
-/// The key of the job with this number: 25 characters that begin with a pseudorandom number, so
-/// that the keys of consecutive jobs are far apart in an index.
+/// A 25-character key that begins with a pseudorandom number, so that consecutive jobs' keys lie
+/// far apart in an index.
 pub(crate) fn key(number: u64) -> JobKey {
     JobKey::new(format!("{:016x}-{number:08x}", scatter(number))).expect("the key is valid")
 }

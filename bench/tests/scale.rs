@@ -1,4 +1,4 @@
-//! `dq-bench scale` with few jobs: that the report is complete, not how large its figures are.
+//! `dq-bench scale` with few jobs: checks that the report is complete, not the figures.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn run(store: &str, queues: usize, name: &str, title: &str) {
             assert!(0.0 < of("p50") && of("p50") <= of("p99") && of("p99") <= of("max"), "{point}");
         }
     }
-    // At least the payloads: 100 bytes each. A write-ahead log may be as large as all of them.
+    // At least the 100-byte payloads. A write-ahead log may be as large as all of them.
     let bytes = points[1]["store_bytes"].as_f64().unwrap();
     assert!((100.0..100_000.0).contains(&bytes), "{bytes} bytes for each job");
     let table = read("md");

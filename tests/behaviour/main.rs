@@ -1,5 +1,5 @@
-//! The behaviour suite on every backend of this workspace, opened by URL as applications do, except
-//! for sharded queues.
+//! The behaviour suite on every workspace backend. Applications open them by URL, and so do the
+//! trials, except for sharded queues.
 
 mod sharded;
 
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         ("memory/real", real_clock(|| "memory:".into())),
         ("sqlite/virtual", virtual_clock(own_file)),
         ("sqlite/real", real_clock(own_file)),
-        // All trials on one store at once: each must be unaffected by the others.
+        // All trials share one store, so each must be unaffected by the others.
         ("sqlite/common", real_clock(move || common_file.as_str().into())),
         ("redis", real_clock(|| with_long_timeout(&shared_redis().url(), ""))),
         ("redis/cluster", real_clock(|| with_long_timeout(cluster_url(), ""))),
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         ),
         ("redisson/cluster", real_clock(redisson_cluster_url)),
         ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
-        // A server without notifications: the backend then works like `redis`.
+        // Without notifications, this backend works like `redis`.
         ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), ""))),
         ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), ""))),
     ])
@@ -51,36 +51,30 @@ fn virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn 
     Box::new(UrlBackend::with_virtual_clock(url))
 }
 
-/// The URL of a server, with further options and a response timeout that is longer than any call
-/// takes on a busy machine.
+/// Adds options and a response timeout longer than any call takes on a busy machine.
 fn with_long_timeout(url: &str, options: &str) -> StoreUrl {
     format!("{url}?response_timeout=60s{options}").as_str().into()
 }
 
-/// The URL of a Redis server for the backend that adds key expiry events.
 fn expiry_url(server: &Redis, options: &str) -> StoreUrl {
     with_long_timeout(&server.url().replacen("redis://", "redis-expiry://", 1), options)
 }
 
-/// A server with notifications of expired keys, shared by all trials. It ends with this process.
 fn notifying_redis() -> &'static Redis {
     static NOTIFYING: OnceLock<Redis> = OnceLock::new();
     NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
-/// The URL of a database of the shared Redis server for the Redisson backend. A database of its own
-/// for each format: runners of all trials share the queue of recurring schedules.
+/// Each format has its own database, because all trials' runners share the queue of schedules.
 fn redisson_url(database: u8, options: &str) -> StoreUrl {
     let address = shared_redis().address();
     with_long_timeout(&format!("redisson://{address}/{database}"), options)
 }
 
-/// The URL of the shared cluster for the Redisson backend.
 fn redisson_cluster_url() -> StoreUrl {
     with_long_timeout(&cluster_url().replacen("redis+", "redisson+", 1), "")
 }
 
-/// A cluster, shared by all trials. It ends with this process.
 fn cluster_url() -> &'static str {
     static CLUSTER: OnceLock<(RedisCluster, String)> = OnceLock::new();
     let (_, url) = CLUSTER.get_or_init(|| {
@@ -92,7 +86,6 @@ fn cluster_url() -> &'static str {
     url
 }
 
-/// The URL of a new file, which is deleted when the trial ends.
 fn own_file() -> StoreUrl {
     let directory = directory();
     StoreUrl { url: url(&directory, ""), guard: Box::new(directory) }

@@ -10,10 +10,9 @@ use dq::redis::{RedisBackend, RedisConfig};
 use dq::{QueueName, Result};
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// A store whose queues all have this many shards.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharded {
-    /// Names the same server at each call: each opening of a trial's store calls it.
+    /// Returns the same server each time, because each opening of a trial's store calls it.
     url: fn() -> String,
     shards: u16,
 }

@@ -1,7 +1,7 @@
 //! Guide: forwarding to other systems.
 
 use dq::prelude::*;
-// Links the crate, which registers the types of forwards.
+// Links the crate, so that its forward types register themselves.
 use dq_forward as _;
 
 #[tokio::main]
@@ -38,7 +38,7 @@ fn runner(dq: &Dq) -> dq::Result<dq::RunnerBuilder> {
 async fn the_forwards_of_the_page_can_be_used() -> dq::Result<()> {
     let page = include_str!("../../docs/guide/forwarding.md");
     let mut forwards = 0;
-    // Whole files are tested as those of all pages are.
+    // The test for all pages already covers whole files.
     let is_part = |block: &&str| block.contains("forward]") && !block.contains("[backend]");
     for block in super::blocks(page, "toml").into_iter().filter(is_part) {
         let block = block

@@ -1,7 +1,7 @@
-//! Guide: messages of other systems.
+//! Guide: messages from other systems.
 
 use dq::prelude::*;
-// Links the crate, which registers the types of ingresses.
+// Links the crate, so that its ingress types register themselves.
 use dq_forward as _;
 
 async fn work() -> dq::Result<()> {
@@ -16,7 +16,6 @@ async fn the_sources_of_the_page_can_be_used() -> dq::Result<()> {
     let block = block.replace("${", "").replace('}', "");
     let text = format!("[backend]\ntype = \"memory\"\n{block}");
     let dq = Dq::builder().config(dq::config::Config::from_toml(&text)?).connect().await?;
-    // Nothing is connected.
     assert_eq!(dq::Ingress::new(&dq)?.len(), 3);
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! The code and the configuration that README and guide show.
+//! The code and configuration shown in README and guide.
 //!
-//! Each page with Rust code has a file beside this one, which is compiled and tested; both READMEs
-//! share one. Every `rust` block of a page must be part of its file, comments and white space
-//! aside. Every `toml` block with a `[backend]` must be a valid configuration.
+//! Each page with Rust code has a file here, which is compiled and tested; both READMEs share one.
+//! Every `rust` block on a page must be part of its file, apart from comments and white space.
+//! Every `toml` block with a `[backend]` must be a valid configuration.
 
-// What a page shows is often only part of a program.
+// Pages often show only part of a program.
 #![allow(dead_code, unreachable_pub)]
 
 mod configuration;
@@ -30,7 +30,7 @@ use std::path::Path;
 
 use dq::config::Config;
 
-/// A page, and the source that its code blocks must be part of.
+/// Page name, page, and the source that must contain its code blocks.
 const PAGES: [(&str, &str, &str); 26] = [
     ("README.md", include_str!("../../README.md"), include_str!("readme.rs")),
     ("README.zh-CN.md", include_str!("../../README.zh-CN.md"), include_str!("readme.rs")),
@@ -60,7 +60,6 @@ const PAGES: [(&str, &str, &str); 26] = [
     page!("writing-a-backend.md", "writing_a_backend.rs"),
 ];
 
-/// A page of the guide.
 macro_rules! page {
     ($page:literal) => {
         ($page, include_str!(concat!("../../docs/guide/", $page)), "")
@@ -71,8 +70,7 @@ macro_rules! page {
 }
 use page;
 
-/// The code blocks of a page in one language, as they are; a block in a list item keeps its
-/// indentation.
+/// A page's code blocks in one language, unchanged. A block in a list item keeps its indentation.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     let mut blocks = Vec::new();
@@ -85,8 +83,8 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     blocks
 }
 
-/// Code without comments and white space. A URL in a string is cut like a comment, on both sides
-/// alike. Trailing commas, which rustfmt adds and removes, are dropped.
+/// Removes comments and white space. A URL in a string is cut like a comment, on both sides alike.
+/// Also drops trailing commas, which rustfmt adds and removes.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
     let code: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
@@ -106,7 +104,7 @@ fn code_on_every_page_is_compiled_and_tested() {
 #[test]
 fn configuration_on_every_page_is_valid() {
     for (name, page, _) in PAGES {
-        // As shown, and with its commented-out settings enabled.
+        // As shown, and with commented-out settings enabled.
         for block in blocks(page, "toml").into_iter().filter(|block| block.contains("[backend]")) {
             let block = block.replace("${DATA_DIR}", "/var/lib");
             for variant in [block.clone(), block.replace("\n# ", "\n")] {
@@ -118,7 +116,6 @@ fn configuration_on_every_page_is_valid() {
     }
 }
 
-/// The anchor that a heading gets: lower case, spaces as hyphens, no other punctuation.
 fn anchor(heading: &str) -> String {
     let is_kept = |c: &char| c.is_alphanumeric() || "-_ ".contains(*c);
     heading

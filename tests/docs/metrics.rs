@@ -11,7 +11,6 @@ fn with_metrics(dq: &Dq) -> dq::RunnerBuilder {
     dq.runner().observer(dq_metrics::RunnerMetrics::new())
 }
 
-/// The bounds on the page are those of the crate.
 #[test]
 fn the_page_lists_the_bounds() {
     let page = include_str!("../../docs/guide/metrics.md").replace('\n', " ");

@@ -1,4 +1,4 @@
-//! Guide: looking and operating.
+//! Guide: inspecting and operating.
 
 use dq::prelude::*;
 use serde::{Deserialize, Serialize};

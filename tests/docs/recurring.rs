@@ -67,12 +67,11 @@ async fn a_schedule_is_added_and_operated() -> dq::Result<()> {
     add_region(&dq, Region { name: "eu".to_owned() }).await?;
     let now = Timestamp::from(std::time::SystemTime::now());
     assert_eq!(dq.recurring_schedules().await?.len(), 1);
-    // The occurrences of the last seconds may still wait for their jitter: a backfill leaves those to
-    // the schedule.
+    // Recent occurrences may still wait for their jitter. A backfill leaves them to the schedule.
     let until = now - 10.seconds();
     operate(&dq, until - 1.hours(), until).await?;
     assert!(dq.recurring_schedules().await?.is_empty());
-    // The job of `run_now`, and those of 40 periods of 90 s.
+    // One job from `run_now`, and one per 90 s period.
     assert_eq!(dq.queue_of::<sync_region>()?.stats().await?.live(), 41);
     Ok(())
 }

@@ -15,8 +15,8 @@ struct MyStore {}
 #[dq::async_trait]
 impl BackendConfig for MyStore {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
-        // Stands in for a real store. Each connection has jobs of its own, which the suite allows
-        // only because this backend is neither durable nor shared.
+        // Stands in for a real store. Each connection has its own jobs; the suite allows that
+        // because this backend is neither durable nor shared.
         let (clock, history) = (environment.clock.clone(), environment.history.clone());
         Ok(Arc::new(dq::MemoryBackend::with_history(clock, history)))
     }

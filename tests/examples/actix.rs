@@ -1,4 +1,5 @@
-//! `actix`: request handlers schedule and cancel, the runner beside the server runs what is left.
+//! `actix`: request handlers schedule and cancel; the runner beside the server runs the remaining
+//! jobs.
 
 use std::path::Path;
 
@@ -10,14 +11,12 @@ use crate::program::{Program, output};
 
 const NAME: &str = "actix";
 
-/// A running service and its address.
 struct Service {
     program: Program,
     address: String,
 }
 
 impl Service {
-    /// Starts the service on the store of this directory; accounts can be kept for `grace` seconds.
     fn start(dir: &Path, grace: &str) -> Self {
         let program = Program::start(NAME, dir, &["--listen", "127.0.0.1:0", "--grace", grace]);
         let line = program.line().expect("the service prints its address");
@@ -34,13 +33,12 @@ impl Service {
     }
 }
 
-/// Number of deletions in the store.
 #[tokio::main(flavor = "current_thread")]
 async fn deletions_in(dir: &Path) -> u64 {
     let dq = Dq::connect(&format!("sqlite://{}/accounts.db", dir.display())).await.unwrap();
     let stats = dq.queue("DELETE_ACCOUNT").unwrap().stats().await.unwrap();
     dq.close().await.unwrap();
-    // Dead jobs would count, too.
+    // Includes dead jobs.
     stats.stored()
 }
 

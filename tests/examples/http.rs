@@ -1,12 +1,12 @@
-//! HTTP requests to examples that are servers.
+//! HTTP requests to example servers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-/// Makes one request on a new connection and returns its status and body: JSON, or a string if it
-/// is plain text.
+/// Makes one request on a new connection. Returns the status and the body: JSON, or a string for
+/// plain text.
 pub(crate) fn request(address: &str, method: &str, path: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");

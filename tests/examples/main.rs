@@ -1,5 +1,4 @@
-//! Tests of the examples as processes: started with valid and invalid options, killed, started
-//! again.
+//! Tests the examples as processes: with valid and invalid options, killed, and restarted.
 
 mod actix;
 mod http;

@@ -1,4 +1,4 @@
-//! `opentelemetry`: request, job and handler are spans of one trace.
+//! `opentelemetry`: request, job and handler are spans in one trace.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,6 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 const NO_PARENT: &str = "0000000000000000";
 
-/// Places an order, with this header or without.
 fn place(address: &str, order: u64, header: &str) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
@@ -30,8 +29,8 @@ struct Span {
     name: String,
 }
 
-/// The spans of one order: of the request, the job, and what the handler does. They end in any order,
-/// since the request may be answered after the job has run.
+/// One order's spans: request, job, and handler work. They end in any order, because the request
+/// may be answered after the job has run.
 fn spans(program: &Program) -> [Span; 3] {
     let mut spans = Vec::new();
     while spans.len() < 3 {

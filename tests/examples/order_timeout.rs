@@ -14,14 +14,12 @@ use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "order_timeout";
 
-/// A running shop and its address.
 struct Shop {
     program: Program,
     address: String,
 }
 
 impl Shop {
-    /// Starts the shop on the files of this directory; orders must be paid in `timeout` seconds.
     fn open(dir: &Path, timeout: &str) -> Self {
         let arguments = ["--listen", "127.0.0.1:0", "--timeout", timeout];
         let program = Program::start(NAME, dir, &arguments);
@@ -30,12 +28,10 @@ impl Shop {
         Self { program, address }
     }
 
-    /// Status and JSON of a request.
     fn request(&self, method: &str, path: &str) -> (u16, Value) {
         request(&self.address, method, path)
     }
 
-    /// Creates an order and returns its id.
     fn order(&self) -> i64 {
         let (status, order) = self.request("POST", "/orders");
         assert_eq!((status, &order["state"]), (201, &json!("unpaid")), "{order}");
@@ -57,13 +53,12 @@ impl Shop {
     }
 }
 
-/// Number of jobs in the store that will cancel an order.
 #[tokio::main(flavor = "current_thread")]
 async fn timeouts_in(dir: &Path) -> u64 {
     let dq = Dq::connect(&format!("sqlite://{}/shop.db", dir.display())).await.unwrap();
     let stats = dq.queue("ORDER_TIMEOUT").unwrap().stats().await.unwrap();
     dq.close().await.unwrap();
-    // Dead jobs would count, too.
+    // Includes dead jobs.
     stats.stored()
 }
 
@@ -99,7 +94,7 @@ fn payment_and_timeout_never_both_win() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), "0.2");
     let address = &shop.address;
-    // Pays from 20 ms before the timeout to 20 ms after it.
+    // Pays between 20 ms before and 20 ms after the timeout.
     let pay = |offset: u64| {
         let id = request(address, "POST", "/orders").1["id"].as_i64().unwrap();
         std::thread::sleep(Duration::from_millis(180 + offset));

@@ -6,17 +6,16 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Maximum time to wait for a line, a state or an exit: longer than any takes on a busy machine.
+/// Time limit for a line, a state or an exit: longer than any takes on a busy machine.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(180);
 
-/// A running example; killed when dropped.
+/// A running example. Dropping it kills the process.
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Program {
-    /// Starts an example in a directory of the test.
     pub(crate) fn start(example: &str, dir: &Path, arguments: &[&str]) -> Self {
         let mut command = command(example, dir, arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
@@ -24,14 +23,13 @@ impl Program {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
-                // Keeps reading after the test has ended, so that the example does not block.
+                // Keeps reading after the test has ended, so the example does not block.
                 let _ = line.map(|line| sender.send(line));
             }
         });
         Self { child, lines }
     }
 
-    /// The next line of the output, waiting for it; `None` at the end.
     pub(crate) fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(MAX_WAIT) {
             Ok(line) => Some(line),
@@ -40,12 +38,10 @@ impl Program {
         }
     }
 
-    /// All remaining lines, waiting for the end of the output.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
 
-    /// Kills the process (`SIGKILL`) and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the example can be killed");
         self.child.wait().expect("the example has ended");
@@ -56,14 +52,13 @@ impl Program {
     pub(crate) fn signal(&self, name: &str) {
         self.wait_for_signal_handler(name);
         let pid = self.child.id().to_string();
-        // The shell's builtin `kill`: not every machine has the program.
+        // The shell's builtin: not every machine has the `kill` program.
         let mut shell = Command::new("sh");
         shell.args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &pid]);
         assert!(shell.status().expect("the shell runs").success());
     }
 
-    /// Waits until the example has installed a signal handler; before that the signal would kill
-    /// it.
+    /// Until the handler is installed, the signal kills the example.
     #[cfg(target_os = "linux")]
     fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
@@ -78,7 +73,6 @@ impl Program {
         }
     }
 
-    /// The signals for which the process has a handler, as a bit mask.
     #[cfg(target_os = "linux")]
     fn caught_signals(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
@@ -93,7 +87,6 @@ impl Program {
         std::thread::sleep(Duration::from_secs(1));
     }
 
-    /// Waits until the example exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         while start.elapsed() < MAX_WAIT {
@@ -108,13 +101,12 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail if it has exited already.
+        // Both fail if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs an example until it exits and returns its output.
 pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }
@@ -127,8 +119,7 @@ fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The path of an example: Cargo builds tests in `target/PROFILE/deps` and examples in
-/// `target/PROFILE/examples`.
+/// Cargo builds tests in `target/PROFILE/deps` and examples in `target/PROFILE/examples`.
 fn path(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
     let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");

@@ -1,4 +1,4 @@
-//! `quickstart`: all jobs fire; after a kill at any moment, the next start runs the remaining ones.
+//! `quickstart`: all jobs fire. After a kill at any moment, the next start runs the remaining ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,15 +10,15 @@ use crate::program::{Program, output};
 
 const NAME: &str = "quickstart";
 
-/// The number of the job in a line like `  job 3 fired 2 ms late`; `None` in other lines.
+/// The job number in a line like `  job 3 fired 2 ms late`; `None` for other lines.
 fn fired(line: &str) -> Option<u32> {
     let mut words = line.split_whitespace();
     let number = (words.next()? == "job").then(|| words.next())??;
     (words.next()? == "fired").then(|| number.parse().ok())?
 }
 
-/// The jobs that fired, by the lines of the output. Requires that a job that fired before is marked
-/// with `(again: …)`: its runner was killed, or suspended for longer than a lease.
+/// A job that fired before must be marked `(again: …)`: its runner was killed, or suspended beyond
+/// its lease.
 fn fired_jobs(lines: &[String]) -> BTreeSet<u32> {
     let mut unmarked = BTreeSet::new();
     for line in lines.iter().filter(|line| !line.contains("(again:")) {
@@ -30,22 +30,18 @@ fn fired_jobs(lines: &[String]) -> BTreeSet<u32> {
     lines.iter().filter_map(|line| fired(line)).collect()
 }
 
-/// The jobs in the store after a kill.
 #[derive(Debug, Default)]
 struct StoredJobs {
-    /// Every job in the store.
     all: BTreeSet<u32>,
-    /// Those that were claimed at least once.
     claimed: BTreeSet<u32>,
 }
 
-/// Reads the store of the example in this directory.
 #[tokio::main(flavor = "current_thread")]
 async fn stored_jobs(dir: &Path) -> StoredJobs {
     let dq = Dq::connect(&format!("sqlite://{}/quickstart.db", dir.display())).await.unwrap();
     let queue = dq.queue("QUICKSTART").unwrap();
     let mut stored = StoredJobs::default();
-    // In this order a job that becomes ready meanwhile is seen, perhaps twice.
+    // In this order, a job that becomes ready meanwhile is not missed, but may appear twice.
     for state in [JobState::Scheduled, JobState::Running, JobState::Ready, JobState::Dead] {
         for view in queue.browse(state).limit(1_000).await.unwrap().jobs {
             assert_ne!(state, JobState::Dead, "a killed runner makes no job dead");
@@ -201,8 +197,8 @@ fn invalid_options_are_refused_with_a_reason() {
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("Usage:"));
 }
 
-/// Kills the example after it has printed some lines, starts it again, and compares the output with
-/// the store. The first line reports the scheduled jobs, each later one a job that fired.
+/// Kills the example after some output lines, restarts it, and compares output and store. The first
+/// line reports the scheduled jobs, each later line a fired job.
 fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["--jobs", &jobs.to_string(), "--within", within];
@@ -223,6 +219,5 @@ fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     assert_eq!(&fired | &stored.all, (1..=jobs).collect(), "lost: {details}");
     assert!((&fired & &stored.all).is_subset(&stored.claimed), "fired but not claimed: {details}");
     assert_eq!(fired_jobs(&after), stored.all, "exactly the remaining jobs fire: {details}");
-    // A job that fired before the kill is marked if it fires again.
     fired_jobs(&[before, after].concat());
 }

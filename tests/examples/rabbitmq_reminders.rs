@@ -1,5 +1,5 @@
-//! `rabbitmq_reminders`: several processes plan, move and cancel meetings; the one that reminds is
-//! killed and restarted.
+//! `rabbitmq_reminders`: several processes plan, move and cancel meetings. The test kills and
+//! restarts the one that sends reminders.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,6 @@ const NAME: &str = "rabbitmq_reminders";
 struct User {
     dir: tempfile::TempDir,
     url: String,
-    /// Length of a minute in seconds.
     minute: u32,
 }
 
@@ -29,12 +28,10 @@ impl User {
         Self { dir: tempfile::tempdir().unwrap(), url, minute: 1 }
     }
 
-    /// The real time that these minutes take.
     fn minutes(&self, minutes: u32) -> Duration {
         Duration::from_secs((minutes * self.minute).into())
     }
 
-    /// Runs a command and returns the lines that it prints.
     fn run(&self, arguments: &[&str]) -> Vec<String> {
         let minute = self.minute.to_string();
         let arguments = [&["--url", &self.url, "--minute", &minute], arguments].concat();
@@ -44,15 +41,14 @@ impl User {
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Starts the process that sends reminders.
     fn remind(&self) -> Program {
         let program = Program::start(NAME, self.dir.path(), &["--url", &self.url, "remind"]);
         assert_eq!(program.line().unwrap(), "waiting for meetings; Ctrl-C to stop");
         program
     }
 
-    /// Waits until at most `count` reminders are listed. A reminder is listed until it is settled,
-    /// shortly after it was printed.
+    /// Waits until at most `count` reminders are listed. The list shows a reminder until its
+    /// settlement, shortly after it is printed.
     fn wait_until_listed(&self, count: usize) {
         let start = Instant::now();
         while self.run(&["list"]).len() > count {
@@ -62,7 +58,7 @@ impl User {
     }
 }
 
-/// Runs a scenario, repeated with longer minutes while the machine is too slow for it.
+/// Runs a scenario. Repeats it with longer minutes while the machine is too slow.
 fn with_growing_minutes(name: &str, scenario: fn(&User) -> Result<(), TooSlow>) {
     let succeeds = |minute| {
         let user = User { minute, ..User::with_vhost(&format!("{name}-{minute}")) };
@@ -71,10 +67,9 @@ fn with_growing_minutes(name: &str, scenario: fn(&User) -> Result<(), TooSlow>) 
     assert!([1, 2, 4, 10].into_iter().any(succeeds), "the machine is too slow for this test");
 }
 
-/// The scenario took so long that a reminder may have been due before it was changed.
+/// A reminder may have been due before the scenario changed it.
 struct TooSlow;
 
-/// The name of the meeting in a line of the process that sends reminders.
 fn reminded(line: &str) -> &str {
     let (name, late) = line.split_once(" is about to start (").expect("a reminder");
     late.strip_suffix(" ms late)").unwrap().parse::<u64>().unwrap();
@@ -93,7 +88,7 @@ fn move_one_and_cancel_another(user: &User) -> Result<(), TooSlow> {
     assert_eq!(user.run(&["plan", "standup", "600"]), ["standup is planned"]);
     assert_eq!(user.run(&["plan", "standup", "10"]), ["standup is planned already; move it"]);
     let off = user.run(&["off", "review"]);
-    // The reminder of the review was due after 16 - 10 minutes.
+    // The review's reminder was due after 16 - 10 minutes.
     if start.elapsed() >= user.minutes(6) {
         return Err(TooSlow);
     }
@@ -105,7 +100,6 @@ fn move_one_and_cancel_another(user: &User) -> Result<(), TooSlow> {
 
     let start = Instant::now();
     assert_eq!(user.run(&["move", "standup", "18"]), ["standup is moved"]);
-    // The reminder of the cancelled review would have been due first.
     assert_eq!(reminded(&runner.line().unwrap()), "standup");
     assert!(start.elapsed() >= user.minutes(8), "{:?} is early", start.elapsed());
     user.wait_until_listed(0);
@@ -134,7 +128,7 @@ fn kill_and_restart(user: &User) -> Result<(), TooSlow> {
     // The next runner must not receive it again.
     user.wait_until_listed(3);
     runner.kill();
-    // The reminder of "three" is due after 22 - 10 minutes.
+    // The reminder for "three" is due after 22 - 10 minutes.
     if start.elapsed() >= user.minutes(12) {
         return Err(TooSlow);
     }
@@ -166,7 +160,7 @@ fn after_a_kill_while_reminders_are_due_the_next_start_sends_the_rest() {
     killed.kill();
     let mut sent: Vec<String> = vec![reminded(&first).to_owned()];
     sent.extend(killed.rest().iter().map(|line| reminded(line).to_owned()));
-    // Reminders that were running are sent again when their leases lapse, so some are sent twice.
+    // Running reminders are sent again when their leases expire, so some arrive twice.
     let runner = user.remind();
     while names.iter().any(|name| !sent.contains(name)) {
         sent.push(reminded(&runner.line().unwrap()).to_owned());

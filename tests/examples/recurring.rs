@@ -1,4 +1,4 @@
-//! `recurring`: reports at its times, and goes on after a kill.
+//! `recurring`: reports at its occurrences, and continues after a kill.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! `redisson_bridge`: an order that was offered in Redis comes back as feedback. The test uses the
-//! `redis-cli` commands of the example's head comment; `tests/interop/bridge.rs` uses Java instead.
+//! `redisson_bridge`: an order offered in Redis comes back as feedback. This test uses the
+//! `redis-cli` commands from the example's head comment; `tests/interop/bridge.rs` uses Java
+//! instead.
 
 use dq_servers::Redis;
 
@@ -7,7 +8,7 @@ use crate::program::{Program, output};
 
 const NAME: &str = "redisson_bridge";
 
-/// The script of the head comment, which replaces Java's `offer`.
+/// The head comment's script, which replaces Java's `offer`.
 fn offer() -> String {
     let comment = include_str!("../../examples/redisson_bridge.rs").replace("//! ", "");
     let (_, rest) = comment.split_once("EVAL \"").expect("the comment has a script");
@@ -24,7 +25,7 @@ fn an_order_that_redis_cli_offers_comes_back_as_feedback() {
     redis.command(&["EVAL", &offer(), "1", delayed, "{\"id\":1001}"]);
     assert_eq!(bridge.line().unwrap(), "order 1001 was not paid in time");
 
-    // Jobs that Java has moved to the queue's list already, one of them for the same order.
+    // Jobs that Java has already moved to the queue's list. One is for the same order.
     redis.command(&["RPUSH", "ORDER_TIMEOUT", "{\"id\":1001}", "{\"id\":7,\"note\":\"?\"}"]);
     let mut lines = [bridge.line().unwrap(), bridge.line().unwrap()];
     lines.sort();

@@ -1,5 +1,5 @@
-//! `switch_backend`: after a kill and a start with the next store, jobs of the previous store run
-//! and new ones go to the new store.
+//! `switch_backend`: after a kill and a start with the next store, the previous store's jobs run
+//! and new jobs go to the new store.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,8 +12,6 @@ use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "switch_backend";
 
-/// Copies the configuration files of the example into this directory, with the addresses of these
-/// servers.
 fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
     for (file, text) in [
         ("sqlite.toml", include_str!("../../examples/switch_backend/sqlite.toml")),
@@ -38,8 +36,7 @@ fn expect_line(program: &Program, line: &str) {
     assert_eq!(program.line().as_deref(), Some(line));
 }
 
-/// The lines that the reminders print that were scheduled with these files, sorted since they run
-/// concurrently.
+/// The reminders scheduled with these files. Sorted, because reminders run concurrently.
 fn reminders_of(configs: &[&str]) -> Vec<String> {
     let of_file = |config| (1..=3).map(move |number| format!("  reminder {number} of {config}"));
     let mut lines: Vec<String> = configs.iter().flat_map(of_file).collect();
@@ -55,13 +52,11 @@ async fn stats(url: &str) -> QueueStats {
     stats
 }
 
-/// Number of jobs that were ever scheduled in a store.
 fn created_in(url: &str) -> u64 {
     stats(url).totals.expect("this store has totals").created
 }
 
-/// Waits until a store has no live job (scheduled, ready or running), so that none runs again after
-/// a kill.
+/// Waits until a store has no live job, so that none runs again after a kill.
 fn wait_until_drained(url: &str) {
     let start = Instant::now();
     while stats(url).live() > 0 {
@@ -70,7 +65,6 @@ fn wait_until_drained(url: &str) {
     }
 }
 
-/// Reschedules all scheduled jobs of a store to five seconds from now.
 #[tokio::main(flavor = "current_thread")]
 async fn make_due_soon(url: &str) {
     let dq = Dq::connect(url).await.unwrap();
@@ -100,7 +94,6 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     assert!(first.rest().is_empty());
     make_due_soon(&sqlite_url);
 
-    // Jobs in SQLite run, new ones wait in Redis.
     let mut second = start(dir, "redis.toml", "600");
     expect_line(&second, "3 pending from before");
     expect_line(&second, "3 more scheduled, due in 600 s");
@@ -114,7 +107,6 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     assert_eq!(stats(&redis_url).live(), 3);
     make_due_soon(&redis_url);
 
-    // From Redis to Redisson.
     let mut third = start(dir, "redisson.toml", "600");
     expect_line(&third, "3 pending from before");
     expect_line(&third, "3 more scheduled, due in 600 s");
@@ -127,7 +119,6 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     assert_eq!(stats(&redisson_url).live(), 3);
     make_due_soon(&redisson_url);
 
-    // From Redisson to RabbitMQ.
     let mut fourth = start(dir, "rabbitmq.toml", "1");
     expect_line(&fourth, "3 pending from before");
     expect_line(&fourth, "3 more scheduled, due in 1 s");
@@ -174,7 +165,7 @@ fn the_last_store_runs_the_pending_jobs_of_all_previous_ones() {
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
-    // This test uses only sqlite.toml; the addresses in the other files do not matter.
+    // Only sqlite.toml is used; the addresses in the other files do not matter.
     configure(dir.path(), &Redis::start(), "amqp://127.0.0.1:1");
     let mut program = start(dir.path(), "sqlite.toml", "3600");
     expect_line(&program, "0 pending from before");

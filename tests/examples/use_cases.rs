@@ -1,8 +1,7 @@
-//! The small examples: each prints what a user of that application would see.
+//! The small examples: each prints what its application's users see.
 
 use crate::program::output;
 
-/// The lines of an example that ends by itself.
 fn lines(example: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let output = output(example, dir.path(), &[]);
@@ -11,7 +10,6 @@ fn lines(example: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The lines that begin with these words.
 fn about<'a>(lines: &'a [String], words: &str) -> Vec<&'a str> {
     lines.iter().filter_map(|line| line.strip_prefix(words)).collect()
 }

@@ -1,6 +1,6 @@
-//! A runner that aborts at its n-th event, with n growing by two from process to process until one
-//! runs to its end, on a store with a job of each behaviour: covers the points that have no name.
-//! One trial begins at 1 and one at 2, so together they cover every n.
+//! A runner that aborts at its n-th event, on a store with one job per behaviour. From process to
+//! process, n grows by two until one runs to its end. This covers the unnamed points. One trial
+//! begins at 1 and one at 2, so together they cover every n.
 
 use std::path::Path;
 
@@ -29,7 +29,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![trial(1), trial(2)]
 }
 
-/// Aborts at the events `first`, `first + 2`, …, and checks each job at the end.
 #[tokio::main(flavor = "current_thread")]
 async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
@@ -58,7 +57,6 @@ async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
     ensure(stored == 1, format!("{stored} jobs are stored instead of only the dead one"))
 }
 
-/// The number of stored jobs. Requires that the counts add up.
 async fn check_counts(dir: &Path) -> Result<u64, Failed> {
     let dq = connect(dir).await?;
     let mut stored = 0;
@@ -70,21 +68,19 @@ async fn check_counts(dir: &Path) -> Result<u64, Failed> {
     Ok(stored)
 }
 
-/// Checks the starts of one job; `crashes` is the number of aborted processes.
 fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), Failed> {
     let starts: Vec<&Start> = all.iter().filter(|start| start.job == job).collect();
     let last = starts.last().ok_or("it never ran")?;
     ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
     ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
     ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
-    // Those of the last start if no process crashes.
+    // The last start's values without crashes.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst | Plan::Again => (1, 2),
         _ => (1, 1),
     };
     ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;
-    // A crash counts a delivery.
     let max_deliveries = deliveries + crashes;
     ensure(last.delivery <= max_deliveries, format!("more than {max_deliveries} deliveries"))
 }

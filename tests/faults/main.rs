@@ -1,7 +1,7 @@
-//! A runner process that aborts, like a crash, at each named point and at each of its events.
-//! [`every_event`] covers the events with two trials: one for odd and one for even numbers.
+//! A runner process that aborts, like a crash, at each named point and each of its events.
 //!
-//! Each trial runs this program again as the process that aborts: see [`process`].
+//! Two [`every_event`] trials cover the events, odd and even numbers. Each trial runs this program
+//! again as the aborting process; see [`process`].
 
 mod every_event;
 mod points;

@@ -1,5 +1,5 @@
-//! One trial for each named point and behaviour: checks the job in the store after the crash, and
-//! its later runs in a second process.
+//! One trial per named point and behaviour. Checks the stored job after the crash and its later
+//! runs in a second process.
 
 use std::path::Path;
 
@@ -9,21 +9,19 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::process::{Plan, Point, aborted, bystander, connect, faulty, poison, spawn, starts};
 
-/// A crash of the first process, and the expected effects.
 struct Case {
     name: &'static str,
     plan: Plan,
-    /// The point at which the process aborts; `None` if the handler itself aborts.
+    /// Where the process aborts; `None` if the handler aborts.
     point: Option<Point>,
-    /// Failed attempts and deliveries of the job after the crash; `None` if it has left the store.
+    /// Failed attempts and deliveries after the crash; `None` if the job has left the store.
     after_crash: Option<(u32, u32)>,
-    /// Attempt and delivery of each start of the handler, in both processes.
     starts: &'static [(u32, u32)],
-    /// Whether the job is dead in the end, rather than finished.
+    /// The job ends dead rather than finished.
     dead: bool,
 }
 
-/// A run that crashed counts as a delivery, and never as a failed attempt.
+/// A crashed run counts as a delivery, never as a failed attempt.
 const CASES: [Case; 18] = [
     case("claim", Plan::Succeed, Point::Claimed, Some((0, 1)), &[(1, 2)]),
     case("start", Plan::Succeed, Point::Started, Some((0, 1)), &[(1, 2)]),
@@ -54,9 +52,7 @@ const CASES: [Case; 18] = [
     case("release", Plan::SlowAtFirst, Point::Released, Some((0, 1)), TWICE),
 ];
 
-/// One start: attempt 1, delivery 1.
 const ONCE: &[(u32, u32)] = &[(1, 1)];
-/// Two starts of the same attempt.
 const TWICE: &[(u32, u32)] = &[(1, 1), (1, 2)];
 
 const fn case(
@@ -76,14 +72,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Maximum number of times that a trial begins again because the machine was too busy for its lease.
+/// How often a trial restarts if the machine is too busy for its lease.
 const MAX_REPEATS: usize = 4;
 
 fn check(case: &Case) -> Result<(), Failed> {
     let mut repeats = 0;
     loop {
         match check_once(case) {
-            // The lease ended before the point: the job was delivered again.
+            // The lease expired before the point, and the job was delivered again.
             Err(Trouble::LeaseEnded) if repeats < MAX_REPEATS => repeats += 1,
             Err(Trouble::LeaseEnded) => return Err("the point is not reached".into()),
             Err(Trouble::Failed(failed)) => return Err(failed),
@@ -92,7 +88,6 @@ fn check(case: &Case) -> Result<(), Failed> {
     }
 }
 
-/// Why a trial ends early.
 enum Trouble {
     LeaseEnded,
     Failed(Failed),
@@ -136,14 +131,14 @@ async fn check_once(case: &Case) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A job that has ended is in the history once, and its id stays taken, whatever crashed meanwhile.
+/// Whatever crashed, an ended job is in the history once and its id stays taken.
 async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
     let dq = connect(dir).await?;
     let ended = dq.queue(faulty::code())?.browse(JobState::Ended).await?.jobs;
     let count = ended.iter().filter(|view| view.job.id == job).count();
     ensure(count == usize::from(!case.dead), format!("{count} times in the history"))?;
     let again = dq.schedule::<faulty>(Plan::Succeed).id(job).await?;
-    // The repeated call of a job that is still stored is answered as the first one.
+    // A repeated call for a stored job gets the first call's answer.
     let is_taken = match again {
         Scheduled::Ended(_) => !case.dead,
         Scheduled::Created(_) => case.dead,
@@ -155,7 +150,7 @@ async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
     ensure(stats.stored() == u64::from(case.dead), format!("stored again: {stats:?}"))
 }
 
-/// A job that crashes every runner dies after `max_losses` crashes, so that other jobs can run.
+/// Otherwise such a job blocks all others forever.
 #[tokio::main(flavor = "current_thread")]
 async fn killed_by_poison() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
@@ -174,8 +169,8 @@ async fn killed_by_poison() -> Result<(), Failed> {
     ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
-/// The job under test; `None` if it has ended. Requires that the counts add up and that the other job
-/// is unchanged.
+/// The job under test; `None` if it has ended. The counts must add up, and the other job must be
+/// unchanged.
 async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
     let dq = connect(dir).await?;
     for stats in dq.stats().await? {
@@ -190,7 +185,6 @@ async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobV
     Ok(view.filter(|view| view.state != JobState::Ended))
 }
 
-/// Fails the trial with this message unless the condition holds.
 pub(crate) fn ensure(condition: bool, message: String) -> Result<(), Failed> {
     if condition { Ok(()) } else { Err(message.into()) }
 }

@@ -1,5 +1,5 @@
-//! The child process of a trial: a runner on a SQLite file that aborts at a given point. Without a
-//! point it runs until its queues hold no live job (scheduled, ready or running).
+//! A trial's child process: a runner on a SQLite file that aborts at a given point. Without a
+//! point, it runs until its queues have no live job (scheduled, ready or running).
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,28 +15,25 @@ use dq::{Event, HistoryLimit, JobId, Queue, QueueStats, Verdict};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// The behaviour of the job under test.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Plan {
     Succeed,
-    /// The first delivery takes longer than a lease, so that the lease must be renewed.
+    /// The first delivery outlasts its lease, so the runner must renew it.
     SlowAtFirst,
     FailAtFirst,
     SnoozeAtFirst,
-    /// The job continues with another payload, [`Succeed`](Self::Succeed).
     Again,
     Skip,
     /// The handler rejects the job, which is then dead.
     Reject,
-    /// The first delivery aborts the process.
     AbortAtFirst,
 }
 
 #[delay_handler(
     "FAULTY",
-    // Longer than a process has to wait for the processor.
+    // Longer than a process waits for the processor.
     lease = "3s",
-    // More than the crashes of any trial, so that they do not make the job dead.
+    // More crashes than any trial has, so that no job becomes dead.
     max_losses = 1000,
     // Longer than a crash takes, so that a retry runs in the next process.
     backoff(initial = "1s", max = "1s", jitter = 0.0)
@@ -81,29 +78,24 @@ dq::queue!(
     pub(crate) bystander: () = "BYSTANDER"
 );
 
-/// The point at which the runner process aborts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
     /// Jobs are leased, and none has started.
     Claimed,
-    /// The handler is about to be called.
+    /// Just before calling the handler.
     Started,
-    /// A lease was renewed.
     Renewed,
     /// The handler has returned; its lease is not settled.
     Finished,
-    /// The lease is settled.
     Settled,
     /// Shutdown has begun while a handler runs.
     Stopping,
     /// Shutdown without a grace period: the job is released.
     Released,
-    /// The n-th event of the runner.
     Event(u64),
 }
 
 impl Point {
-    /// Whether this event is the point; `count` is its number, counted from 1.
     fn is_reached(self, event: &Event<'_>, count: u64) -> bool {
         match (self, event) {
             (Self::Claimed, Event::Claimed { .. })
@@ -120,7 +112,7 @@ impl Point {
         }
     }
 
-    /// Whether the point is reached only if the runner is stopped while a handler runs.
+    /// Reached only if the runner stops while a handler runs.
     fn needs_stop(self) -> bool {
         matches!(self, Self::Stopping | Self::Released)
     }
@@ -145,7 +137,6 @@ impl FromStr for Point {
     }
 }
 
-/// One start of a handler, as the process logged it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
@@ -154,11 +145,10 @@ pub(crate) struct Start {
     pub(crate) token: u64,
 }
 
-/// A file of starts, one per line, which survives the process: job id, attempt, delivery, token.
+/// A file that survives the process, with one start per line: job id, attempt, delivery, token.
 #[derive(Clone)]
 pub(crate) struct StartLog {
     file: PathBuf,
-    /// Notified of each start.
     started: Arc<Notify>,
 }
 
@@ -173,13 +163,11 @@ impl StartLog {
     }
 }
 
-/// The options of the child process, passed as environment variables.
 pub(crate) struct ChildOptions {
     dir: PathBuf,
     point: Option<Point>,
 }
 
-/// Environment variables: the directory of the trial, and the point at which to abort.
 const DIR: &str = "DQ_FAULT_DIR";
 const POINT: &str = "DQ_FAULT_POINT";
 
@@ -192,7 +180,6 @@ impl ChildOptions {
     }
 }
 
-/// Opens the store of a trial's directory.
 pub(crate) async fn connect(dir: &Path) -> dq::Result<Dq> {
     let url = format!("sqlite://{}", dir.join("jobs.db").display());
     Dq::builder()
@@ -202,7 +189,7 @@ pub(crate) async fn connect(dir: &Path) -> dq::Result<Dq> {
         .await
 }
 
-/// Runs the child process until it exits; with a point, it should abort.
+/// Runs the child process until it exits. With a point, it should abort.
 pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     let this = std::env::current_exe().expect("the path of this test");
     let mut command = Command::new(this);
@@ -215,13 +202,12 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     command.status().expect("the child process starts")
 }
 
-/// Whether the process aborted, rather than succeeded (code 0), failed (code 1) or panicked (code
-/// 101). On Unix an aborted process has no exit code, on Windows that of a fast failure.
+/// Rules out success (code 0), failure (1) and panic (101). An aborted process has no exit code on
+/// Unix, and the fast-failure code on Windows.
 pub(crate) fn aborted(status: ExitStatus) -> bool {
     status.code().is_none_or(|code| ![0, 1, 101].contains(&code))
 }
 
-/// The logged starts, in order.
 pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     let text = std::fs::read_to_string(dir.join("starts")).unwrap_or_default();
     let start = |line: &str| {
@@ -236,7 +222,6 @@ pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     text.lines().map(|line| start(line).expect("a complete line")).collect()
 }
 
-/// The child process.
 #[tokio::main]
 pub(crate) async fn run(options: &ChildOptions) -> ExitCode {
     match run_until_empty(options).await {

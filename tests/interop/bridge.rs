@@ -1,6 +1,6 @@
-//! Runs the example `redisson_bridge` with a Java client: its handler gets the jobs that Java
-//! offers, and Java's `take()` gets the jobs that it schedules. No Java client transfers the latter
-//! to the destination list: the bridge does.
+//! Runs the example `redisson_bridge` with a Java client. Its handler gets the jobs that Java
+//! offers, and Java's `take()` gets the jobs it schedules. No Java client transfers these to the
+//! destination list: the bridge does.
 
 #[path = "../examples/program.rs"]
 #[allow(dead_code)]
@@ -34,7 +34,6 @@ async fn jobs_go_both_ways_with_jackson_and_the_legacy_format() {
     send_both_ways(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
 }
 
-/// Sends one order from Java to Rust and back for each codec.
 async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Value, i64)]) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
@@ -57,8 +56,7 @@ async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Va
         let arrivals = taking.within(MAX_WAIT).await.unwrap();
         let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
         assert_eq!(arrival.value, *value, "{codec:?}");
-        // 300 ms until the example's handler runs, and the three seconds by which it delays the
-        // feedback job.
+        // 300 ms until the example's handler runs, plus the feedback job's three-second delay.
         assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: the feedback job was early");
     }
 }

@@ -1,7 +1,6 @@
-//! Checks that `golden.txt` has the bytes that real Redisson clients write, or writes the file
-//! anew.
+//! Checks that `golden.txt` has the bytes written by real Redisson clients, or rewrites the file.
 //!
-//! The codecs of dq-redis are tested against the file (`dq-redis/src/redisson/golden.rs`).
+//! dq-redis tests its codecs against it (`dq-redis/src/redisson/golden.rs`).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -36,7 +35,6 @@ async fn redisson_still_writes_the_golden_bytes() {
     assert_eq!(kept.count(), lines.len(), "update the file: {UPDATE}");
 }
 
-/// The comment at the top of the file.
 fn head() -> Vec<String> {
     let explanation = format!(
         "\
@@ -58,7 +56,6 @@ fn head() -> Vec<String> {
     explanation.lines().map(str::to_owned).collect()
 }
 
-/// Adds the lines of one version.
 async fn add_lines(version: Version, lines: &mut Vec<String>) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
@@ -98,7 +95,6 @@ fn masked(version: Version, member: &[u8]) -> String {
     text
 }
 
-/// The codecs, each with values that it can write.
 fn cases() -> Vec<(Codec, Vec<Value>)> {
     let every: Vec<Value> =
         [texts(), numbers(), raw_bytes(), orders(), containers()].into_iter().flatten().collect();
@@ -115,7 +111,7 @@ fn cases() -> Vec<(Codec, Vec<Value>)> {
     ]
 }
 
-/// Texts of special characters, and of the lengths at which Kryo's format changes.
+/// Texts with special characters, and with lengths at which Kryo's format changes.
 fn texts() -> Vec<Value> {
     let long = |length| "x".repeat(length);
     let mut texts: Vec<String> =

@@ -1,5 +1,5 @@
-//! Tests the peers (Java programs with a Redisson client) without this crate, and what the backend
-//! relies on in Redisson's own behaviour.
+//! Tests the peers (Java programs with a Redisson client) without this crate, and the Redisson
+//! behaviour that the backend relies on.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(3600);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Generates each test for each version, in a module with the version's name.
+/// Generates each test for each version, in a module named after it.
 macro_rules! for_each_version {
     ($($version:ident)*) => {
         $(
@@ -107,7 +107,6 @@ async fn another_client_takes_over_when_killed(version: Version) {
     let redis = Redis::start();
     let (first, second) = tokio::join!(
         Peer::start(version, redis.port()),
-        // Another version with the same member format.
         Peer::start(other_with_same_members(version), redis.port()),
     );
     let queue = first.queue("q", Codec::String);
@@ -160,14 +159,12 @@ async fn the_transfer_rate_counts_what_was_moved() {
     assert!(rate.per_second() > 0.0 && rate.failures == 0, "{rate:?}");
 }
 
-/// Makes all members of a sorted set due.
 fn make_due(redis: &Redis, key: &str) {
     for member in redis.command(&["ZRANGE", key, "0", "-1"]).list() {
         redis.command_bytes(&[b"ZADD", key.as_bytes(), b"1", member.bytes()]).int();
     }
 }
 
-/// Another version with the same member format.
 fn other_with_same_members(version: Version) -> Version {
     let same = |other: &&Version| {
         **other != version && other.has_legacy_members() == version.has_legacy_members()

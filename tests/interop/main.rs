@@ -1,5 +1,5 @@
-//! Tests the `redisson` backend with real Redisson clients of several versions on the same queues.
-//! A *peer* is such a client, a Java program in a process of its own.
+//! Tests the `redisson` backend with real Redisson clients in several versions on the same queues.
+//! A *peer* is such a client, a Java program in its own process.
 
 mod bridge;
 mod golden;

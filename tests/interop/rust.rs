@@ -1,4 +1,4 @@
-//! The Rust side of a test: a client, and a runner whose handler reports deliveries.
+//! The Rust side: a client, and a runner with a handler that reports deliveries.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,20 +10,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::peer::Version;
 
-/// The queue of all tests. Each test has its own server.
+/// The queue in all tests. Each test has its own server.
 pub(crate) const QUEUE: &str = "INTEROP";
 
-/// One call of the handler.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) payload: Json,
-    /// When the handler was called, in ms since 1970, as `due_ms`.
+    /// Milliseconds since 1970, as is `due_ms`.
     pub(crate) at_ms: u64,
     pub(crate) due_ms: u64,
     pub(crate) attempt: u32,
 }
 
-/// The handler's state: where it reports.
 #[derive(Clone)]
 pub(crate) struct Reporter(mpsc::UnboundedSender<Delivery>);
 
@@ -44,14 +42,13 @@ pub(crate) async fn report(
     if fails { Err("the payload asks for a failure".into()) } else { Ok(Outcome::Done) }
 }
 
-/// A client of the `redisson` backend.
 pub(crate) struct Rust {
     pub(crate) dq: Dq,
 }
 
 impl Rust {
-    /// Connects with the member format of this version of Redisson. `options` are further
-    /// parameters of the URL, each after an `&`.
+    /// Connects with this Redisson version's member format. `options` are further URL parameters,
+    /// each after an `&`.
     pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
         let format = if version.has_legacy_members() { "legacy" } else { "current" };
         let port = redis.port();
@@ -60,7 +57,6 @@ impl Rust {
         Self { dq: Dq::connect(&url).await.unwrap() }
     }
 
-    /// Schedules a payload as JSON.
     pub(crate) async fn schedule(&self, payload: Json, delay: Duration) -> Scheduled {
         self.try_schedule(payload, delay).await.unwrap()
     }
@@ -77,7 +73,6 @@ impl Rust {
         self.dq.queue_of::<report>().unwrap()
     }
 
-    /// Starts a runner.
     pub(crate) fn run(&self) -> Running {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -89,7 +84,6 @@ impl Rust {
     }
 }
 
-/// A running runner.
 pub(crate) struct Running {
     deliveries: mpsc::UnboundedReceiver<Delivery>,
     stop: oneshot::Sender<()>,
@@ -97,13 +91,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits for the next delivery.
     pub(crate) async fn next(&mut self, max_wait: Duration) -> Delivery {
         let next = tokio::time::timeout(max_wait, self.deliveries.recv()).await;
         next.expect("a delivery in time").expect("the runner runs")
     }
 
-    /// Stops the runner, and returns the remaining deliveries.
     pub(crate) async fn stop(mut self) -> Vec<Delivery> {
         self.stop.send(()).ok();
         self.task.await.unwrap();

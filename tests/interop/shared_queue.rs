@@ -1,5 +1,5 @@
-//! Java and Rust clients on one queue: each job of either side is delivered once and never early, to
-//! one of them.
+//! Java and Rust clients on one queue: each job from either side is delivered once, to one of them,
+//! and never early.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_millis(300);
 const LATER: Duration = Duration::from_secs(3600);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Generates each test for each version, in a module with the version's name.
+/// Generates each test for each version, in a module named after it.
 macro_rules! for_each_version {
     ($($version:ident)*) => {
         $(
@@ -58,7 +58,6 @@ for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
 /// Java values, each with the JSON that a handler reads.
 type Values = Vec<(Value, Json)>;
 
-/// Codecs of Java, each with the setting `codec` for it and values to send.
 fn codecs() -> Vec<(Codec, &'static str, Values)> {
     let order = Value::Order(Order {
         id: 42,
@@ -88,7 +87,7 @@ fn codecs() -> Vec<(Codec, &'static str, Values)> {
     ]
 }
 
-/// Whether all wanted fields are equal. Java adds null fields.
+/// All wanted fields are equal. Java adds null fields.
 fn contains(found: &Json, wanted: &Json) -> bool {
     match (found, wanted) {
         (Json::Object(found), Json::Object(wanted)) => wanted
@@ -102,7 +101,7 @@ async fn every_value_goes_both_ways(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     for (codec, ours, values) in codecs() {
-        // Redisson sometimes fails to reopen a destroyed queue, so each codec has its own queue.
+        // Redisson sometimes fails to reopen a destroyed queue, so each codec has its own.
         let java = peer.queue(&format!("{}:{QUEUE}", codec.name()), codec);
         let options = format!("&codec={ours}&name_prefix={}:", codec.name());
         let rust = Rust::connect(&redis, version, &options).await;
@@ -123,7 +122,6 @@ async fn every_value_goes_both_ways(version: Version) {
         }
         assert!(running.stop().await.is_empty(), "{codec:?}: no job runs twice");
 
-        // Rust schedules, Java takes.
         let collector = java.collect(values.len()).await.unwrap();
         let due = now_ms() + SOON.as_millis() as u64;
         for (_, seen) in &values {
@@ -142,7 +140,6 @@ async fn every_value_goes_both_ways(version: Version) {
 }
 
 async fn both_consume_one_queue(version: Version) {
-    // Number of jobs that each side schedules.
     const EACH: usize = 60;
     for options in ["", "&java_visibility=exact"] {
         let redis = Redis::start();
@@ -158,8 +155,8 @@ async fn both_consume_one_queue(version: Version) {
             counts.insert(format!("java-{n}"), 0);
             counts.insert(format!("rust-{n}"), 0);
         }
-        // Java takes at most a third; Rust gets the rest. Either may get the payload that is added
-        // to the list directly.
+        // Java takes at most a third; Rust gets the rest. Either may get the payload added directly
+        // to the list.
         let collector = java.collect(2 * EACH / 3).await.unwrap();
         let mut running = rust.run();
         java.target_offer(&"direct".into()).await.unwrap();
@@ -202,7 +199,7 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     let all: Vec<Value> = ["a", "b", "c"].map(Value::from).into();
     assert_eq!(java.delayed_values().await.unwrap(), all);
 
-    // A job that Java removes is gone for Rust, and its key is free.
+    // A job removed by Java is gone for Rust, and its key is free.
     let keyed = rust.dq.queue_of::<crate::rust::report>().unwrap();
     let job = || keyed.schedule("\"keyed\"", "application/json").after(LATER).key("k");
     assert!(matches!(job().await.unwrap(), Scheduled::Created(_)));
@@ -212,13 +209,12 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     assert!(matches!(again, Scheduled::Created(_)), "{again:?}");
     assert!(java.delayed_remove(&"b".into()).await.unwrap());
 
-    // Java sees the effect of a cancel.
     assert_eq!(keyed.cancel("k").await.unwrap(), Cancelled::Cancelled);
     assert_eq!(java.delayed_size().await.unwrap(), 2);
     assert!(!java.delayed_contains(&"keyed".into()).await.unwrap());
     assert_eq!(rust.queue().stats().await.unwrap().scheduled, 2);
 
-    // A delivered job is gone for Java, and the retry of a failed one is invisible to it.
+    // A delivered job is gone for Java, and a failed job's retry is invisible to it.
     let mut running = rust.run();
     let _ = rust.schedule(json!("fail"), Duration::ZERO).await;
     assert_eq!(running.next(MAX_WAIT).await.attempt, 1);
@@ -280,14 +276,14 @@ async fn another_format_is_refused_and_its_members_run(version: Version) {
     java.open().await.unwrap();
     java.offer(&"pending".into(), LATER).await.unwrap();
 
-    // Set to the other format, scheduling is refused and nothing is stored.
+    // With the other format configured, scheduling is refused and stores nothing.
     let wrong = Rust::connect(&redis, other, "&codec=string").await;
     let error = wrong.try_schedule(json!("x"), LATER).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("format ="), "{error}");
     assert_eq!(java.delayed_values().await.unwrap(), vec!["pending".into()]);
 
-    // Another program adds a member of the other format and one in no format, which break Java's
+    // Another program adds a member in the other format and one in no format, which break Java's
     // transfer script. It publishes no message, so Rust sees them first.
     let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
     let other_format: &[u8] = if version.has_legacy_members() {
@@ -313,7 +309,6 @@ async fn another_format_is_refused_and_its_members_run(version: Version) {
     let quarantine = format!("dq:stray:{{{QUEUE}}}");
     assert_eq!(redis.command(&["ZCARD", &quarantine]).int(), 1, "kept for an operator");
 
-    // Java's transfer script works again.
     java.offer(&"after".into(), SOON).await.unwrap();
     assert_eq!(java.take(MAX_WAIT).await.unwrap(), Some("after".into()));
 }

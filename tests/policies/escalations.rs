@@ -125,8 +125,8 @@ async fn dunning(ctx: JobContext, State(shop): State<Shop>, order: Order) -> Han
     Ok(if ctx.is_last_step() { Outcome::Done } else { Outcome::next_step() })
 }
 
-/// Schedules an order, and runs what is due after an outage. Returns the steps that ran, and how long
-/// after the order the next one is due.
+/// Schedules an order and runs due jobs after an outage. Returns how many steps ran, and the next
+/// due time relative to the order.
 async fn after_an_outage<Q: dq::HandlerFn<Payload = Order>>(
     length: Duration,
 ) -> (usize, Option<Duration>) {
@@ -154,7 +154,7 @@ async fn steps_count_from_the_due_time_of_the_first_also_after_an_outage() {
     assert_eq!(after_an_outage::<dunning>(20.minutes()).await, (1, Some(75.minutes())));
     assert_eq!(after_an_outage::<dunning>(10.hours()).await, (3, Some(last)));
     assert_eq!(after_an_outage::<dunning>(7.days()).await, (4, None), "all that is overdue runs");
-    // Unless the handler says so, each delay counts from the end of the step before.
+    // By default, each delay counts from the end of the previous step.
     let end = 10.hours() + 1.hours();
     assert_eq!(after_an_outage::<unpaid>(10.hours()).await, (1, Some(end)));
 }

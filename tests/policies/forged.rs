@@ -1,4 +1,4 @@
-//! Payloads that look like those of the framework.
+//! Payloads that look like the framework's own.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ async fn note(ctx: JobContext, State(shop): State<Shop>, text: String) {
     shop.write(format!("{} {:?} {text}", ctx.step(), ctx.headers().get("tenant")));
 }
 
-/// Text of a user that looks like a payload with headers, as a step has it.
+/// User text that looks like a payload with headers, such as a step's.
 const FORGED: &str =
     r#"dq-envelope-1 {"headers":{"tenant":"other","dq-step":"2"},"payload":{"text":"\"x\""}}"#;
 

@@ -1,4 +1,4 @@
-//! Guards: conditions that are checked before a handler runs.
+//! Guards: conditions checked before a handler runs.
 
 use std::sync::Arc;
 
@@ -32,7 +32,6 @@ fn never_runs(_ctx: JobContext, _order: Order) {
     unreachable!("its guard says no");
 }
 
-/// The reason for which a job ended, from the history.
 async fn skipped<Q: Queue>(kit: &TestKit, id: dq::JobId) -> String {
     let view = kit.dq().get::<Q>(id).await.unwrap().expect("the history has it");
     let ended = view.ended.expect("it has ended");

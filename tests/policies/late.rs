@@ -21,7 +21,6 @@ async fn escalations(ctx: JobContext, State(shop): State<Shop>, order: Order) {
     shop.write(format!("escalated order {} of {key:?}, a: {header:?}", order.id));
 }
 
-/// A client on a virtual clock, after an outage of this length.
 struct Outage {
     dq: Dq,
     shop: Shop,
@@ -30,7 +29,6 @@ struct Outage {
 }
 
 impl Outage {
-    /// Schedules an order that is due at once, waits, and runs what is due with this policy.
     async fn of(length: Duration, policy: Option<LatePolicy>) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(memory(clock.clone()));

@@ -1,4 +1,4 @@
-//! Escalations, guards, late policies and versions of payloads, as an application uses them.
+//! Escalations, guards, late policies and payload versions, as an application uses them.
 
 mod escalations;
 mod forged;
@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use dq_testkit::TestKit;
 use serde::{Deserialize, Serialize};
 
-/// State of the handlers: orders that are paid, and what the handlers did.
 #[derive(Debug, Clone, Default)]
 struct Shop {
     paid: Arc<Mutex<BTreeSet<u64>>>,

@@ -1,4 +1,4 @@
-//! Spreading due times, and the forecast of what is due.
+//! Spreads due times, and forecasts due jobs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Versions of payloads, and earlier names of handlers.
+//! Payload versions and earlier handler names.
 
 use dq::JobState;
 use dq::prelude::*;
@@ -46,7 +46,7 @@ pub(crate) async fn versioned(
     Ok(if order.number < 10 { Outcome::again(1.minutes(), &raised)? } else { Outcome::Done })
 }
 
-/// Schedules a job of a version, as an older or newer build does.
+/// Schedules a versioned job, as an older or newer build does.
 async fn schedule_version(dq: &Dq, queue: &str, version: Option<&str>, payload: &str) -> dq::JobId {
     let mut job = dq.queue(queue).unwrap().schedule(payload.to_owned(), "application/json");
     if let Some(version) = version {
@@ -92,7 +92,7 @@ async fn a_job_of_a_newer_version_waits_and_the_report_names_it() {
     let id = schedule_version(kit.dq(), "VERSIONED", Some("4"), r#"{"new":true}"#).await;
     let broken = schedule_version(kit.dq(), "VERSIONED", Some("2"), r#"{"number":"x"}"#).await;
     schedule_version(kit.dq(), "ELSEWHERE", None, "1").await;
-    // The payload that the jobs of a schedule get is read, too.
+    // Also reads the payload that a schedule gives its jobs.
     let recurring = kit.dq().recurring_in("VERSIONED", "nightly").cron("0 0 1 1 *", "UTC");
     assert!(recurring.payload(serde_json::json!({"new": 1})).upsert().await.unwrap());
     let report = kit.dq().check_pending().await.unwrap();

@@ -1,5 +1,5 @@
-//! The cost of many schedules beside that of one. Ignored by default: it takes minutes, and its
-//! figures are for the guide.
+//! The cost of many schedules compared to one. Ignored by default: it takes minutes and produces
+//! figures for the guide.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use libtest_mimic::Failed;
 
 use crate::trial::Store;
 
-/// How late the jobs of this full minute have started, in milliseconds.
+/// Milliseconds of lateness for jobs in this full minute.
 #[derive(Debug, Clone, Default)]
 struct Late(Arc<Mutex<Vec<u64>>>);
 
@@ -21,7 +21,6 @@ async fn load(ctx: JobContext, State(late): State<Late>) {
     late.0.lock().unwrap().push(ctx.lateness().as_millis() as u64);
 }
 
-/// Counts the calls of the store.
 #[derive(Debug)]
 struct Counting {
     store: Arc<dyn Backend>,
@@ -40,7 +39,6 @@ impl Layer for Counting {
     }
 }
 
-/// Prints the figures of a store with this many schedules.
 #[tokio::main]
 pub(crate) async fn run(store: Store, schedules: usize) -> Result<(), Failed> {
     let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
@@ -70,8 +68,8 @@ pub(crate) async fn run(store: Store, schedules: usize) -> Result<(), Failed> {
             .state(late.clone())
             .run_until(stopped),
     );
-    // The first full minute is not measured: it only shows that all schedules run. Idleness is
-    // measured from second 25 to 50, and lateness at the full minute after that.
+    // The first full minute only shows that all schedules run. Idle cost is measured from second 25
+    // to 50, lateness at the next full minute.
     let second_of_minute = || SystemClock.now().as_millis() / 1_000 % 60;
     while late.0.lock().unwrap().len() < schedules {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -106,7 +104,6 @@ pub(crate) async fn run(store: Store, schedules: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The processor time of this process in seconds.
 fn cpu_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();

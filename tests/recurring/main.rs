@@ -1,9 +1,8 @@
-//! Runner processes that are killed at random while a schedule fires each second, on every store that
-//! several processes can use: each occurrence is one job, and none is left out.
+//! Kills runner processes at random while a schedule fires each second, on every store that several
+//! processes can use. Each occurrence must be exactly one job.
 //!
-//! Each trial runs this program again as the processes that are killed: see [`process`].
-//! `DQ_KILL_ROUNDS` sets how many rounds of kills a trial makes. The trials of [`load`] are ignored by
-//! default.
+//! Each trial runs this program again as the processes to kill; see [`process`]. `DQ_KILL_ROUNDS`
+//! sets the rounds of kills per trial. The [`load`] trials are ignored by default.
 
 mod load;
 mod process;
@@ -53,7 +52,7 @@ fn sqlite() -> trial::Store {
     trial::Store { url, _guard: Box::new(directory) }
 }
 
-/// A server of its own, since the schedules of a store are in one queue.
+/// Its own server, because a store keeps all schedules in one queue.
 fn redis() -> trial::Store {
     let server = Redis::start();
     trial::Store { url: server.url(), _guard: Box::new(server) }

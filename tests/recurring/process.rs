@@ -1,4 +1,4 @@
-//! A runner process, which declares the schedule and writes each start of its handler to a file.
+//! A runner process. It declares the schedule and writes each handler start to a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,34 +9,31 @@ use dq::HistoryLimit;
 use dq::config::QueueSettings;
 use dq::prelude::*;
 
-/// Environment variables: the URL of the store, and the file of the starts.
 const URL: &str = "DQ_RECURRING_URL";
 const LOG: &str = "DQ_RECURRING_LOG";
 
-/// The file of the starts.
 #[derive(Clone)]
 pub(crate) struct Log(PathBuf);
 
-/// One line for each start: the occurrence, the job's id, and the number of its delivery.
+/// One line per start: occurrence, job id, delivery number.
 #[delay_handler(
     "TICK",
     every = "1s",
     catch_up = "all:1000",
     deadline = "10m",
     lease = "1s",
-    // More than the kills of any trial, so that they do not make a job dead.
+    // More kills than any trial has, so that no job becomes dead.
     max_losses = 1000
 )]
 pub(crate) async fn tick(ctx: JobContext, State(log): State<Log>) -> HandlerResult {
     let occurrence = ctx.occurrence().ok_or("not the job of a schedule")?;
     let line = format!("{} {} {}\n", occurrence.as_millis(), ctx.id(), ctx.deliveries());
     let mut file = OpenOptions::new().create(true).append(true).open(&log.0)?;
-    // One call, so that a line is complete or absent when the process is killed.
+    // One call, so a kill leaves a line complete or absent.
     file.write_all(line.as_bytes())?;
     Ok(Outcome::Done)
 }
 
-/// The settings of a process, from environment variables.
 pub(crate) struct Options {
     url: String,
     log: PathBuf,
@@ -53,11 +50,10 @@ impl Options {
         Some(Self { url: std::env::var(URL).ok()?, log })
     }
 
-    /// Starts a process.
     pub(crate) fn spawn(&self) -> Child {
         let this = std::env::current_exe().expect("the path of this test");
         let mut command = Command::new(this);
-        // A process that is killed while it calls the store may complain.
+        // A process killed during a store call may complain.
         command.env(URL, &self.url).env(LOG, &self.log).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().expect("the process starts")
     }

@@ -11,17 +11,16 @@ use libtest_mimic::Failed;
 
 use crate::process::{Options, tick};
 
-/// Number of runner processes.
 const PROCESSES: usize = 4;
 
-/// How long processes are killed in one round, before they may catch up.
+/// How long one round kills processes before they may catch up.
 const ROUND: Duration = Duration::from_secs(4);
 
-/// Maximum time to catch up. On RabbitMQ a new process waits first for as long as the leases of the
-/// killed one last, some seconds; the rest is for a busy machine.
+/// On RabbitMQ, a new process first waits some seconds for the killed one's leases; the rest allows
+/// for a busy machine.
 const CATCH_UP: Duration = Duration::from_secs(90);
 
-/// A store, which ends when it is dropped; one on a shared server stays.
+/// A store. Dropping it stops its own server; a shared server stays.
 pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) _guard: Box<dyn Any>,
@@ -33,7 +32,6 @@ impl From<String> for Store {
     }
 }
 
-/// Runner processes, which end when this is dropped.
 struct Processes {
     options: Options,
     children: Vec<Child>,
@@ -48,9 +46,7 @@ impl Processes {
         Self { options, children, random: seed.as_nanos() as u64 | 1, kills: 0 }
     }
 
-    /// Kills one process at random, after 50 to 350 ms, and starts another one.
     fn kill_one(&mut self) {
-        // xorshift
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -68,16 +64,13 @@ impl Drop for Processes {
     }
 }
 
-/// SIGKILL.
 fn kill(child: &mut Child) {
     child.kill().expect("the process is a child of this one");
     child.wait().expect("the process has ended");
 }
 
-/// One start of the handler: the job, and the number of its delivery.
 type Start = (String, u32);
 
-/// The starts of each occurrence, in order.
 fn starts(log: &Path) -> BTreeMap<i64, Vec<Start>> {
     let mut starts: BTreeMap<i64, Vec<Start>> = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap_or_default().lines() {
@@ -115,7 +108,7 @@ pub(crate) fn run(store: Store) -> Result<(), Failed> {
     let starts = starts(&log);
     check(&starts, until).map_err(|why| format!("after {kills} kills: {why}"))?;
     let jobs = starts.len() as u64;
-    // The totals are of the whole life of the queue, which is new.
+    // The totals cover the queue's whole life; the queue is new.
     if let Some(done) = ended
         && done != jobs
     {
@@ -125,7 +118,6 @@ pub(crate) fn run(store: Store) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits until an occurrence after this time has run.
 fn wait_for_occurrence(log: &Path, after: i64) -> Result<(), Failed> {
     let end = Instant::now() + CATCH_UP;
     loop {
@@ -164,7 +156,7 @@ async fn end_schedule(url: &str) -> dq::Result<Option<u64>> {
     }
 }
 
-/// Each second from the first occurrence to `until` is one job.
+/// Each second from the first occurrence to `until` must be one job.
 fn check(starts: &BTreeMap<i64, Vec<Start>>, until: i64) -> Result<(), String> {
     let (first, _) = starts.first_key_value().ok_or("nothing has run")?;
     for time in (*first..until).step_by(1_000) {
@@ -174,9 +166,9 @@ fn check(starts: &BTreeMap<i64, Vec<Start>>, until: i64) -> Result<(), String> {
     }
     for (time, starts) in starts {
         let is_one_job = starts.iter().all(|(job, _)| *job == starts[0].0);
-        // A job that was killed before it was settled is delivered again; a second job with the same
-        // id would begin with the first delivery. The lines are not in order if a process had to wait
-        // for the processor before it wrote its own.
+        // A job killed before its settlement is delivered again; a second job with the same id
+        // begins at delivery
+        // 1. Lines are out of order if a process waited for the processor before writing.
         let deliveries: BTreeSet<_> = starts.iter().map(|(_, delivery)| *delivery).collect();
         let is_one_life = deliveries.len() == starts.len();
         if time % 1_000 != 0 || !is_one_job || !is_one_life {

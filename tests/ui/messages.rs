@@ -1,6 +1,6 @@
-//! Programs that must compile, and the compiler's messages for those that must not.
+//! Programs that must compile, and compiler messages for programs that must not.
 //!
-//! After a change of a message: `TRYBUILD=overwrite cargo test -p dq-ui-tests`, then read the diff.
+//! After changing a message, run `TRYBUILD=overwrite cargo test -p dq-ui-tests` and read the diff.
 
 #[test]
 fn valid_programs_compile() {

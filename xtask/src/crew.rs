@@ -1,4 +1,4 @@
-//! The processes that share a store in one run, each with a log of its own.
+//! The processes that share a store during a run, each with its own log.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,36 +7,30 @@ use std::{mem, thread};
 
 use crate::run::Result;
 
-/// A client program. Its arguments are `URL LOG NAME MODE`; it stops when its standard input ends.
+/// A client program with the arguments `URL LOG NAME MODE`. It stops when its standard input ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    /// The beginning of the names of its processes.
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
-    /// Variables of its processes, beside those of this process.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-/// What a process does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mode {
-    /// Schedules and runs jobs until it is stopped.
     Produce,
-    /// Runs jobs until none is left.
     Drain,
-    /// As `Produce`, with more jobs; the log has the number of jobs in the store.
+    /// Like `Produce`, with more jobs. The log holds the store's job count.
     Soak,
 }
 
-/// How long a process may take to stop, or to run the jobs that are left, on a slow machine.
+/// How long a process may take to stop or to drain the store, on a slow machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How the processes of a run ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    /// The processes that were killed or failed: their last settlements may be lost.
+    /// Killed or failed processes: their last settlements may be lost.
     pub(crate) crashed: Vec<String>,
-    /// What went wrong with processes that were not killed on purpose.
+    /// Errors from processes nobody killed.
     pub(crate) failures: Vec<String>,
 }
 
@@ -47,12 +41,11 @@ struct Process {
     child: Child,
 }
 
-/// The processes that share a store. Those that still run when it is dropped are killed.
+/// The processes that share a store. Dropping it kills the running ones.
 #[derive(Debug)]
 pub(crate) struct Crew {
     url: String,
     dir: PathBuf,
-    /// The extension of the logs.
     extension: &'static str,
     running: Vec<Process>,
     started: usize,
@@ -85,7 +78,6 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills the first process of this program with SIGKILL.
     pub(crate) fn kill_one(&mut self, program: &Program) {
         let Some(at) = self.running.iter().position(|of| of.program == program.name) else {
             return;
@@ -94,12 +86,12 @@ impl Crew {
         self.kill(process);
     }
 
-    /// Sends a signal, with a name of `kill -s`, to a running process: that with this number, modulo
-    /// how many there are.
+    /// Sends a signal, named as for `kill -s`, to a running process. `number` counts modulo the
+    /// running processes.
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         if let Some(process) = self.nth(number).map(|at| &self.running[at]) {
             let id = process.child.id().to_string();
-            // The shell's builtin: not every machine has the program `kill`. It fails only if the
+            // Uses the shell's builtin because not every machine has `kill`. It fails only if the
             // process has ended, which `stop` reports.
             let _ = Command::new("sh")
                 .args(["-c", r#"kill -s "$1" -- "$2""#, "kill", signal, &id])
@@ -108,8 +100,8 @@ impl Crew {
         }
     }
 
-    /// Waits until a running process has begun its log, by when it handles signals; at most for ten
-    /// seconds, since it has none while it cannot connect.
+    /// Waits up to ten seconds until a running process has begun its log. From then on it handles
+    /// signals; it has no log while it cannot connect.
     pub(crate) fn await_log(&self, number: usize) {
         let Some(process) = self.nth(number).map(|at| &self.running[at]) else { return };
         let log = self.log(&process.name);
@@ -119,12 +111,11 @@ impl Crew {
         }
     }
 
-    /// The same of the process that was started last.
+    /// For the last process started.
     pub(crate) fn await_last_log(&self) {
         self.await_log(self.running.len().saturating_sub(1));
     }
 
-    /// The id and the log of each running process of this program.
     pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
         let own = self.running.iter().filter(|of| of.program == program.name);
         own.map(|process| (process.child.id(), self.log(&process.name))).collect()
@@ -134,7 +125,7 @@ impl Crew {
         self.dir.join(format!("{name}.{}", self.extension))
     }
 
-    /// Kills a process with SIGKILL: that with this number, as in [`signal`](Self::signal).
+    /// For `number`, see [`signal`](Self::signal).
     pub(crate) fn kill_nth(&mut self, number: usize) {
         if let Some(at) = self.nth(number) {
             let process = self.running.remove(at);
@@ -142,8 +133,7 @@ impl Crew {
         }
     }
 
-    /// Waits for a process that was told to stop: that with this number, as in
-    /// [`signal`](Self::signal).
+    /// Waits for a process told to stop; for `number`, see [`signal`](Self::signal).
     pub(crate) fn await_nth(&mut self, number: usize) {
         if let Some(at) = self.nth(number) {
             let process = self.running.remove(at);
@@ -155,7 +145,7 @@ impl Crew {
         number.checked_rem(self.running.len())
     }
 
-    /// It is a failure if the process has ended by itself before with an error.
+    /// Records a failure if the process has already ended with an error.
     fn kill(&mut self, mut process: Process) {
         if let Ok(None) = process.child.try_wait() {
             kill(&mut process.child);
@@ -165,7 +155,6 @@ impl Crew {
         }
     }
 
-    /// Stops all processes of this program and waits for them.
     pub(crate) fn stop_all(&mut self, program: &Program) {
         let (stopping, others): (Vec<_>, _) =
             mem::take(&mut self.running).into_iter().partition(|of| of.program == program.name);
@@ -183,8 +172,8 @@ impl Crew {
         mem::take(&mut self.ends)
     }
 
-    /// Closes the standard input of a process, which tells a producer to stop, and waits for its end.
-    /// A process that takes too long is killed.
+    /// Closes standard input, which tells a producer to stop, and waits. Kills the process after
+    /// [`LIMIT`].
     fn stop(&mut self, Process { name, mut child, .. }: Process) {
         drop(child.stdin.take());
         let start = Instant::now();
@@ -211,7 +200,7 @@ impl Drop for Crew {
     }
 }
 
-/// Kills a process and waits for its end. Both fail only if it has ended already.
+/// Both calls fail only if the process has already ended.
 fn kill(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();

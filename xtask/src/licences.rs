@@ -1,13 +1,11 @@
-//! `cargo xtask licences`: checks the licences of all dependencies.
-//!
-//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check
-//! needs no cargo-deny.
+//! `cargo xtask licences`: checks the licences of all dependencies against `deny.toml`. `cargo deny
+//! check` reads that file too, but this check needs no cargo-deny.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::{Result, cargo, output, root};
 
-/// Checks the dependencies of all platforms and all features, including those of tests.
+/// Checks dependencies for all platforms and features, including test dependencies.
 pub(crate) fn licences() -> Result {
     let path = root().join("deny.toml");
     let text = std::fs::read_to_string(&path)
@@ -19,7 +17,7 @@ pub(crate) fn licences() -> Result {
     let mut packages = BTreeMap::new();
     for line in tree.lines().filter(|line| !line.is_empty()) {
         let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
-        // `cargo tree` marks packages that it has listed before.
+        // `cargo tree` marks packages that it has already listed.
         packages.insert(package, licence.trim_end_matches(" (*)"));
     }
     let refused: Vec<String> = packages
@@ -34,7 +32,7 @@ pub(crate) fn licences() -> Result {
     Ok(())
 }
 
-/// The entries of the list `allow = […]`, one per line.
+/// The entries in `allow = […]`, one per line.
 fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     let mut lines = deny.lines().map(str::trim);
     lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;
@@ -43,8 +41,8 @@ fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     Ok(entries.filter_map(|line| line.split('"').nth(1)).collect())
 }
 
-/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND
-/// Unicode-3.0`. A slash is the old form of `OR`.
+/// Evaluates an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0`. A slash is an old form of
+/// `OR`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
@@ -52,10 +50,8 @@ fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     met && words.next().is_none()
 }
 
-/// The words of a licence expression that are not parsed yet.
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-/// Parses and evaluates alternatives, joined by `OR`.
 fn parse_or(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     let mut met = parse_and(words, allowed);
     while words.next_if_eq(&"OR").is_some() {
@@ -64,7 +60,6 @@ fn parse_or(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     met
 }
 
-/// Parses and evaluates terms, joined by `AND`.
 fn parse_and(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     let mut met = parse_term(words, allowed);
     while words.next_if_eq(&"AND").is_some() {
@@ -73,13 +68,12 @@ fn parse_and(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     met
 }
 
-/// Parses and evaluates one term: an expression in parentheses, or a licence with an optional
-/// exception.
+/// Evaluates parentheses, or a licence with an optional exception.
 fn parse_term(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     match words.next() {
         Some("(") => {
             let met = parse_or(words, allowed);
-            // Not `&&`: the parenthesis is consumed in any case.
+            // Not `&&`: always consumes the parenthesis.
             met & words.next_if_eq(&")").is_some()
         }
         Some(licence) if words.next_if_eq(&"WITH").is_some() => {

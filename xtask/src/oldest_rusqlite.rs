@@ -1,8 +1,7 @@
 //! `cargo xtask oldest-rusqlite`: checks that dq-sqlite builds with the oldest rusqlite it allows.
 //!
-//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of
-//! rusqlite that the rest of the program needs. `Cargo.lock` pins the newest one, which all other
-//! tests use.
+//! A program can link only one SQLite, so dq-sqlite must accept the rusqlite version that the rest
+//! of the program needs. `Cargo.lock` pins the newest one, used by all other tests.
 
 use std::fs;
 use std::path::Path;
@@ -23,14 +22,14 @@ pub(crate) fn oldest_rusqlite() -> Result {
     );
     write(&dir.join("Cargo.toml"), &manifest)?;
     write(&dir.join("src/lib.rs"), "")?;
-    // All other dependencies have the tested versions.
+    // Keeps the tested versions for all other dependencies.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
     let mut check = cargo(["check"]);
     check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
     step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
 }
 
-/// The lower bound of `rusqlite = ">=0.32.1, <0.42"`.
+/// The lower bound in `rusqlite = ">=0.32.1, <0.42"`.
 fn oldest(manifest: &str) -> Result<&str> {
     let requirement = manifest.lines().find_map(|line| line.strip_prefix("rusqlite = "));
     requirement

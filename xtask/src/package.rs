@@ -7,7 +7,6 @@ use std::process::Command;
 
 use crate::run::{Result, built, cargo, root, step};
 
-/// Members of the workspace with `publish = false`.
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
     "dq-examples",
@@ -18,11 +17,11 @@ const UNPUBLISHED: [&str; 7] = [
     "xtask",
 ];
 
-/// Packages all published crates, and checks them together as their packages have them: a file that a
-/// package leaves out is missing. It is one workspace, so that the dependencies that `cargo xtask test` has
-/// compiled serve again; `cargo publish` then builds each crate on its own.
+/// Packages all published crates and checks them together, which finds files missing from a
+/// package. One workspace reuses the dependencies compiled by `cargo xtask test`; `cargo publish`
+/// later builds each crate on its own.
 pub(crate) fn package() -> Result {
-    // The check below is offline, so that it takes the versions that are locked.
+    // The check below is offline so that it takes the locked versions.
     step("dependencies", &mut cargo(["fetch", "--locked"]))?;
     let packages = built().join("package");
     for old in crates_in(&packages)? {
@@ -40,7 +39,7 @@ pub(crate) fn package() -> Result {
     }
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let crates = crates_in(&packages)?;
-    // With the current time: those in a package are always the same, so cargo would see no change
+    // `-m` sets the current time: packaged timestamps never change, so cargo would miss changes
     // since the last check.
     for file in &crates {
         step(
@@ -52,20 +51,19 @@ pub(crate) fn package() -> Result {
     let lock = root().join("Cargo.lock");
     fs::copy(&lock, dir.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
-    // With the profiles of this workspace: with others, it would compile all dependencies again.
+    // This workspace's profiles: others recompile all dependencies.
     check.arg("--config").arg(root().join(".cargo/config.toml"));
     check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
     step("unpacked crates", &mut check)
 }
 
-/// The packages in a directory, which need not exist.
 fn crates_in(packages: &Path) -> Result<Vec<String>> {
     let Ok(files) = fs::read_dir(packages) else { return Ok(Vec::new()) };
     let files = files.flatten().filter_map(|file| file.path().into_os_string().into_string().ok());
     Ok(files.filter(|file| file.ends_with(".crate")).collect())
 }
 
-/// The manifest of a workspace of all crates in a directory, which take each other from there.
+/// A workspace manifest for all crates in a directory, patched to use each other.
 fn workspace(dir: &Path) -> Result<String> {
     let crates = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let names = crates.flatten().filter_map(|entry| entry.file_name().into_string().ok());

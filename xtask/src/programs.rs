@@ -1,4 +1,4 @@
-//! The test programs of the workspace: built by one call of cargo, run in two lanes.
+//! The workspace's test programs: built with one cargo call, run in two lanes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,18 +10,18 @@ use serde_json::Value;
 
 use crate::run::{Result, cargo};
 
-/// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
+/// Tests and Clippy use the same features, so they share one SQLite build.
 pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Threads of a test program, for each processor, unless `RUST_TEST_THREADS` is set: tests mostly
-/// wait for servers. Programs with a harness of their own have their own number.
+/// Threads per processor for a test program, unless `RUST_TEST_THREADS` is set: tests mostly wait
+/// for servers. Programs with their own harness choose their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
 
-/// These packages have a lane of their own. Their tests start clusters of brokers, and two clusters
-/// at once starve each other.
+/// Packages with their own lane. Their tests start broker clusters, and two clusters at once starve
+/// each other.
 const BROKER_LANE: [&str; 1] = ["dq-rabbit"];
 
-/// Programs that start no server, with a filter. A name without a target means all of a package.
+/// Programs without a server, each with a filter. A name without a target means the whole package.
 const QUICK: [(&str, &str); 9] = [
     ("dq-core", ""),
     ("dq-cron", ""),
@@ -34,27 +34,25 @@ const QUICK: [(&str, &str); 9] = [
     ("dq-tests policies", ""),
 ];
 
-/// A test program that cargo has built.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     package: String,
     target: String,
     executable: PathBuf,
-    /// Of the package. Tests run there.
+    /// The package's directory, where tests run.
     directory: PathBuf,
-    /// Only tests whose names contain it are run.
     filter: String,
 }
 
 impl Program {
-    /// Reads a message of cargo; `None` if it is not about a test program.
+    /// Parses a cargo message; `None` if it is not about a test program.
     fn parse(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
             return None;
         }
         let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-        // `path+file:///DIRECTORY#NAME@VERSION`, without the name if the directory has it.
+        // `path+file:///DIRECTORY#NAME@VERSION`, without NAME if the directory has the same name.
         let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
         let package = match id.split_once('@') {
             Some((name, _)) => name.to_owned(),
@@ -73,14 +71,14 @@ impl Program {
         format!("{} {} {}", self.package, self.target, self.filter).trim_end().to_owned()
     }
 
-    /// Runs the tests. The error names those that have failed; their output is printed.
+    /// Runs the tests. Prints their output; the error names the failed ones.
     fn run(&self) -> Result {
         let name = self.name();
         let start = Instant::now();
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.directory).stdin(Stdio::null());
         command.args((!self.filter.is_empty()).then_some(&self.filter));
-        // As cargo does; `trybuild` reads them.
+        // Cargo sets these variables; `trybuild` reads them.
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -101,7 +99,6 @@ impl Program {
     }
 }
 
-/// Builds all test programs of the workspace.
 pub(crate) fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
@@ -114,7 +111,6 @@ pub(crate) fn build() -> Result<Vec<Program>> {
     Ok(messages.lines().filter_map(Program::parse).collect())
 }
 
-/// The programs that need no server.
 pub(crate) fn quick(programs: &[Program]) -> Result<Vec<Program>> {
     let mut quick = Vec::new();
     for (name, filter) in QUICK {
@@ -129,8 +125,8 @@ pub(crate) fn quick(programs: &[Program]) -> Result<Vec<Program>> {
     Ok(quick)
 }
 
-/// Runs all programs, even after one has failed: the packages of [`BROKER_LANE`] one after the other,
-/// and the others beside them, likewise.
+/// Runs all programs, even after a failure. The [`BROKER_LANE`] packages run one after another,
+/// beside the others, which do the same.
 pub(crate) fn run(programs: Vec<Program>) -> Result {
     let (brokers, others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| BROKER_LANE.contains(&program.package.as_str()));
@@ -140,7 +136,7 @@ pub(crate) fn run(programs: Vec<Program>) -> Result {
             let failures = failures.clone();
             scope.spawn(move || {
                 for failure in lane.iter().filter_map(|program| program.run().err()) {
-                    // The receiver lives as long as this scope.
+                    // The receiver outlives this scope.
                     failures.send(failure).ok();
                 }
             });

@@ -5,10 +5,9 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Result of an xtask command. The error is a message for the user.
+/// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-/// The directory of what cargo has built: `target`, or what the environment says.
 pub(crate) fn built() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -16,18 +15,17 @@ pub(crate) fn built() -> PathBuf {
     }
 }
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cargo that runs xtask, in the root of the workspace.
+/// The cargo that runs xtask, started in the workspace root.
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // Of xtask itself. Build scripts that depend on them would run again, and all that depends on
-    // those would be built again, each time after cargo was run by hand.
+    // Removes xtask's own variables. Build scripts that depend on them run again, and so do all
+    // dependent builds, each time after someone runs cargo by hand.
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let own = inherited.filter(|name| {
         let name = name.to_string_lossy();
@@ -39,7 +37,6 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
     command
 }
 
-/// Runs a command with its output on the terminal.
 pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     println!("── {name}");
     let start = Instant::now();
@@ -52,7 +49,6 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     Ok(())
 }
 
-/// Runs a command for as long as this at most. One that takes longer is killed.
 pub(crate) fn wait(name: &str, command: &mut Command, limit: Duration) -> Result<ExitStatus> {
     let failed = |error: std::io::Error| format!("{name}: {error}");
     let mut child = command.spawn().map_err(failed)?;
@@ -67,7 +63,6 @@ pub(crate) fn wait(name: &str, command: &mut Command, limit: Duration) -> Result
     Err(format!("{name} still ran after {} s", limit.as_secs()))
 }
 
-/// Runs a command and returns its output.
 pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use crate::run::Result;
 
-/// Installs the programs that the machine lacks; see `dq_servers::install`.
 pub(crate) fn servers() -> Result {
     println!("── servers: Redis, RabbitMQ, a browser, nginx, promtool, Java, Python");
     let start = Instant::now();

@@ -9,8 +9,8 @@ use crate::run::{Result, cargo, step};
 use crate::servers::servers;
 use crate::soak;
 
-/// Runs formatting, lints, layers, tests, short storms of faults, a short soak and documentation.
-/// The tests include the examples, which `tests/examples` runs, and the code in the documentation.
+/// Runs formatting, lints, layers, tests, short fault storms, a short soak and documentation. The
+/// tests include the examples (`tests/examples`) and the documentation's code.
 pub(crate) fn everything() -> Result {
     servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
@@ -31,12 +31,11 @@ pub(crate) fn everything() -> Result {
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Runs the tests that need no server: a minute or two once everything is built.
+/// Runs the tests without servers: a minute or two once everything is built.
 pub(crate) fn quick() -> Result {
     programs::run(programs::quick(&programs::build()?)?)
 }
 
-/// Runs the tests whose name contains the filter.
 pub(crate) fn filtered(filter: &str) -> Result {
     servers()?;
     step("tests", cargo(["test"]).args(SCOPE).arg(filter))

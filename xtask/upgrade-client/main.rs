@@ -1,11 +1,11 @@
 //! One process of `cargo xtask upgrade`: schedules, cancels and runs jobs, and logs each step.
 //!
-//! Not a member of the workspace: it is built against an older revision too, so it uses only what
-//! both revisions have in common. `URL LOG NAME produce` runs until its standard input ends;
-//! `URL LOG NAME drain` schedules nothing and runs until no live job is left.
+//! Not a workspace member: it is also built against an older revision, so it uses only what both
+//! revisions share. `URL LOG NAME produce` runs until standard input ends; `URL LOG NAME drain`
+//! schedules nothing and runs until no live job is left.
 //!
-//! A line of the log is an event, a job (for `error` and `failed` the kind of error, for
-//! `connected` the name of the process) and a time in Unix milliseconds.
+//! A log line has an event, a job (for `error` and `failed` the error kind, for `connected` the
+//! process name) and a time in Unix milliseconds.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dq::prelude::*;
 
-/// The log of this process. Each line is one write, so that a kill cannot split it.
+/// This process's log. Each line is one write, so that a kill cannot split it.
 #[derive(Clone)]
 struct Log(Arc<Mutex<File>>);
 
@@ -24,7 +24,6 @@ impl Log {
         self.0.lock().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// Logs a call that failed.
     fn error(&self, call: &str, error: &dq::Error) {
         eprintln!("{call}: {error}");
         self.write_now("error", &format!("{:?}", error.kind()));
@@ -39,7 +38,7 @@ fn millis(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// Every third job fails at first, of the others every fifth is postponed at first.
+/// Every third job fails at first; of the others, every fifth is first postponed.
 #[delay_handler(
     "UPGRADE",
     lease = "3s",
@@ -97,7 +96,7 @@ async fn run(url: &str, name: &str, drain: bool, log: Log) -> dq::Result<()> {
     dq.close().await
 }
 
-/// The number of jobs that are not finished; 1 if the store does not answer.
+/// The number of unfinished jobs; 1 if the store does not answer.
 async fn live(dq: &Dq) -> u64 {
     match dq.queue_of::<work>().unwrap().stats().await {
         Ok(stats) => stats.live(),
@@ -105,7 +104,6 @@ async fn live(dq: &Dq) -> u64 {
     }
 }
 
-/// Schedules jobs for ever, and cancels every tenth.
 async fn produce(dq: &Dq, name: &str, log: &Log) {
     for number in 0_u64.. {
         let job = format!("{name}-{number}");

@@ -1,4 +1,4 @@
-//! The data structures that the index is compared with.
+//! The data structures to compare with.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -21,14 +21,14 @@ pub(super) struct TokioQueue<'r> {
     now: i64,
 }
 
-/// A runtime whose clock is paused: only `tokio::time::advance` moves it.
+/// A runtime with a paused clock: only `tokio::time::advance` moves it.
 pub(super) fn paused() -> Runtime {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().expect("a runtime can be made")
 }
 
 impl<'r> TokioQueue<'r> {
-    /// Must be called while the runtime is entered.
+    /// Call this while the runtime is entered.
     pub(super) fn new(runtime: &'r Runtime) -> Self {
         let (queue, handles) = (DelayQueue::new(), Vec::new());
         Self { queue, handles, runtime, began: Instant::now(), now: 0 }
@@ -52,13 +52,13 @@ impl Index for TokioQueue<'_> {
     }
 
     fn pop(&mut self, _now: i64) -> bool {
-        // Outside of a task, where tokio's budget of steps does not cut the polling short.
+        // Outside a task, tokio's cooperative budget does not cut polling short.
         let mut context = Context::from_waker(Waker::noop());
         matches!(self.queue.poll_expired(&mut context), Poll::Ready(Some(_)))
     }
 }
 
-/// A heap in which a cancelled job stays until it is due.
+/// A heap that keeps a cancelled job until it is due.
 #[derive(Default)]
 pub(super) struct Heap {
     heap: BinaryHeap<Reverse<(i64, u32)>>,

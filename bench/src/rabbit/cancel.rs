@@ -1,5 +1,5 @@
-//! Time until a cancellation takes effect in another process. A second backend, which has its own
-//! connections and its own replica of the log, stands for that process.
+//! Time until a cancellation takes effect in another process. A second backend, with its own
+//! connections and log replica, stands for that process.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::QUEUE;
 
-/// Target of the 99th percentile in milliseconds.
+/// Milliseconds at the 99th percentile.
 const TARGET: f64 = 10.0;
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -27,8 +27,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
             let job = store::after(&mut workload, HOUR, 1).remove(0);
             let job_ref = JobRef::new(QueueName::new(QUEUE)?, job.id);
             let _ = here.schedule(vec![job]).await?;
-            // The first time, this also opens the log there: a process that has claimed nothing has no
-            // replica.
+            // The first poll also opens the log there: a process without claims has no replica.
             while next_due(&*there).await?.is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -38,7 +37,6 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
                 canceller.cancel(&[job_ref]).await?;
                 Result::Ok(start.elapsed())
             });
-            // Polls the replica, but yields to other tasks in between.
             while next_due(&*there).await?.is_some() {
                 tokio::task::yield_now().await;
             }

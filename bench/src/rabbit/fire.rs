@@ -1,6 +1,5 @@
-//! The rows *fire side* (see `mod.rs`): CPU time of the broker for a delayed job, from publish to
-//! acknowledgement, on the backend's delay ladder (`ladder.rs`), compared to the ladder of
-//! NServiceBus and Celery.
+//! The *fire side* rows (see `mod.rs`): broker CPU time per delayed job, from publish to ack, on
+//! the backend's delay ladder and on the ladder that NServiceBus and Celery use.
 
 use std::time::Duration;
 
@@ -18,18 +17,16 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{PAYLOAD, scatter};
 
-/// Jobs per second. The rate decides how many jobs share a sync, and so the CPU time per job: do
-/// not compare figures of different rates. A much higher rate is too much for the binary layout on
-/// a small machine.
+/// Jobs per second. The rate decides how many jobs share a sync, hence the CPU time per job: do not
+/// compare figures taken at different rates. At much higher rates, the binary layout overloads a
+/// small machine.
 const PER_SECOND: u64 = 400;
 
-/// Target: share of the binary layout's cost.
 const TARGET: f64 = 0.5;
 
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 86_400_000;
 
-/// The delay of a job by its number, in milliseconds.
 type Delay = fn(u64) -> u64;
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -70,8 +67,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
             figures.push(Figure::new("fire side, broker CPU, no delay", own, "µs/job"));
             continue;
         }
-        // The ratio is the median of the ratios of the turns (see `mod.rs`), not the ratio of the
-        // medians: the reference is calculated from it.
+        // The median of the per-turn ratios (see `mod.rs`). The reference is calculated from it.
         figures.push(
             Figure::new(format!("fire side, broker CPU, {name}"), own, "µs/job")
                 .compared_to(own / median(ratios), "binary")
@@ -87,7 +83,6 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     Ok(figures)
 }
 
-/// Publishes at a steady rate, and consumes all messages.
 async fn run(raw: &Raw, layout: &Layout, jobs: u64, delay: Delay) -> Result<()> {
     let consuming = raw.connection.create_channel().await?;
     consuming.basic_qos(2_000, BasicQosOptions::default()).await?;
@@ -119,7 +114,7 @@ async fn publish(channel: &Channel, layout: &Layout, jobs: u64, delay: Delay) ->
     Ok(())
 }
 
-/// Consumes `jobs` messages, and acknowledges all that have arrived at once.
+/// Acknowledges all available deliveries at once.
 async fn consume(channel: &Channel, jobs: u64) -> Result<()> {
     let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
     let mut consumer = channel.basic_consume(READY.into(), "".into(), options, none).await?;

@@ -9,18 +9,16 @@ use crate::measure::{io_runtime, millis};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Counters of published messages, deliveries and acknowledgements.
 const MESSAGES: [&str; 3] =
     ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
 
-/// Seconds between two announcements of an idle runner, each of which is published, delivered and
+/// Seconds between two announcements of an idle runner. Each is published, delivered and
 /// acknowledged.
 const ENTRY_INTERVAL: f64 = 15.0;
 
-/// Maximum size of an entry with its confirmation and acknowledgement on the wire.
+/// Upper limit for an entry, its confirm and its ack on the wire.
 const ENTRY_BYTES: f64 = 4_096.0;
 
-/// Bytes of a heartbeat.
 const HEARTBEAT: u64 = 8;
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -29,7 +27,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
     let runner = IdleRunner::start(runtime.handle(), &dq);
-    // The start, which declares each queue, is not counted.
+    // Skips the startup, which declares each queue.
     std::thread::sleep(Duration::from_secs(5));
     let (before, cpu) = (Traffic::read(server)?, server.cpu());
     std::thread::sleep(window);
@@ -54,11 +52,10 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     ])
 }
 
-/// Traffic of the clients so far.
 #[derive(Debug)]
 struct Traffic {
     messages: u64,
-    /// Bytes received from clients, less the bytes of a heartbeat for each packet.
+    /// Bytes received from clients, minus one heartbeat's bytes per packet.
     beyond_heartbeats: i64,
 }
 
@@ -71,7 +68,6 @@ impl Traffic {
                  Counters <- maps:values(rabbit_global_counters:overview())])"
             ))?;
         }
-        // The sum of a counter over all connections.
         let sum = |counter: &str| {
             server.number(&format!(
                 "lists:sum([Value || [{{{counter}, Value}}] <- \
@@ -79,8 +75,8 @@ impl Traffic {
             ))
         };
         let (bytes, packets) = (sum("recv_oct")?, sum("recv_cnt")?);
-        // The broker does not count heartbeats. Each is a packet of its own, so the subtraction
-        // leaves zero if there is no other traffic. Of every larger packet it leaves the rest.
+        // The broker does not count heartbeats, but each is its own packet. Without other traffic,
+        // the difference is zero; a larger packet adds its bytes beyond a heartbeat.
         let beyond_heartbeats = i64::try_from(bytes)? - i64::try_from(HEARTBEAT * packets)?;
         Ok(Self { messages, beyond_heartbeats })
     }

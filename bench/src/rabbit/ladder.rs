@@ -1,11 +1,10 @@
-//! Delay ladders, declared with raw `lapin`. They have what determines the cost of a hop: quorum
-//! queues, TTL and dead-lettering. What the backend adds for safety (alternate exchanges, a delivery
-//! limit) is left out of both.
+//! Delay ladders, declared with raw `lapin`: quorum queues, TTL and dead-lettering, which determine
+//! a hop's cost. Both ladders omit the backend's safety features (alternate exchanges, a delivery
+//! limit).
 //!
-//! A ladder has a level for each digit of a delay, and a level has a queue for each value of its
-//! digit but zero. A queue holds messages as long as its value says (message TTL) and dead-letters
-//! them to the exchange of the next lower level, so a message passes one queue for each digit that
-//! is not zero.
+//! A ladder has a level per delay digit, and a level has a queue per nonzero digit value. A queue
+//! holds messages for its value's time (message TTL), then dead-letters them to the next lower
+//! level's exchange. So a message passes one queue per nonzero digit.
 
 use std::fmt::Write as _;
 
@@ -18,32 +17,27 @@ use lapin::{Channel, ExchangeKind};
 use super::raw::{quorum, text};
 use crate::plan::Result;
 
-/// The queue of due messages.
 pub(super) const READY: &str = "ready";
 
-/// The exchange of due messages.
 pub(super) const DUE: &str = "due";
 
-/// How a delay is split into digits.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Prefix of the names of exchanges and queues.
     pub(super) name: &'static str,
-    /// Unit of the lowest digit, in milliseconds.
+    /// The lowest digit's unit, in milliseconds.
     tick_ms: u64,
-    /// Radix of each digit, from the lowest.
     radices: &'static [u32],
-    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they
-    /// contain the digits from the lowest to the highest that is not zero.
+    /// If `true`, routing keys have all digits, highest first. If `false`, they start with the
+    /// lowest digit and end with the highest nonzero one.
     coarse_first: bool,
-    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by
-    /// level. Small enough that a run ends in seconds, and large enough that messages wait in a
-    /// queue rather than pass it at once; the cost of a hop does not depend on it.
+    /// Scaled-down hold times: milliseconds per digit unit, by level. A run ends within seconds,
+    /// but messages still wait in a queue rather than pass straight through. A hop's cost does not
+    /// depend on them.
     scaled_ms: &'static [u32],
 }
 
-/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter
-/// of an hour, a day and so on.
+/// The backend's layout for delays above one minute. Its real units are ten seconds, a quarter of
+/// an hour, a day and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
     tick_ms: 10_000,
@@ -62,7 +56,6 @@ pub(super) const BINARY: Layout = Layout {
 };
 
 impl Layout {
-    /// The digits of a delay, from the lowest.
     fn digits(&self, delay_ms: u64) -> Vec<u32> {
         let mut ticks = delay_ms / self.tick_ms;
         let digit = |radix: &u32| {
@@ -73,12 +66,10 @@ impl Layout {
         self.radices.iter().map(digit).collect()
     }
 
-    /// Number of queues that a message with this delay passes.
     pub(super) fn hops(&self, delay_ms: u64) -> usize {
         self.digits(delay_ms).iter().filter(|digit| **digit != 0).count()
     }
 
-    /// The exchange and the routing key for a delay.
     pub(super) fn route(&self, delay_ms: u64) -> (String, String) {
         let mut digits = self.digits(delay_ms);
         let highest = digits.iter().rposition(|digit| *digit != 0);
@@ -89,7 +80,6 @@ impl Layout {
         }
         let mut key = String::new();
         for digit in digits {
-            // Writing to a String cannot fail.
             let _ = write!(key, "{digit}.");
         }
         key.push_str(READY);
@@ -100,18 +90,17 @@ impl Layout {
         format!("{}.l{level}", self.name)
     }
 
-    /// The exchange of the level below.
     fn below(&self, level: usize) -> String {
         level.checked_sub(1).map_or_else(|| DUE.to_owned(), |below| self.exchange(below))
     }
 
-    /// Declares all queues and exchanges; [`ready`] must have been called.
+    /// Declares all queues and exchanges. Call [`ready`] first.
     pub(super) async fn declare(&self, channel: &Channel) -> Result<()> {
         let levels = self.radices.len();
         for (level, radix) in self.radices.iter().enumerate() {
             let (exchange, below) = (ShortString::from(self.exchange(level)), self.below(level));
             topic(channel, &exchange).await?;
-            // Words of the routing key before the digit of this level.
+            // Routing-key words before this level's digit.
             let before = if self.coarse_first { levels - 1 - level } else { level };
             let key = |digit: u32| ShortString::from(format!("{}{digit}.#", "*.".repeat(before)));
             let (options, none) = (ExchangeBindOptions::default(), FieldTable::default());
@@ -140,7 +129,6 @@ impl Layout {
     }
 }
 
-/// Declares the exchange and the queue of due messages.
 pub(super) async fn ready(channel: &Channel) -> Result<()> {
     topic(channel, &DUE.into()).await?;
     declare(channel, &READY.into(), quorum()).await?;

@@ -13,10 +13,10 @@ use crate::probe::{Bench, Probe};
 use crate::table::Figure;
 use crate::workload::{BULK, scatter};
 
-/// Jobs that become due per second, on average.
+/// Average number of jobs that become due per second.
 const PER_SECOND: usize = 2_500;
 
-/// Targets of median and 99th percentile in milliseconds.
+/// Milliseconds at the median and the 99th percentile.
 const TARGET: Option<(f64, f64)> = Some((2.0, 10.0));
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -25,7 +25,6 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     Ok(rows)
 }
 
-/// Many jobs that are due at random, [`PER_SECOND`] a second, after all are stored.
 fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(100_000, 10_000);
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
@@ -33,15 +32,15 @@ fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let vhost = server.vhost();
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
-    // Claims follow one another, and each returns at most as many jobs as there are free slots.
-    // With the default of 16 slots, jobs would queue up whenever a claim, which is a round trip to
-    // the log, takes longer than 16 / PER_SECOND, or 6.4 ms.
+    // Claims follow one another, and each returns at most one job per free slot. With the default
+    // 16 slots, jobs queue up whenever a claim, a round trip to the log, takes over 16 / PER_SECOND
+    // = 6.4 ms.
     let probe = Probe::timing(jobs).concurrency(256);
     let running = probe.clone();
     let whole = async move {
         let first = now() + lead;
         let due = move |job| first + Duration::from_millis(scatter(job as u64) % spread);
-        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        // Spawned, as in an application.
         tokio::spawn(async move {
             schedule(&dq, jobs, due).await?;
             if now() > first {
@@ -65,7 +64,7 @@ fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     Ok(rows)
 }
 
-/// Single jobs that are due soon, with many pending jobs that are due in an hour.
+/// Single jobs due soon, while many pending jobs are due in an hour.
 fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let pending = plan.full_or_quick(100_000, 10_000);
     let jobs = plan.full_or_quick(200, 40);
@@ -81,8 +80,7 @@ fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
         Result::Ok(())
     })?;
     let mut rows = Vec::new();
-    // A job with a delay of at most a second has no message; one with a longer delay passes the
-    // ladder.
+    // A job due within a second has no message; a longer delay passes the ladder.
     for seconds in [1, 2] {
         let probe = Probe::timing(jobs);
         let running = probe.clone();
@@ -92,8 +90,8 @@ fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
                 let dq = dq.clone();
                 tokio::spawn(async move {
                     for _ in 0..jobs {
-                        // Not a whole number of milliseconds, so that jobs are scheduled at all
-                        // fractions of the millisecond to which due times are rounded up.
+                        // Not a whole number of milliseconds: jobs arrive at every fraction of the
+                        // millisecond to which due times are rounded up.
                         tokio::time::sleep(Duration::from_micros(25_300)).await;
                         let delay = Duration::from_secs(seconds);
                         let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;

@@ -11,13 +11,10 @@ use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
 use crate::workload::{BULK, QUEUE};
 
-/// Task of a child process that opens the backend and prints time and memory.
 pub(crate) const READER: &str = "rabbit-reader";
 
-/// Target for each of the logs.
 const TARGET: Duration = Duration::from_secs(2);
 
-/// Concurrent callers that cancel jobs one at a time.
 const CALLERS: usize = 8;
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -61,7 +58,7 @@ fn row(name: &str, value: f64) -> Figure {
     Figure::new(name, value, "ms").at_most(millis(TARGET))
 }
 
-/// Cancels jobs one at a time, from [`CALLERS`] backends, of which the first opens the log and serves the
+/// Cancels jobs one at a time from [`CALLERS`] backends. The first one opens the log and serves the
 /// others.
 async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
     let start = Instant::now();
@@ -82,21 +79,19 @@ async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
         backends.push(caller.await??);
     }
     let took = start.elapsed();
-    // Not each when its jobs are cancelled: another one would have to open the log in the middle.
+    // Close together: closing the first early makes another backend open the log mid-measurement.
     for backend in backends {
         backend.close().await?;
     }
     Ok(took)
 }
 
-/// Time for opening the backend, and resident memory in bytes afterwards.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     millis: f64,
     resident: f64,
 }
 
-/// Opens the backend in child processes; returns the medians.
 fn open_in_child(plan: &Plan, url: &str) -> Result<Opened> {
     let (mut times, mut sizes) = (Vec::new(), Vec::new());
     for _ in 0..plan.full_or_quick(5, 2) {
@@ -115,7 +110,6 @@ fn open_in_child(plan: &Plan, url: &str) -> Result<Opened> {
     Ok(Opened { millis: median(times), resident: median(sizes) })
 }
 
-/// Opens the backend at `url`, and prints time, CPU time and memory.
 pub(crate) fn reader(url: &str) -> Result<()> {
     io_runtime().block_on(async {
         let (start, cpu, before) = (Instant::now(), process_cpu(), resident("self"));

@@ -1,4 +1,4 @@
-//! The client `lapin` alone, without the backend: the reference for rates of the backend ("raw").
+//! The client `lapin` alone, without the backend: the "raw" reference rates.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use crate::workload::PAYLOAD;
 
 const QUEUE: &str = "raw";
 
-/// A connection with a channel in confirm mode, and a quorum queue.
 pub(super) struct Raw {
     pub(super) connection: Connection,
     pub(super) channel: Channel,
@@ -30,7 +29,7 @@ impl Raw {
         Ok(Self { connection, channel })
     }
 
-    /// Publishes `count` messages, with at most `window` unconfirmed.
+    /// Publishes with at most `window` unconfirmed messages.
     pub(super) async fn publish(&self, count: usize, window: usize) -> Result<Duration> {
         let payload = [0x5a; PAYLOAD];
         let mut waiting = VecDeque::with_capacity(window);
@@ -56,7 +55,7 @@ impl Raw {
         Ok(start.elapsed())
     }
 
-    /// Empties the queue, which nothing consumes, so that its length does not slow the next turn.
+    /// Empties the queue, which has no consumer, so that its length does not slow the next turn.
     pub(super) async fn purge(&self) -> Result<()> {
         self.channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
         Ok(())
@@ -74,7 +73,6 @@ pub(super) async fn confirmed(confirm: lapin::PublisherConfirm) -> Result<()> {
     }
 }
 
-/// The arguments of a quorum queue.
 pub(super) fn quorum() -> FieldTable {
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), text("quorum"));

@@ -1,4 +1,4 @@
-//! Rate of `schedule` in bulks, compared to raw messages with publisher confirms.
+//! Rate of bulk `schedule` calls, compared to raw messages with publisher confirms.
 
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::BULK;
 
-/// Target: share of the raw rate.
+/// Share of the raw rate.
 const TARGET: f64 = 0.8;
 
-/// Delays of the jobs of a row.
 #[derive(Debug, Clone, Copy)]
 enum Delays {
     One,
@@ -58,8 +57,8 @@ fn rows(plan: &Plan, server: &RabbitServer, name: &str, delays: Delays) -> Resul
             }
             Result::Ok(())
         };
-        // In a spawned task, as in an application. The bare client borrows its channel and runs on
-        // the thread of `block_on`; it waits only for the oldest of 1,000 confirms.
+        // Spawned, as in an application. The bare client borrows its channel and stays on the
+        // `block_on` thread; it waits only for the oldest of 1,000 confirms.
         let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
         let ((), own) = cost_of(server, run)?;
         let publish = || runtime.block_on(raw.publish(jobs, BULK));
@@ -89,7 +88,6 @@ fn rows(plan: &Plan, server: &RabbitServer, name: &str, delays: Delays) -> Resul
     Ok(figures(&name, jobs, &ours, &theirs))
 }
 
-/// Rate, broker CPU and client CPU, each compared to raw.
 fn figures(name: &str, jobs: usize, ours: &[BrokerCost], raw: &[BrokerCost]) -> Vec<Figure> {
     let median_of = |costs: &[BrokerCost], value: fn(&BrokerCost) -> Duration| {
         median(costs.iter().map(|cost| micros(value(cost)) / jobs as f64).collect())

@@ -12,14 +12,13 @@ use crate::plan::Result;
 /// Unit of CPU times in `/proc/PID/stat`, independent of the kernel's own tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The broker: one node.
 #[derive(Debug)]
 pub(super) struct RabbitServer {
     rabbit: RabbitMq,
     vhosts: Cell<usize>,
 }
 
-/// A virtual host, which is deleted with its contents on drop.
+/// A virtual host; dropping it deletes it with its contents.
 #[derive(Debug)]
 pub(super) struct Vhost<'a> {
     server: &'a RabbitServer,
@@ -31,7 +30,7 @@ impl RabbitServer {
     pub(super) fn start() -> Result<Self> {
         install::rabbitmq()?;
         let rabbit = RabbitMq::options()
-            // Pending messages would exceed the memory limit of a test server.
+            // Pending messages exceed a test server's memory limit.
             .set("vm_memory_high_watermark.absolute", "4GB")
             .start();
         Ok(Self { rabbit, vhosts: Cell::default() })
@@ -52,19 +51,17 @@ impl RabbitServer {
         format!("{rabbit}, Erlang {erlang}")
     }
 
-    /// Evaluates an expression with an integer value.
     pub(super) fn number(&self, expression: &str) -> Result<u64> {
         let value = self.rabbit.eval(expression);
         value.parse().map_err(|_| format!("{expression} is {value}").into())
     }
 
-    /// CPU time of all threads of the broker so far.
     pub(super) fn cpu(&self) -> Duration {
         let process = self.rabbit.process_id().expect("the broker runs");
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The name of the program, in parentheses, may contain spaces.
+        // The program name, in parentheses, may contain spaces.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-        // The times in user and in kernel mode; the first field here is the state.
+        // User and kernel time; the first field here is the state.
         let spent: f64 =
             fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
         Duration::from_secs_f64(spent / TICKS_PER_SECOND)
@@ -84,17 +81,13 @@ impl Drop for Vhost<'_> {
     }
 }
 
-/// Time that a measurement took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BrokerCost {
     pub(super) wall: Duration,
-    /// CPU time of the broker.
     pub(super) broker: Duration,
-    /// CPU time of this process.
     pub(super) client: Duration,
 }
 
-/// Runs a measurement; returns its result and cost.
 pub(super) fn cost_of<T>(
     server: &RabbitServer,
     run: impl FnOnce() -> Result<T>,

@@ -1,5 +1,5 @@
-//! Rate of one caller that schedules jobs one by one and waits for each reply, compared to one that
-//! publishes raw messages one by one and waits for each confirm.
+//! One caller that schedules jobs one by one and waits for each reply. The reference publishes raw
+//! messages and waits for each confirm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::measure::{io_runtime, median, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Jobs per turn. Turns are short, so that other load on the machine affects both sides.
+/// Jobs per turn. Turns are short so that other load on the machine affects both sides.
 const TURN: usize = 100;
 
-/// A delay at which the backend only writes the log and publishes no message.
+/// For so short a delay, the backend only writes the log and publishes no message.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Target: the share of the raw rate. It allows 5 % for noise; the goal is to be as fast as raw.
+/// Share of the raw rate. The goal is parity; 5 % allow for noise.
 const TARGET: f64 = 0.95;
 
 pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
@@ -26,8 +26,8 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     let backend = runtime.block_on(store::open(vhost.url()))?;
     let raw = Arc::new(runtime.block_on(Raw::connect(vhost.url()))?);
     let mut workload = store::keyless_with_seed(22);
-    // Both in a spawned task, as in an application: on the thread of `block_on`, each reply would also
-    // have to wake that thread.
+    // Both spawned, as in an application: on the `block_on` thread, each reply also wakes that
+    // thread.
     let run_raw = || {
         let raw = Arc::clone(&raw);
         runtime.block_on(async { tokio::spawn(async move { raw.publish(TURN, 1).await }).await? })
@@ -46,7 +46,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     };
     let mut shares = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
-    // The first turn is not measured.
+    // The first turn is a warm-up.
     for turn in 0..=plan.full_or_quick(21, 3) {
         for (row, delay) in [HOUR, SHORT].into_iter().enumerate() {
             let bare = run_raw()?;

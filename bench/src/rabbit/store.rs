@@ -21,7 +21,6 @@ pub(super) async fn dq(vhost: &Vhost<'_>) -> Result<Dq> {
     Ok(Dq::connect(vhost.url()).await?)
 }
 
-/// Jobs without keys, with payloads of 100 bytes.
 pub(super) fn keyless_with_seed(seed: u64) -> Workload {
     Workload::with_seed(seed).payloads(PAYLOAD).without_keys()
 }
@@ -32,14 +31,12 @@ pub(super) fn now() -> Timestamp {
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Jobs that are all due after the same delay.
 pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> Vec<dq::NewJob> {
     let now = now();
     (0..count).map(|_| workload.job(now, now + delay)).collect()
 }
 
-/// When the next job is due by the backend's replica of the log: a claim of no jobs, which sends
-/// nothing.
+/// The next due time in the backend's log replica. Claims no jobs, which sends nothing.
 pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
     let wants = [Want::new(QueueName::new(QUEUE)?, 0, Duration::from_secs(300))];
     let params = ClaimParams::new(&wants, 0, "dq-bench");

@@ -1,5 +1,5 @@
-//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest
-//! call blocks the server.
+//! Many jobs due in the same millisecond: how fast they run, and how long the longest call blocks
+//! the server.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,6 @@ use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
 
-/// Target for the longest call.
 const LONGEST_TARGET: Duration = Duration::from_millis(5);
 
 pub(super) fn measure(
@@ -30,9 +29,9 @@ pub(super) fn measure(
         if now() > due {
             return Err("the jobs were due before the last was stored".into());
         }
-        // Only the longest call is reported, so shorter ones are not recorded.
+        // Only the longest call is reported, so skip short ones.
         server.record_calls(Duration::from_micros(200));
-        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        // Spawned, as in an application.
         tokio::spawn(async move {
             Probe::counting(jobs).run(&dq).await?;
             let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;

@@ -11,7 +11,6 @@ use crate::measure::{io_runtime, millis};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Marks the end of the monitored commands.
 const LAST: &str = "dq-bench-end-of-monitoring";
 
 pub(super) fn measure(
@@ -24,12 +23,11 @@ pub(super) fn measure(
     let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let runner = IdleRunner::start(runtime.handle(), &dq);
-    // The commands of the start are not counted.
     std::thread::sleep(Duration::from_secs(1));
     let before = server.cpu();
     std::thread::sleep(window);
     let cpu = millis(server.cpu() - before) / window.as_secs_f64();
-    // In a window of its own: MONITOR costs the server CPU time.
+    // In its own window, because MONITOR costs server CPU time.
     let sent = count_commands(server, window);
     runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
@@ -37,15 +35,15 @@ pub(super) fn measure(
     let name = format!("{}, {QUEUES} queues, idle", store.name);
     progress(format_args!("{name}: {sent} commands in {} s", window.as_secs()));
     Ok(vec![
-        // Besides the sweeps, there are the announcements of the runner and the pings of the
-        // subscriber, each every 15 s.
+        // Besides the sweeps, the runner announces itself and the subscriber pings, each every 15
+        // s.
         Figure::new(format!("{name}: commands"), per_second, "/s")
             .target("≤ 1 /s", per_second <= 1.0 + 2.0 / window.as_secs_f64()),
         Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),
     ])
 }
 
-/// Counts the commands that clients send in the window, without those of scripts.
+/// Counts client commands in the window, without commands from scripts.
 fn count_commands(server: &RedisServer, window: Duration) -> usize {
     let mut monitor = server.connect();
     assert!(monitor.command(&["MONITOR"]).is_ok());
@@ -55,8 +53,8 @@ fn count_commands(server: &RedisServer, window: Duration) -> usize {
     monitoring.join().expect("the monitoring thread does not panic")
 }
 
-/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have
-/// `lua` instead of the client's address.
+/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Script lines have `lua`
+/// in place of the client's address.
 fn count(monitor: &mut Connection) -> usize {
     let mut commands = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Lateness of handlers when jobs become due one after the other, with many pending jobs.
+//! Handler lateness when jobs become due one after another, with many pending jobs.
 
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
 
-/// Jobs that become due per second.
 const PER_SECOND: usize = 2_000;
 
-/// Targets of median and 99th percentile in milliseconds.
+/// Milliseconds at the median and the 99th percentile.
 const TARGET: Option<(f64, f64)> = Some((2.0, 8.0));
 
 pub(super) fn measure(
@@ -39,7 +38,7 @@ pub(super) fn measure(
         if now() > first {
             return Err("the first job was due before the last was stored".into());
         }
-        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        // Spawned, as in an application.
         tokio::spawn(async move {
             running.run(&dq).await?;
             dq.close().await?;

@@ -1,9 +1,9 @@
-//! The limit to which rates of the backends are compared: `ZADD` to one sorted set on one
-//! connection, with pipelines of 128 commands, random scores and members of 117 bytes, as large as
-//! those of Redisson for the payloads that are measured.
+//! The limit for backend rates: `ZADD` to one sorted set on one connection, with 128-command
+//! pipelines, random scores and 117-byte members. Redisson's members have this size for the
+//! measured payloads.
 //!
-//! Measured with a minimal client, whose requests are encoded before the clock starts, and with pipelines
-//! of the `redis` crate, which are encoded while it runs; the faster one counts.
+//! Measured with a minimal client, which encodes requests before the clock starts, and with the
+//! `redis` crate, which encodes pipelines while it runs. The faster one counts.
 
 use std::time::{Duration, Instant};
 
@@ -16,28 +16,23 @@ use crate::measure::{io_runtime, micros, rate};
 use crate::plan::{Result, progress};
 use crate::workload::{PAYLOAD, WEEK};
 
-/// Commands per pipeline.
 const DEPTH: usize = 128;
 
-/// Bytes of a member. As in Redisson: an id of 8 bytes after its length in 1 byte, and the payload
-/// after its length in 8 bytes.
+/// Bytes per member, as in Redisson: a 1-byte length and an 8-byte id, an 8-byte length and the
+/// payload.
 const MEMBER: usize = 1 + 8 + 8 + PAYLOAD;
 
 const KEY: &str = "limit";
 
-/// Additions per second by each client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
-    /// With the minimal client of `wire.rs`.
     pub(super) own: f64,
-    /// With pipelines of the `redis` crate.
     pub(super) by_crate: f64,
-    /// CPU time of the server per addition in microseconds, with the minimal client.
+    /// Server CPU microseconds per addition, with the minimal client.
     pub(super) cpu: f64,
 }
 
 impl Limit {
-    /// The limit to which figures are compared.
     pub(super) fn best(self) -> f64 {
         self.own.max(self.by_crate)
     }

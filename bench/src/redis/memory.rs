@@ -1,4 +1,4 @@
-//! Memory of a pending job, and of one that has ended, in the server.
+//! Server memory per pending job and per ended job.
 
 use super::server::RedisServer;
 use super::store::{self, RedisStore};
@@ -34,7 +34,6 @@ pub(super) fn measure(
     Ok(figures)
 }
 
-/// Growth of the server's memory per ended job that is remembered.
 fn bytes_per_ended_job(server: &RedisServer, store: &RedisStore, jobs: usize) -> Result<Figure> {
     server.clear();
     io_runtime().block_on(async {
@@ -46,7 +45,6 @@ fn bytes_per_ended_job(server: &RedisServer, store: &RedisStore, jobs: usize) ->
     })
 }
 
-/// Growth of the server's memory per job, in bytes.
 fn bytes_per_job(
     server: &RedisServer,
     store: &RedisStore,

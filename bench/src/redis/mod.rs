@@ -1,10 +1,10 @@
-//! The Redis backends on a private server, compared to what that server can do.
+//! The Redis backends on a private server, compared to what the server itself can do.
 //!
-//! Rates of bulks, and of claims with settlements, are compared with that of additions to a sorted set on
-//! one connection with pipelines of 128 (`limit.rs`), single calls with a bare script: both in turns, with
-//! medians of several. The whole path is a median of several turns, compared with nothing. Transfers are
-//! compared by medians of calls, first all of one side and then all of the other. Memory, lateness, jobs due
-//! at once and the idle runner are measured once.
+//! Bulks and claims with settlements are compared to additions to a sorted set, on one connection
+//! with pipelines of 128 (`limit.rs`); single calls to a bare script. Both take turns and report
+//! medians. The whole path is a median over several turns, without a reference. Transfers compare
+//! medians over calls, one side after the other. Memory, lateness, jobs due at once and the idle
+//! runner are measured once.
 
 mod at_once;
 mod idle;
@@ -26,7 +26,7 @@ use crate::table::Figure;
 
 type Measure = fn(&Plan, &RedisServer, &'static RedisStore) -> Result<Vec<Figure>>;
 
-/// Name, function, and whether the measurement applies only to stores with `all_measurements`.
+/// Name, function, and whether it applies only to stores with `all_measurements`.
 const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("schedule", throughput::measure, false),
     ("single", single::measure, false),
@@ -38,7 +38,6 @@ const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("idle", idle::measure, true),
 ];
 
-/// Names for `--only redis/NAME`.
 pub(crate) fn names() -> Vec<&'static str> {
     MEASUREMENTS.iter().map(|measurement| measurement.0).collect()
 }
@@ -57,7 +56,6 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Version of `redis-server`.
 pub(crate) fn version() -> Result<String> {
     Ok(RedisServer::start()?.info("redis_version"))
 }

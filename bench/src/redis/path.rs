@@ -1,4 +1,4 @@
-//! The whole path of a job: schedule, claim by a runner, an empty handler, settle.
+//! A job's whole path: schedule, claim by a runner, an empty handler, settle.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::plan::{Plan, Result, progress};
 use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
 
-/// Target for the server's CPU time per job, in microseconds.
+/// Server CPU microseconds per job.
 const CPU_TARGET: f64 = 14.0;
 
 pub(super) fn measure(
@@ -17,9 +17,8 @@ pub(super) fn measure(
     server: &RedisServer,
     store: &RedisStore,
 ) -> Result<Vec<Figure>> {
-    // With few slots, claims and settlements have few jobs each, and cost more a job. The harness
-    // checks the target for 256 slots, where a claim may have its maximum of jobs;
-    // docs/benchmarks.md has both.
+    // With few slots, claims and settlements are small and cost more per job. The target applies to
+    // 256 slots, where claims can be full; docs/benchmarks.md shows both.
     let mut figures = through(plan, server, store, Some(256))?;
     figures[0] = figures[0].clone().at_most(CPU_TARGET);
     figures.extend(through(plan, server, store, None)?);

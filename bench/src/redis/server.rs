@@ -6,7 +6,6 @@ use dq_servers::{Connection, Redis, install};
 
 use crate::plan::Result;
 
-/// One server, emptied between measurements.
 #[derive(Debug)]
 pub(super) struct RedisServer {
     redis: Redis,
@@ -15,16 +14,15 @@ pub(super) struct RedisServer {
 impl RedisServer {
     pub(super) fn start() -> Result<Self> {
         install::redis()?;
-        // The slow log is used only between `record_calls` and `recorded_calls`.
+        // Only `record_calls` turns the slow log on.
         Ok(Self { redis: Redis::options().set("slowlog-log-slower-than", "-1").start() })
     }
 
-    /// `HOST:PORT`.
     pub(super) fn address(&self) -> String {
         self.redis.address()
     }
 
-    /// Removes all keys, and waits until their memory is free again.
+    /// Removes all keys and waits until their memory is free.
     pub(super) fn clear(&self) {
         assert!(self.redis.command(&["FLUSHALL", "SYNC"]).is_ok());
     }
@@ -34,7 +32,7 @@ impl RedisServer {
         self.redis.connect()
     }
 
-    /// A field of `INFO`; empty if it does not exist.
+    /// A field from `INFO`, or an empty string.
     pub(super) fn info(&self, field: &str) -> String {
         let info = self.redis.command(&["INFO"]).text();
         let mut fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -45,22 +43,19 @@ impl RedisServer {
         self.info(field).parse().unwrap_or(f64::NAN)
     }
 
-    /// CPU time of the server so far.
     pub(super) fn cpu(&self) -> Duration {
         Duration::from_secs_f64(self.number("used_cpu_user") + self.number("used_cpu_sys"))
     }
 
-    /// Allocated memory in bytes.
     pub(super) fn memory(&self) -> f64 {
         self.number("used_memory")
     }
 
-    /// Bytes that clients have sent so far.
     pub(super) fn received(&self) -> f64 {
         self.number("total_net_input_bytes")
     }
 
-    /// Begins to record calls that take longer than this.
+    /// Starts recording calls longer than this.
     pub(super) fn record_calls(&self, longer_than: Duration) {
         let micros = longer_than.as_micros().to_string();
         let mut connection = self.redis.connect();
@@ -69,8 +64,8 @@ impl RedisServer {
         }
     }
 
-    /// The sorted durations of the calls since [`Self::record_calls`]. Ends the recording and
-    /// clears the slow log, which uses memory and whose removal is a long call itself.
+    /// The sorted call durations since [`Self::record_calls`]. Stops recording and clears the slow
+    /// log, because it uses memory and removing it is itself a long call.
     pub(super) fn recorded_calls(&self) -> Vec<Duration> {
         let mut connection = self.redis.connect();
         let log = connection.command(&["SLOWLOG", "GET", "-1"]);
@@ -86,7 +81,6 @@ impl RedisServer {
     }
 }
 
-/// Runs a measurement; returns its result and the CPU time of the server.
 pub(super) fn cpu_of<T>(
     server: &RedisServer,
     run: impl FnOnce() -> Result<T>,

@@ -1,6 +1,5 @@
-//! Rate of one caller that schedules jobs one by one and waits for each reply, compared to the same
-//! caller with a bare `EVALSHA`: a script that gets as many bytes and only adds a member to a
-//! sorted set.
+//! One caller that schedules jobs one by one and waits for each reply. The reference is a bare
+//! `EVALSHA` with as many bytes, which only adds a member to a sorted set.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +12,12 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::PAYLOAD;
 
-/// Keys per call of the bare script: as many as the backend passed at first. It passes more by now.
-/// The payload is padded by their bytes, so both calls have the same size; fewer keys only make the
-/// bare script faster, and the comparison stricter.
+/// Keys per bare script call. The backend passes more by now. The payload is padded by their bytes,
+/// so both calls have the same size; fewer keys only make the bare script faster and the comparison
+/// stricter.
 const KEYS: usize = 9;
 
-/// Jobs per turn. Turns are short, so that other load on the machine affects both sides.
+/// Jobs per turn. Turns are short so that other load on the machine affects both sides.
 const TURN: usize = 500;
 
 pub(super) fn measure(
@@ -44,7 +43,7 @@ pub(super) fn measure(
     for turn in 2..2 + turns {
         let backend_rate = rate(TURN, run(jobs(turn))?);
         let mut bare = bare.clone();
-        // Members that no turn has added: to add a known one changes nothing.
+        // New members each turn: adding a known one changes nothing.
         bare.number = turn * TURN as u64;
         let minimal = async move { tokio::spawn(async move { bare.turn().await }).await? };
         let bare_rate = rate(TURN, runtime.block_on(minimal)?);
@@ -57,13 +56,12 @@ pub(super) fn measure(
         "{}: {rate:.0} jobs/s one by one, {share:.2} of a bare script of {bytes} bytes",
         store.name
     ));
-    // The ratio is the median of the ratios of the turns, not the ratio of the medians: the
-    // reference is calculated from it.
+    // The median of the per-turn ratios. The reference is calculated from it.
     let figure = Figure::new(format!("{}: schedule, one caller", store.name), rate, "jobs/s");
     Ok(vec![figure.compared_to(rate / share, "bare EVALSHA").ratio_at_least(0.8)])
 }
 
-/// Schedules jobs one by one; returns the time without that of generating them.
+/// Schedules jobs one by one. Returns the time without job generation.
 async fn schedule(
     backend: std::sync::Arc<dyn Backend>,
     seed: u64,
@@ -77,7 +75,6 @@ async fn schedule(
     Ok(start.elapsed())
 }
 
-/// A script that gets as many bytes as the backend's and adds one member.
 #[derive(Clone)]
 struct Bare {
     connection: redis::aio::MultiplexedConnection,
@@ -87,7 +84,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// `bytes` is the size of a call on the wire; the payload is padded to it.
+    /// Pads the payload so that a call has `bytes` on the wire.
     async fn connect(server: &RedisServer, bytes: usize) -> Result<Self> {
         let client = redis::Client::open(format!("redis://{}/", server.address()))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -111,7 +108,6 @@ impl Bare {
         command
     }
 
-    /// Calls the script [`TURN`] times, one after the other.
     async fn turn(&mut self) -> Result<Duration> {
         let start = Instant::now();
         for _ in 0..TURN {

@@ -12,17 +12,16 @@ use super::server::RedisServer;
 use crate::plan::Result;
 use crate::workload::{BULK, PAYLOAD, WEEK, Workload};
 
-/// A backend with its settings and targets.
 #[derive(Debug)]
 pub(super) struct RedisStore {
     pub(super) name: &'static str,
     scheme: &'static str,
     options: &'static str,
-    /// Target for the rate of `schedule` in bulks, as a share of the limit (see `limit.rs`).
+    /// For bulk `schedule` calls, as a share of the limit (see `limit.rs`).
     pub(super) bulk_target: Option<f64>,
-    /// Target for the memory of a pending job with a payload of 100 bytes, in bytes.
+    /// Bytes per pending job with a 100-byte payload.
     pub(super) memory_target: Option<f64>,
-    /// Whether all measurements are made, or only those of rates and sizes.
+    /// Run all measurements, or only rates and sizes.
     pub(super) all_measurements: bool,
 }
 
@@ -43,8 +42,8 @@ pub(super) const STORES: [RedisStore; 3] = [
         memory_target: None,
         all_measurements: true,
     },
-    // Only jobs that are due in the future get an expiring key. The rates are those of jobs that
-    // are due already, so they include no expiring keys; only `memory` stores jobs of the future.
+    // Only jobs due in the future get an expiring key. The rates come from jobs already due, so
+    // they include no expiring keys; only `memory` stores future jobs.
     RedisStore {
         name: "redis-expiry",
         scheme: "redis-expiry",
@@ -70,18 +69,16 @@ impl RedisStore {
     }
 }
 
-/// Jobs without keys, with payloads of 100 bytes.
 pub(super) fn keyless_with_seed(seed: u64) -> Workload {
     Workload::with_seed(seed).payloads(PAYLOAD).without_keys()
 }
 
-/// The time a week ago: random jobs within a week from then are all due.
+/// A week ago: random jobs within a week from then are all due.
 pub(super) fn a_week_ago() -> Timestamp {
     let now = Timestamp::from(SystemTime::now());
     Timestamp::from_millis(now.as_millis() - WEEK)
 }
 
-/// Stores jobs that are due at random within a week from `from`.
 pub(super) async fn fill(
     backend: &dyn Backend,
     workload: &mut Workload,

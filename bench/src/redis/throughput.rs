@@ -1,4 +1,4 @@
-//! Rates of `schedule` in bulks, and of claims and settlements, on one connection.
+//! Rates of bulk `schedule` calls, claims and settlements, on one connection.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,16 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK, PAYLOAD, Workload};
 
-/// Share of the limit that stores with a target for bulks are to reach in claim and settle.
+/// Share of the limit for claim and settle, for stores with a bulk target.
 const DRAIN_TARGET: f64 = 0.5;
 
-/// Results of one turn.
 struct Turn {
     limit: Limit,
     bulk: Pace,
     drain: Pace,
 }
 
-/// Jobs per second, and the server's CPU time per job in microseconds.
+/// Jobs per second, and server CPU microseconds per job.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rate: f64,
@@ -63,7 +62,6 @@ pub(super) fn measure(
     Ok(figures)
 }
 
-/// Measures several turns, each with the jobs of a new workload.
 fn turns(
     plan: &Plan,
     server: &RedisServer,
@@ -74,7 +72,6 @@ fn turns(
     (0..plan.full_or_quick(7, 1)).map(|_| turn(server, store, workload(), jobs)).collect()
 }
 
-/// Measures the limit, then schedules jobs and drains them.
 fn turn(
     server: &RedisServer,
     store: &RedisStore,
@@ -87,7 +84,7 @@ fn turn(
     let backend = runtime.block_on(store.open(server))?;
     let filling = backend.clone();
     let schedule = async move {
-        // Generating the jobs is not measured.
+        // Generating jobs is not measured.
         let mut spent = Duration::ZERO;
         for _ in 0..jobs / BULK {
             let bulk = workload.random(a_week_ago(), BULK);
@@ -107,7 +104,7 @@ fn turn(
         rate: rate(jobs, took),
         cpu: micros(cpu) / jobs as f64,
     };
-    // In spawned tasks, as in an application, and not on the thread of `block_on`.
+    // Spawned, as in an application.
     let bulk = cpu_of(server, || runtime.block_on(async { tokio::spawn(schedule).await? }))?;
     let drain = cpu_of(server, || runtime.block_on(async { tokio::spawn(drain).await? }))?;
     let turn = Turn { limit, bulk: pace(bulk), drain: pace(drain) };
@@ -124,7 +121,7 @@ fn turn(
     Ok(turn)
 }
 
-/// Median rate with the median of its shares of each turn's limit, and median CPU time.
+/// Median rate, its median share of each turn's limit, and median CPU time.
 fn paces(name: &str, turns: &[Turn], of: fn(&Turn) -> Pace) -> [Figure; 2] {
     let median_of = |value: &dyn Fn(&Turn) -> f64| median(turns.iter().map(value).collect());
     let rate = median_of(&|turn| of(turn).rate);

@@ -1,11 +1,10 @@
-//! Time of one claim of due jobs, compared to one call of the script by which Redisson's clients
-//! move due jobs to the queue's list (the transfer). Both take one batch from the same number of
-//! pending jobs, which are all due.
+//! Time of one claim for due jobs, compared to one transfer: the script with which Redisson's
+//! clients move due jobs to the queue's list. Both take one batch from the same number of pending,
+//! due jobs.
 //!
-//! Redisson stores each delayed job twice: in a sorted set by due time, and in a list in the order
-//! of arrival. For each due job its script searches the list from the front (`LREM`), which is slow
-//! if jobs are not due in the order of arrival. The script here does the same, on members of the
-//! same size.
+//! Redisson stores each delayed job twice: in a sorted set by due time and in a list by arrival.
+//! For each due job, its script searches the list from the front (`LREM`), which is slow if jobs
+//! are not due in arrival order. The script here does the same with members of the same size.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,14 +20,13 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, PAYLOAD, WEEK};
 
-/// Redisson's keys: the sorted set of jobs by due time, the list in order of arrival, and the
-/// destination list of due jobs.
+/// Redisson's keys: the sorted set by due time, the list by arrival, and the destination list.
 const KEYS: [&str; 3] =
     ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
 
-/// The transfer. ARGV: the current time in milliseconds, and the maximum number of jobs. Returns
-/// the number of jobs moved. A member is an id after its length in 1 byte (`Bc0`; here 8 bytes), and
-/// the payload after its length in 8 bytes (`Lc0`).
+/// The transfer. ARGV: the current time in milliseconds and the maximum job count. Returns how many
+/// jobs it moved. A member is a 1-byte length and the id (`Bc0`; here 8 bytes), then an 8-byte
+/// length and the payload (`Lc0`).
 const TRANSFER: &str = "\
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(due) do
@@ -74,7 +72,6 @@ pub(super) fn measure(
     Ok(figures)
 }
 
-/// Median time of a transfer in milliseconds.
 fn transfers(server: &RedisServer, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     fill(server, pending)?;
@@ -106,7 +103,6 @@ fn transfers(server: &RedisServer, pending: usize, calls: usize) -> Result<f64> 
 
 /// Fills a queue as Redisson's clients do; all jobs are due.
 fn fill(server: &RedisServer, pending: usize) -> Result<()> {
-    // Jobs per pipeline.
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
     let from = a_week_ago().as_millis();
@@ -116,7 +112,6 @@ fn fill(server: &RedisServer, pending: usize) -> Result<()> {
         commands.clear();
         let batch = DEPTH.min(pending - done);
         for _ in 0..batch {
-            // The length of the id.
             let mut member = vec![8];
             member.extend(rng.random::<[u8; 8]>());
             member.extend((PAYLOAD as u64).to_le_bytes());
@@ -130,7 +125,6 @@ fn fill(server: &RedisServer, pending: usize) -> Result<()> {
     Ok(())
 }
 
-/// Median time of a claim in milliseconds.
 fn claims(server: &RedisServer, store: &RedisStore, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     let runtime = io_runtime();

@@ -1,12 +1,11 @@
-//! A minimal blocking Redis client, whose own cost is small: it sends prepared requests and only
-//! counts the replies.
+//! A minimal blocking Redis client with little cost of its own: it sends prepared requests and only
+//! counts replies.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::plan::Result;
 
-/// A blocking connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
@@ -20,7 +19,7 @@ impl Wire {
         Ok(Self { stream, buffer: vec![0; 16 * 1_024] })
     }
 
-    /// Sends commands whose replies have one line each, and waits for that many lines.
+    /// Sends commands with one-line replies and waits for that many lines.
     pub(super) fn exchange(&mut self, commands: &[u8], mut replies: usize) -> Result<()> {
         self.stream.write_all(commands)?;
         let mut at_line_start = true;
@@ -42,9 +41,7 @@ impl Wire {
     }
 }
 
-/// Appends a command to a request.
 pub(super) fn command(commands: &mut Vec<u8>, words: &[&[u8]]) {
-    // Writing to a Vec cannot fail.
     let _ = write!(commands, "*{}\r\n", words.len());
     for word in words {
         let _ = write!(commands, "${}\r\n", word.len());

@@ -1,4 +1,4 @@
-//! The measurements with a number of pending jobs.
+//! The measurements at a given number of pending jobs.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,15 @@ use crate::plan::{Result, progress};
 use crate::probe::Probe;
 use crate::workload::{self, BULK, PAYLOAD, Workload};
 
-/// How much is measured at each number of pending jobs.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// Single calls of each kind.
     calls: usize,
-    /// Jobs whose lateness is measured, 10 ms apart.
+    /// Jobs for the lateness measurement, 10 ms apart.
     late: usize,
-    /// Time from the call that schedules these to the first due time.
+    /// Time from scheduling the `late` jobs to the first due time.
     lead: Duration,
-    /// Whether it is an error if they are not all stored in that time: their lateness would be that of
-    /// the call.
+    /// Fail if storing them takes longer than `lead`, because lateness then measures the call.
     strict: bool,
-    /// How long an idle runner is observed.
     idle: Duration,
 }
 
@@ -34,11 +30,10 @@ impl Sizes {
         calls: 1_000,
         late: 1_000,
         lead: Duration::from_secs(2),
-        // Contains announcements of the runner, one in 15 s.
+        // Covers the runner's announcements, one every 15 s.
         idle: Duration::from_secs(31),
         strict: true,
     };
-    /// A test of the program.
     pub(super) const SMALL: Self = Self {
         calls: 20,
         late: 20,
@@ -48,7 +43,7 @@ impl Sizes {
     };
 }
 
-/// Milliseconds at some quantiles.
+/// Milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Quantiles {
     pub(super) p50: f64,
@@ -63,43 +58,40 @@ impl From<Times> for Quantiles {
     }
 }
 
-/// The figures with a number of pending jobs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Point {
     pub(super) pending: usize,
-    /// Jobs stored a second, in calls of [`BULK`], since the point before.
+    /// Jobs stored per second, in calls of [`BULK`], since the previous point.
     pub(super) bulk_rate: f64,
-    /// Bytes that the store has grown by for each pending job.
+    /// Store growth in bytes per pending job.
     pub(super) store_bytes: f64,
-    /// Bytes that this process has grown by for each pending job.
+    /// Process growth in bytes per pending job.
     pub(super) process_bytes: f64,
-    /// Resident memory of the server, in bytes; 0 without a server.
     pub(super) server_resident: u64,
-    /// A call that schedules one job, in ms.
+    /// Milliseconds per call for one job.
     pub(super) schedule: Quantiles,
-    /// A call that cancels one job, in ms.
+    /// Milliseconds per call for one job.
     pub(super) cancel: Quantiles,
-    /// A claim of one due job, with its settlement, in ms.
+    /// Milliseconds for one due job.
     pub(super) claim_and_settle: Quantiles,
-    /// A call of `stats`, in ms.
+    /// Milliseconds per call.
     pub(super) stats: Quantiles,
-    /// Start minus due time, through the runner, in ms.
+    /// Milliseconds from due time to start, through the runner.
     pub(super) lateness: Quantiles,
     pub(super) idle: Idle,
 }
 
-/// What a runner costs that has nothing to do, beyond a client without one.
+/// The extra cost of an idle runner, compared to a client without one.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Idle {
-    /// CPU of the process, in ms a second.
+    /// Process CPU, in ms per second.
     pub(super) process_cpu: f64,
-    /// CPU of the server, in ms a second; `None` if it is not known.
+    /// Server CPU, in ms per second; `None` if unknown.
     pub(super) server_cpu: Option<f64>,
-    /// Commands of the server a second, with those inside scripts; `None` if they are not counted.
+    /// Server commands per second, including scripts'; `None` if not counted.
     pub(super) commands: Option<f64>,
 }
 
-/// Fills so many queues of the store and measures at each of these numbers of pending jobs.
 pub(super) fn points(
     store: &Store,
     queues: usize,
@@ -118,14 +110,13 @@ pub(super) fn points(
     })
 }
 
-/// A store that is being filled.
 struct Filling<'a> {
     dq: &'a Dq,
     store: &'a Store,
     queues: Vec<QueueName>,
     workload: Workload,
     pending: usize,
-    /// Bytes in the store and of this process before the first job.
+    /// Bytes in the store and in this process before the first job.
     empty: (f64, u64),
 }
 
@@ -133,7 +124,7 @@ impl<'a> Filling<'a> {
     async fn begin(dq: &'a Dq, store: &'a Store, queues: Vec<QueueName>) -> Result<Self> {
         let workload = Workload::with_seed(21).payloads(PAYLOAD).spread_over(queues.clone());
         let mut filling = Self { dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
-        // What the first calls load and create does not count.
+        // Excludes what the first calls load and create.
         filling.claim_and_settle(1).await?;
         filling.empty = (store.bytes()?, resident("self"));
         Ok(filling)
@@ -167,8 +158,7 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// Stores jobs until so many are pending, due at random within a week, from tomorrow. Returns
-    /// the rate.
+    /// Stores jobs up to `pending`, due at random within a week from tomorrow. Returns the rate.
     async fn fill(&mut self, pending: usize) -> Result<f64> {
         let tomorrow = now() + Duration::from_secs(86_400);
         let jobs = pending.saturating_sub(self.pending);
@@ -181,7 +171,7 @@ impl<'a> Filling<'a> {
         Ok(rate(jobs, begin.elapsed()))
     }
 
-    /// Calls that schedule one job each, and calls that cancel one of these each.
+    /// Schedules jobs one per call, then cancels them one per call.
     async fn schedule_and_cancel(&mut self, calls: usize) -> Result<[Quantiles; 2]> {
         let tomorrow = now() + Duration::from_secs(86_400);
         let backend = self.dq.backend();
@@ -205,7 +195,6 @@ impl<'a> Filling<'a> {
         Ok([scheduled, cancelled].map(|times| Times::new(times).into()))
     }
 
-    /// Claims and settles jobs, each the only one that is due.
     async fn claim_and_settle(&mut self, calls: usize) -> Result<Quantiles> {
         let backend = self.dq.backend();
         let mut times = Vec::new();
@@ -251,7 +240,7 @@ impl<'a> Filling<'a> {
         for from in (0..sizes.late).step_by(BULK) {
             let job = |job: usize| {
                 let due = first + Duration::from_millis(10 * job as u64);
-                // An empty string in JSON. Neighbours are in different queues.
+                // An empty JSON string. Neighbours are in different queues.
                 handles[job % handles.len()].schedule("\"\"", "application/json").at(due)
             };
             self.dq.schedule_many((from..sizes.late.min(from + BULK)).map(job)).await?;
@@ -260,20 +249,19 @@ impl<'a> Filling<'a> {
             return Err("the first job was due before the last was stored".into());
         }
         let probe = Probe::timing(sizes.late).serving(self.queues.clone());
-        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        // Spawned, as in an application.
         let dq = self.dq.clone();
         let running = probe.clone();
         tokio::spawn(async move { running.run(&dq).await.map(drop) }).await??;
         Ok(probe.lateness().into())
     }
 
-    /// Observes the client without a runner, and then with one whose next job is due tomorrow.
+    /// Observes the client without a runner, then with a runner whose next job is due tomorrow.
     async fn idle(&self, window: Duration) -> Result<Idle> {
         let without = self.observe(window).await?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let probe = Probe::counting(usize::MAX).serving(self.queues.clone());
         let runner = tokio::spawn(probe.runner(self.dq).run_until(async { drop(stopped.await) }));
-        // The calls of the start are not counted.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let with = self.observe(window).await?;
         drop(stop);
@@ -286,7 +274,6 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// What process and server do in a second, over this time.
     async fn observe(&self, window: Duration) -> Result<Idle> {
         let (before, watch) = (self.store.work()?, Stopwatch::start());
         tokio::time::sleep(window).await;

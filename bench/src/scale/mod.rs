@@ -1,4 +1,4 @@
-//! `dq-bench scale`: what calls, lateness and memory are with more and more pending jobs.
+//! `dq-bench scale`: calls, lateness and memory with a growing number of pending jobs.
 
 mod measure;
 mod plot;
@@ -17,7 +17,7 @@ use measure::Sizes;
 use report::Report;
 use store::{Kind, Store};
 
-/// The smallest number of pending jobs that is measured, unless fewer are asked for.
+/// The smallest step, unless the caller asks for fewer jobs.
 const LEAST: usize = 100;
 
 #[derive(Debug)]
@@ -51,8 +51,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Options> {
     Ok(Options { kind, pending, queues, dir })
 }
 
-/// The numbers of pending jobs to measure at: the last, and a tenth, a hundredth and a thousandth
-/// of it.
+/// The steps: `pending`, and a tenth, a hundredth and a thousandth.
 fn steps(pending: usize) -> Vec<usize> {
     let mut steps: Vec<usize> =
         [1_000, 100, 10].iter().map(|part| pending / part).filter(|at| *at >= LEAST).collect();
@@ -60,7 +59,6 @@ fn steps(pending: usize) -> Vec<usize> {
     steps
 }
 
-/// Measures, and writes the report.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let Options { kind, pending, queues, dir } = parse(arguments)?;
     fs::create_dir_all(&dir)?;

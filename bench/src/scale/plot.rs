@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// A line of a plot. Points of which a coordinate is not positive, for which a logarithmic axis has no
-/// place, are not drawn.
+/// A plot line. Points with a coordinate that is not positive have no place on a logarithmic axis
+/// and are skipped.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
@@ -12,9 +12,9 @@ pub(super) struct Line {
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
-/// Space for labels: left, right, top, bottom.
+/// Left, right, top, bottom.
 const MARGINS: [f64; 4] = [70.0, 140.0, 40.0, 40.0];
-/// Distinct also to those who see no red or no green.
+/// Distinct also for readers who see no red or no green.
 const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 
 /// An axis over whole powers of ten, from `low` to `high`.
@@ -22,13 +22,12 @@ const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 struct Axis {
     low: i32,
     high: i32,
-    /// Where the lowest and the highest value are in the picture.
     from: f64,
     to: f64,
 }
 
 impl Axis {
-    /// The smallest axis with all values; those that are not positive numbers do not count.
+    /// The smallest axis for all values; ignores values that are not positive.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let powers = values.filter(|value| is_drawn(*value)).map(f64::log10);
         let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
@@ -44,7 +43,6 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Each power of ten with its label.
     fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         (self.low..=self.high).map(|power| {
             let value = 10_f64.powi(power);
@@ -60,12 +58,11 @@ impl Axis {
     }
 }
 
-/// Whether a logarithmic axis has this value.
 fn is_drawn(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// Draws the lines. Titles and names contain no characters that XML would need escaped.
+/// Draws the lines. Titles and names must not need XML escaping.
 pub(super) fn plot(title: &str, lines: &[Line]) -> String {
     let [left, right, top, bottom] = MARGINS;
     let points = || lines.iter().flat_map(|line| line.points.iter().copied());
@@ -144,7 +141,7 @@ mod tests {
             4,
             "a line without positive values has no points"
         );
-        // The first point in the corner at the bottom left, the second at the right.
+        // The first point is in the bottom left corner, the second at the right.
         assert!(svg.contains("points=\"70.0,360.0 500.0,200.0\""), "{svg}");
         assert!(svg.contains(">one<") && svg.contains(">two<") && svg.contains("a title"), "{svg}");
     }

@@ -1,4 +1,4 @@
-//! The report of a run: a table, and a plot.
+//! The report: a table and a plot.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(super) struct Report {
     pub(super) points: Vec<Point>,
 }
 
-/// A row of the table: its name, and its cell with a number of pending jobs.
+/// A table row: its name, and its cell for a point.
 type Row = (&'static str, fn(&Point) -> String);
 
 const ROWS: [Row; 13] = [
@@ -32,7 +32,7 @@ const ROWS: [Row; 13] = [
     ("CPU of an idle runner, ms/s", |it| format!("{:.2}", it.idle.process_cpu)),
     ("CPU of the server for it, ms/s", |it| optional(it.idle.server_cpu)),
     ("its commands a second, with those inside scripts", |it| optional(it.idle.commands)),
-    // A thousand times so many ms of a second are so many cores.
+    // 1,000 runners × ms per second ÷ 1,000 ms = cores.
     ("cores of the server for 1,000 idle runners, calculated", |it| optional(it.idle.server_cpu)),
 ];
 
@@ -44,7 +44,6 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.2}"))
 }
 
-/// A number with commas between thousands.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -58,7 +57,6 @@ pub(super) fn grouped(number: usize) -> String {
 }
 
 impl Report {
-    /// Conditions and table.
     pub(super) fn markdown(&self) -> String {
         let Self { store, queues, conditions, .. } = self;
         let of_queues = match queues {

@@ -34,7 +34,6 @@ impl Kind {
     }
 }
 
-/// A store of its own: a file in a directory, or a private server.
 #[derive(Debug)]
 pub(super) enum Store {
     Sqlite(PathBuf),
@@ -61,13 +60,13 @@ impl Store {
         match self {
             Self::Sqlite(dir) => format!("sqlite://{}/jobs.db", dir.display()),
             Self::Redis(redis) => redis.url(),
-            // The process is measured, so it has a replica from the start.
-            // A fifth of the log is for jobs, some 300 bytes each.
+            // The measured process has a replica from the start. A fifth of the log is for jobs,
+            // some 300 bytes each.
             Self::RabbitMq(rabbit) => format!("{}?log_size_mib=8192", rabbit.url()),
         }
     }
 
-    /// Bytes in the store: of its files, or of the data in Redis' memory.
+    /// Bytes in the files, or in Redis's memory.
     pub(super) fn bytes(&self) -> Result<f64> {
         match self {
             Self::Sqlite(dir) => files(dir),
@@ -76,12 +75,12 @@ impl Store {
         }
     }
 
-    /// CPU seconds and commands of the server so far; `None` without a server or without such counts.
+    /// CPU seconds and commands so far; `None` without a server or without such counters.
     pub(super) fn work(&self) -> Result<Option<Work>> {
         match self {
             Self::Sqlite(_) | Self::RabbitMq(_) => Ok(None),
             Self::Redis(redis) => {
-                // One command, which counts.
+                // One INFO command, which counts itself.
                 let info = info(redis);
                 Ok(Some(Work {
                     cpu: number(&info, "used_cpu_user")? + number(&info, "used_cpu_sys")?,
@@ -91,7 +90,6 @@ impl Store {
         }
     }
 
-    /// Resident memory of the server in bytes; 0 without a server.
     pub(super) fn resident(&self) -> u64 {
         let id = match self {
             Self::Sqlite(_) => None,
@@ -102,12 +100,10 @@ impl Store {
     }
 }
 
-/// What a server has done so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
-    /// Seconds of CPU.
     pub(super) cpu: f64,
-    /// With those that scripts make.
+    /// Includes commands in scripts.
     pub(super) commands: f64,
 }
 
@@ -115,19 +111,17 @@ fn info(redis: &Redis) -> String {
     redis.command(&["INFO"]).text()
 }
 
-/// A number of Redis' `INFO`.
 fn number(info: &str, field: &str) -> Result<f64> {
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
     let value = fields.find(|(name, _)| *name == field).map(|(_, value)| value);
     Ok(value.ok_or_else(|| format!("Redis has no {field}"))?.parse()?)
 }
 
-/// The bytes of all files below a directory.
 fn files(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // A file may be removed meanwhile.
+        // A file may disappear meanwhile.
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += files(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,

@@ -1,4 +1,4 @@
-//! Recovery of the file after a process that schedules jobs, the victim, is killed.
+//! File recovery after killing a process that schedules jobs, the victim.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,19 +19,17 @@ use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
 use crate::workload::{QUEUE, Workload};
 
-/// Task of the child process that is killed.
 pub(crate) const VICTIM: &str = "victim";
 
-/// Jobs per call of the victim.
 const CALL_JOBS: usize = 100;
 
-/// Size of the backend's page cache in MiB: the default.
+/// The backend's default page cache size in MiB.
 const CACHE_MIB: f64 = 64.0;
 
-/// The first job number of the victim, far above those of the existing jobs.
+/// The victim's first job number, far above the existing jobs.
 const FIRST: u64 = 1 << 28;
 
-/// Stores jobs until it is killed, and prints the number of jobs of each acknowledged call.
+/// Stores jobs until killed. Prints each acknowledged call's job count.
 pub(crate) fn victim(file: &Path) -> Result<()> {
     runtime(2).block_on(async {
         let backend = SqliteBackend::open(&SqliteConfig::new(file), &environment()).await?;
@@ -50,7 +48,6 @@ fn environment() -> Environment {
     Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
 }
 
-/// Starts a victim on this store, kills it, and opens the file again.
 pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Figure>> {
     let before = created(&store)?;
     let path = store.close()?;
@@ -73,7 +70,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
     let start = Instant::now();
-    // It is absolute, as the directory of the plan is, so `open` does not put that in front of it again.
+    // `path` is absolute, so joining it to the plan's directory changes nothing.
     let store = SqliteStore::open(plan, &path)?;
     store.make_all_due();
     let backend = store.backend();
@@ -88,7 +85,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     store.discard()?;
     Ok(vec![
         Figure::new("memory of a process that schedules jobs", memory, "MB")
-            // The page cache, and 20 MB for everything else.
+            // The page cache, plus 20 MB for everything else.
             .at_most(CACHE_MIB * 1.048_576 + 20.0),
         Figure::new("first claim after kill -9, opening included", reopened.as_secs_f64(), "s")
             .at_most(1.0),
@@ -96,7 +93,6 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     ])
 }
 
-/// Number of jobs that were ever stored.
 fn created(store: &SqliteStore) -> Result<u64> {
     let backend = store.backend();
     store.block_on(async move {

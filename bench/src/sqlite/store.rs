@@ -43,12 +43,11 @@ impl SqliteStore {
         dq::Clock::now(&*self.clock)
     }
 
-    /// Advances the clock until all jobs of the workload are due.
+    /// Advances the clock until all workload jobs are due.
     pub(super) fn make_all_due(&self) {
         self.clock.advance(Duration::from_millis(WEEK.unsigned_abs()));
     }
 
-    /// Runs a call in a task, as in a program.
     pub(super) fn block_on<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
@@ -56,20 +55,18 @@ impl SqliteStore {
         self.runtime.block_on(async { tokio::spawn(call).await? })
     }
 
-    /// Size of the file in bytes, after a checkpoint of the log.
+    /// File size in bytes, once the log is checkpointed.
     pub(super) fn file_bytes(&self) -> Result<u64> {
         let conn = Connection::open(&self.path)?;
         let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
         Ok(u64::from(pragma("page_count")?) * u64::from(pragma("page_size")?))
     }
 
-    /// Closes the store and keeps the file.
     pub(super) fn close(self) -> Result<PathBuf> {
         self.runtime.block_on(self.backend.close())?;
         Ok(self.path)
     }
 
-    /// Closes the store and removes the file.
     pub(super) fn discard(self) -> Result<()> {
         Ok(std::fs::remove_file(self.close()?)?)
     }

@@ -1,4 +1,4 @@
-//! Jobs that have ended: what the server keeps of them, for how long, and after a crash.
+//! Ended jobs: what the server keeps, for how long, and after a crash.
 
 use std::time::Duration;
 
@@ -54,7 +54,6 @@ async fn ended(backend: &RedisBackend) -> Vec<JobView> {
     backend.browse(params).await.unwrap().jobs
 }
 
-/// The number of scripts that the server has run.
 fn scripts(server: &Redis) -> u64 {
     let info = server.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| -> Option<u64> {
@@ -69,7 +68,7 @@ async fn a_job_that_ends_or_begins_its_next_step_is_one_script() {
     let server = Redis::start();
     let backend = connect(&server, HistoryLimit::default(), 1).await;
     let key = JobKey::new("key").unwrap();
-    // The first call of each script sends its text: EVAL.
+    // A script's first call sends its text: EVAL.
     for _ in 0..2 {
         store(&backend, vec![job().key(key.clone()).remember(DAY)]).await;
         let leased = claim(&backend, 1).await.remove(0);
@@ -115,7 +114,7 @@ async fn what_was_settled_survives_a_crash_of_the_server() {
     assert!(matches!(repeated[..], [Scheduled::Ended(_)]));
 }
 
-/// Claims one job, as soon as the connection is there again.
+/// Claims one job, as soon as the connection is back.
 async fn claim_after_restart(backend: &RedisBackend) -> LeasedJob {
     let wants = [Want::new(queue(), 1, LEASE)];
     loop {
@@ -152,10 +151,10 @@ async fn the_history_has_at_most_as_many_jobs_as_its_limit() {
     for key in ["{dq}:ended:q", "{dq}:past:q"] {
         let count = if key.contains("past") { "HLEN" } else { "ZCARD" };
         assert_eq!(server.command(&[count, key]).int(), 10);
-        // They expire after the history is over.
+        // The keys outlive the history.
         assert!(server.command(&["PTTL", key]).int() >= 86_400_000);
     }
-    // A smaller limit counts at once, also for what is stored already.
+    // A smaller limit applies at once, also to stored jobs.
     let backend = connect(&server, HistoryLimit::new(3, DAY), 1).await;
     assert_eq!(ended(&backend).await.len(), 3);
 }
@@ -206,7 +205,6 @@ async fn shards_share_the_limit_and_are_listed_in_order() {
     assert!(kept > 40, "no job was hidden: the shards keep {kept}");
 }
 
-/// All ended jobs, in pages.
 async fn pages(backend: &RedisBackend, order: Order, limit: usize) -> Vec<JobView> {
     let queue = queue();
     let (mut views, mut after) = (Vec::new(), None);
@@ -236,17 +234,16 @@ async fn an_ended_job_of_a_queue_with_shards_is_read_without_the_others() {
     let by_id = |job: &NewJob| JobRef::new(queue(), job.id);
     let mut sent = Vec::new();
     for reference in [by_id(&job()), by_id(&jobs[0])] {
-        // The first call of a script is answered twice: `NOSCRIPT`, then its result.
+        // A script's first call has two answers: `NOSCRIPT`, then its result.
         drop(backend.get(&reference).await.unwrap());
         let before = sent_bytes(&server);
         drop(backend.get(&reference).await.unwrap());
         sent.push(sent_bytes(&server) - before);
     }
-    // An entry of the history is more than 20 bytes.
+    // A history entry is more than 20 bytes.
     assert!(sent[1] < sent[0] + 1_000, "{sent:?} bytes");
 }
 
-/// The number of bytes that the server has sent.
 fn sent_bytes(server: &Redis) -> u64 {
     let info = server.command(&["INFO", "stats"]).text();
     let bytes = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));

@@ -1,4 +1,4 @@
-//! In a cluster each node publishes the events of its own keys to its own subscribers.
+//! In a cluster, each node publishes its own keys' events to its own subscribers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ async fn events_of_every_node_are_received() {
     let cluster = RedisCluster::start(3);
     let hosts: Vec<String> = cluster.nodes().iter().map(|node| node.address()).collect();
     let mut seen = HashSet::new();
-    // All keys of a prefix are on one node, so each node gets its own prefix.
+    // A prefix's keys are all on one node, so each node gets its own prefix.
     for number in 0.. {
         let prefix = format!("p{number}");
         let owner = cluster.owner(&format!("{{{prefix}}}"));
@@ -48,8 +48,8 @@ async fn events_of_a_new_node_are_received() {
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
     let backend = open(&RedisExpiryConfig::new(url)).await;
-    // Not the fixture's `listen`, which waits until events arrive: this node publishes none. The loop
-    // below skips the hints of new connections.
+    // Not the fixture's `listen`, which waits for events: this node publishes none. The loop below
+    // skips the hints from new connections.
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
@@ -62,7 +62,7 @@ async fn events_of_a_new_node_are_received() {
     }
     let slot = first.command(&["CLUSTER", "KEYSLOT", "{dq}"]).int().to_string();
     let id = second.command(&["CLUSTER", "MYID"]).text();
-    // A node does not give away a slot in which it has keys.
+    // A node does not give away a slot that holds keys.
     first.command(&["DEL", "{dq}:format"]);
     let give = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
     until("the first node gives the slot away", || first.command(&give).is_ok()).await;
@@ -70,8 +70,8 @@ async fn events_of_a_new_node_are_received() {
     until("the second node serves the slot", || second.command(&["SET", "{dq}:x", ""]).is_ok())
         .await;
 
-    // The backend looks up the cluster's primaries every ten seconds, and then subscribes to the
-    // new one.
+    // The backend looks up the cluster's primaries every ten seconds, then subscribes to the new
+    // one.
     let received = async {
         loop {
             expire(&second, &expiry_key("dq", FAR, &queue())).await;

@@ -1,4 +1,4 @@
-//! Servers, backends and jobs for the tests of the `redis-expiry` backend.
+//! Servers, backends and jobs for the `redis-expiry` tests.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use dq_redis::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
 use dq_testkit::fixture::retry;
 
-/// Maximum wait for an event.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A due time that no test reaches and no other job has.
@@ -21,7 +20,6 @@ pub(crate) fn queue() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A server that publishes events of expired keys.
 pub(crate) fn server() -> Redis {
     Redis::options().set("notify-keyspace-events", "Ex").start()
 }
@@ -37,7 +35,6 @@ pub(crate) async fn open_on(server: &Redis) -> RedisExpiryBackend {
     open(&RedisExpiryConfig::new(server.url())).await
 }
 
-/// A `redis` backend with the same prefix.
 pub(crate) async fn native(server: &Redis) -> std::sync::Arc<dyn Backend> {
     let config = backend_from_url(&server.url()).unwrap();
     config.connect(&Environment::default()).await.unwrap()
@@ -48,14 +45,12 @@ pub(crate) fn job(queue: &QueueName, due: Due) -> NewJob {
     NewJob::new(id, queue.clone(), due, b"1".as_slice().into())
 }
 
-/// Stores one job.
 pub(crate) async fn schedule(backend: &dyn Backend, job: NewJob) -> Receipt {
     let answer = backend.schedule(vec![job]).await.unwrap().remove(0);
     assert!(answer.is_stored());
     answer.receipt()
 }
 
-/// Claims at most ten due jobs of the queue.
 pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
     let lease_for = Duration::from_secs(60);
     let wants = [Want::new(queue(), 10, lease_for)];
@@ -63,13 +58,12 @@ pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
     backend.claim(params).await.unwrap().jobs
 }
 
-/// The name of an expiry key.
 pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &QueueName) -> String {
     format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
 }
 
-/// Waits until the connections for events are established and events arrive. Probes until then: a
-/// busy machine may be late with the event of one probe.
+/// Waits until the event connections work. Probes repeatedly: on a busy machine, one probe's event
+/// may be late.
 pub(crate) async fn until_events_arrive(backend: &RedisExpiryBackend) {
     let wait = async {
         while backend.notifications() != Notifications::Working {
@@ -80,23 +74,22 @@ pub(crate) async fn until_events_arrive(backend: &RedisExpiryBackend) {
     tokio::time::timeout(MAX_WAIT, wait).await.expect("events of expired keys arrive");
 }
 
-/// The first listener of a backend, without the hints that new connections cause, which would hide
-/// later ones. `Backend::listen` need not have waited for the connections: it gives up after a
-/// while, and after a failed attempt.
+/// A backend's first listener, without the hints from new connections, which hide later ones.
+/// `Backend::listen` may return before the connections exist: it gives up after a while, and after
+/// a failed attempt.
 pub(crate) async fn listen(backend: &RedisExpiryBackend, queue: &QueueName) -> Wakeups {
-    // With those for events established, only the one for messages is made for the first listener.
+    // With the event connections up, the first listener opens only the message connection.
     until_events_arrive(backend).await;
     let mut wakeups = backend.listen(std::slice::from_ref(queue)).await.unwrap();
     assert_eq!(hint(&mut wakeups).await, Timestamp::EPOCH, "connected");
     wakeups
 }
 
-/// Waits for the next hint and returns its due time.
 pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
     tokio::time::timeout(MAX_WAIT, wakeups.next()).await.expect("a hint arrives").due
 }
 
-/// Touches a key until it has expired, since the server finds expired keys late by itself.
+/// Touches a key until it has expired, because the server alone finds expired keys late.
 pub(crate) async fn until_expired(server: &Redis, key: &str) {
     let mut connection = server.connect();
     until("the key has expired", || connection.command(&["TOUCH", key]).int() == 0).await;
@@ -108,7 +101,6 @@ pub(crate) async fn expire(server: &Redis, key: &str) {
     until_expired(server, key).await;
 }
 
-/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {

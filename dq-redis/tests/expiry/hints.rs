@@ -1,4 +1,4 @@
-//! Expiry keys are set for due times in the future, and wake listeners when they expire.
+//! Expiry keys are set for future due times, and wake listeners when they expire.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::fixture::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The due times of all expiry keys of queue `q`.
 fn expiry_keys(server: &Redis) -> Vec<i64> {
     let keys = server.command(&["KEYS", "{dq}:alarm:*:q"]);
     let due = |key: &dq_servers::Reply| key.text().split(':').nth(2).unwrap().parse().unwrap();
@@ -39,7 +38,7 @@ async fn the_expiry_key_of_a_job_wakes_a_listener_when_it_expires() {
     let receipt = schedule(&backend, job(&queue(), Due::from(HOUR))).await;
     let key = expiry_key("dq", receipt.due, &queue());
     assert_eq!(server.command(&["PEXPIRETIME", &key]).int(), receipt.due.as_millis());
-    // Listens only now, after the native backend has published its own message.
+    // Listens only after the native backend has published its own message.
     let mut wakeups = listen(&backend, &queue()).await;
     assert_eq!(server.command(&["PEXPIRE", &key, "1"]).int(), 1);
     until_expired(&server, &key).await;
@@ -52,7 +51,7 @@ async fn keys_of_other_queues_prefixes_and_programs_wake_no_listener() {
     let backend = open_on(&server).await;
     let mut wakeups = listen(&backend, &queue()).await;
     let other = QueueName::new("other").unwrap();
-    // Each of these would be an earlier hint than the last one.
+    // Each of these gives an earlier hint than the last one, if it counts.
     let early = Timestamp::from_millis(1);
     for key in
         [&expiry_key("dq", early, &other), &expiry_key("dq2", early, &queue()), "session:1:q"]
@@ -67,7 +66,7 @@ async fn keys_of_other_queues_prefixes_and_programs_wake_no_listener() {
 async fn a_listener_is_woken_when_events_may_have_been_missed() {
     let server = server();
     let backend = open_on(&server).await;
-    // The connection for events is established. That for messages comes with the first listener.
+    // The event connection is up; the first listener opens the message connection.
     until_events_arrive(&backend).await;
     let clients = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
     assert_eq!(clients.lines().count(), 1, "{clients}");
@@ -156,7 +155,6 @@ async fn jobs_that_are_due_or_not_stored_have_no_expiry_key() {
 async fn jobs_with_equal_queue_and_due_time_share_an_expiry_key() {
     let server = server();
     let backend = open_on(&server).await;
-    // Two jobs for each of 500 due times.
     let dues = (0..1_000).map(|n| Due::At(Timestamp::from_millis(FAR.as_millis() + n % 500)));
     let jobs = dues.map(|due| job(&queue(), due)).collect();
     backend.schedule(jobs).await.unwrap();

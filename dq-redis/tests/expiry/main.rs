@@ -1,5 +1,5 @@
-//! Tests the `redis-expiry` backend on real servers: hints of expired keys arrive, and no job
-//! depends on them.
+//! Tests the `redis-expiry` backend on real servers: expired keys cause hints, and no job depends
+//! on them.
 
 mod cluster;
 mod fixture;

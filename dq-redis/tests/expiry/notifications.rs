@@ -1,4 +1,4 @@
-//! A probe finds out whether keyspace notifications work; `check` reports it if not, with a remedy.
+//! A probe finds out whether keyspace notifications work. If not, `check` reports it with a remedy.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use crate::fixture::{MAX_WAIT, open, open_on, server, until, until_events_arrive
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// The finding of `check` about notifications, once it has this code, or there is none. A probe
-/// waits a second for its event, which a busy machine may exceed.
+/// Waits until `check` reports this code about notifications, or nothing. A probe waits a second
+/// for its event, which a busy machine may exceed.
 async fn finding(backend: &dyn Backend, code: Option<&str>) -> Option<Finding> {
     let deadline = Instant::now() + MAX_WAIT;
     loop {
@@ -24,7 +24,6 @@ async fn finding(backend: &dyn Backend, code: Option<&str>) -> Option<Finding> {
     }
 }
 
-/// The value of `notify-keyspace-events`.
 fn letters(server: &Redis) -> String {
     server.command(&["CONFIG", "GET", SETTING]).list()[1].text()
 }
@@ -53,7 +52,6 @@ async fn disabled_notifications_are_a_finding_with_a_remedy() {
     assert_eq!(letters(&server), "", "the setting is unchanged without `configure`");
 
     set_letters(&server, "Ex");
-    // Each check probes.
     finding(&backend, None).await;
 }
 
@@ -107,7 +105,7 @@ async fn a_server_that_refuses_to_be_configured_is_a_finding_and_not_an_error() 
         assert!(matches!(backend.notifications(), Notifications::Refused(_)));
     }
 
-    // No finding if an administrator has turned notifications on.
+    // No finding once an administrator has turned notifications on.
     set_letters(&forbidden, "Ex");
     let mut config =
         RedisExpiryConfig::new(format!("redis://app:secret@{}/0", forbidden.address()));
@@ -137,7 +135,7 @@ async fn probes_of_several_backends_do_not_disturb_each_other() {
         if !codes.iter().any(|code| code.starts_with("redis-expiry.")) {
             return;
         }
-        // All together again: alone, each would find nothing.
+        // Checks all again together: alone, each finds nothing.
         assert!(Instant::now() < deadline, "{codes:?}");
     }
 }

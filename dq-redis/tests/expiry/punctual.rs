@@ -1,7 +1,7 @@
-//! Jobs run in time by the runner's timer, with or without notifications.
+//! The runner's timer runs jobs on time, with or without notifications.
 //!
-//! A sweep is a claim without any hint, which the runner makes at a fixed interval. Here the
-//! interval is long, so that a job which only a sweep finds is later than these tests allow.
+//! A sweep is a claim without a hint, made by the runner at a fixed interval. Here the interval is
+//! long, so that a job found only by a sweep is later than these tests allow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,21 +13,18 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{MAX_WAIT, open_on, server};
 
-/// The sweep interval.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum lateness of a job that the timer started. Far more than usual, for busy machines, but
-/// less than the sweep interval, and than the half minute (at the median) that Redis takes to
-/// expire a key among the keys of the last test.
+/// Maximum lateness of a job started by the timer. Far above the usual, for busy machines, but
+/// below the sweep interval and below the half minute (median) that Redis takes to expire one of
+/// the last test's keys.
 const MAX_LATENESS: Duration = Duration::from_secs(20);
 
-/// One run of a job.
 struct Ran {
     number: u32,
     lateness: Duration,
 }
 
-/// A handler that reports each run.
 struct Reporter(mpsc::UnboundedSender<Ran>);
 
 impl DelayHandler for Reporter {
@@ -43,7 +40,6 @@ impl DelayHandler for Reporter {
     }
 }
 
-/// A client and its runner.
 struct Fixture {
     dq: Dq,
     ran: mpsc::UnboundedReceiver<Ran>,
@@ -72,7 +68,6 @@ impl Fixture {
         assert!(job.await.unwrap().is_stored());
     }
 
-    /// Schedules jobs with these numbers at once, with due times 50 ms apart.
     async fn schedule_50_ms_apart(&self, numbers: std::ops::Range<u32>) {
         self.schedule_50_ms_apart_after(Duration::ZERO, numbers).await;
     }
@@ -84,7 +79,6 @@ impl Fixture {
         }
     }
 
-    /// Waits until each of these jobs has run once, and returns how late each was.
     async fn ran(&mut self, numbers: std::ops::Range<u32>) -> Vec<Duration> {
         let (mut seen, mut lateness_of_all) = (Vec::new(), Vec::new());
         while seen.len() < numbers.len() {
@@ -98,12 +92,11 @@ impl Fixture {
         lateness_of_all
     }
 
-    /// Waits until each of these jobs has run once, in time.
     async fn ran_in_time(&mut self, numbers: std::ops::Range<u32>) {
         self.ran_in_time_despite(Duration::ZERO, numbers).await;
     }
 
-    /// As [`ran_in_time`](Self::ran_in_time); jobs may be late by the length of an outage, too.
+    /// Allows an outage's length as additional lateness.
     async fn ran_in_time_despite(&mut self, outage: Duration, numbers: std::ops::Range<u32>) {
         let late = self.ran(numbers).await;
         assert!(late.iter().all(|late| *late < MAX_LATENESS + outage), "{late:?} with {outage:?}");
@@ -132,7 +125,6 @@ async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
     for round in 0..5 {
         fixture.schedule_50_ms_apart(round * 10..round * 10 + 5).await;
         killed += server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
-        // Their events are missed.
         fixture.schedule_50_ms_apart(round * 10 + 5..round * 10 + 10).await;
         fixture.ran_in_time(round * 10..round * 10 + 10).await;
     }
@@ -162,13 +154,12 @@ async fn jobs_run_in_time_after_a_restart_with_notifications_off() {
     run_over_a_restart("\"\"").await;
 }
 
-/// Restarts the server, with this value of `notify-keyspace-events`, while jobs wait.
 async fn run_over_a_restart(letters: &str) {
     let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
     let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
-    // They become due while the server is down, so their events are lost. None is due before: of a
-    // claim whose answer is killed with the server, the leases would have to end first.
+    // They become due while the server is down, so their events are lost. None is due earlier: if
+    // the kill loses a claim's answer, its leases must expire first.
     let delay = Duration::from_secs(2);
     fixture.schedule_50_ms_apart_after(delay, 0..10).await;
     for number in 10..20 {
@@ -187,7 +178,6 @@ async fn jobs_run_in_time_among_100_000_foreign_keys_with_a_time_to_live() {
     const FOREIGN: &str = "for i = 1, 100000 do
         redis.call('SET', 'session:' .. i, '', 'EX', 36000)
     end";
-    // All of these expire at the same time while jobs wait.
     const BURST: &str = "for i = 1, 20000 do
         redis.call('SET', 'cache:' .. i, '', 'PX', 500)
     end";

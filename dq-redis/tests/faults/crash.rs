@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL under load, and restarted from its append-only file.
+//! Kills the server with SIGKILL under load and restarts it from its append-only file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,12 @@ use tokio::sync::Mutex;
 
 use crate::fixture::{connect, retry, wait_until};
 
-/// Stores on servers of their own. Opening a store again kills and restarts its server.
+/// Stores with their own servers. Reopening a store kills and restarts its server.
 #[derive(Debug)]
 struct Killed {
     scheme: &'static str,
 }
 
-/// A store on one server with an append-only file that is synced at each write.
 #[derive(Debug)]
 struct OnDisk {
     redis: Arc<Redis>,
@@ -61,7 +60,7 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
-/// Runs the trials of the behaviour suite about crashes, which open a store again after their calls.
+/// Runs the behaviour suite's crash trials, which reopen a store after their calls.
 async fn acknowledged_calls_survive(killed: Killed) {
     let trials = behaviour::trials_for(&killed).await.unwrap();
     let is_crash = |name: &str| name.starts_with("crash/") || name.contains("_a_crash");
@@ -89,8 +88,8 @@ async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
     acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
 }
 
-/// Runs clients and checks the history of their calls, while the server is killed and restarted
-/// after each of these pauses, in milliseconds.
+/// Runs clients and checks the trace of their calls. Kills and restarts the server after each
+/// pause, in milliseconds.
 async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
     let workload = CrashWorkload {
         lease_for: Duration::from_millis(400),
@@ -103,7 +102,6 @@ async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, p
     workload.run(store, &pauses, async || blocking(kill.clone()).await).await;
 }
 
-/// Runs the clients on one server.
 async fn work_on_one_server(scheme: &str, options: &str) {
     let redis = Arc::new(Redis::options().aof().start());
     let url = url_of(&redis, scheme) + options;
@@ -125,18 +123,17 @@ async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
 
-/// Runs the clients on a cluster, and kills the node that has this key.
 async fn work_on_a_cluster(scheme: &str, key: &'static str) {
     let cluster = Arc::new(RedisCluster::start(3));
     for node in cluster.nodes() {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
             assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
-        // So that the setting survives the restart.
+        // The setting must survive the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Turning the append-only file on starts a rewrite; a server killed before it is complete loses
-    // the commands appended since.
+    // Enabling the append-only file starts a rewrite. A server killed before its end loses the
+    // commands appended since.
     let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
@@ -156,12 +153,12 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
-    // All keys of the native backend are on one node: the prefix is their hash tag.
+    // All native keys are on one node: the prefix is their hash tag.
     work_on_a_cluster("redis", "{dq}:queues").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
-    // The name of a queue is the hash tag of its keys, and `a` is a queue of the workload.
+    // A queue's name is its keys' hash tag, and `a` is a workload queue.
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

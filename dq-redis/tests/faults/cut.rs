@@ -18,9 +18,8 @@ async fn a_request_cut_at_any_byte_stores_its_job_once() {
     let backend = open_through(&proxy).await;
     let stored = in_an_hour(job("q"));
     let mut jobs = 1;
-    // From nothing up to most of the request.
     for bytes in [0, 1, 20, 100, 200, 300] {
-        // The first call on a new connection also registers the queue.
+        // A new connection's first call also registers the queue.
         backend.schedule(vec![stored.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_request_after(bytes);
@@ -43,7 +42,6 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
     // The server has a script from its first call on.
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     for bytes in [0, 1, 5, 10] {
-        // The first call on a new connection also registers the queue.
         backend.schedule(vec![stored.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_reply_after(bytes);
@@ -53,7 +51,7 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
         assert_eq!(receipt.id, new.id, "it was stored by the first call");
 
         let target = [by_id(&new)];
-        // The reply of `cancel` is only a few bytes long.
+        // A `cancel` reply has only a few bytes.
         proxy.cut_reply_after(bytes.min(2));
         assert_error(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
@@ -74,7 +72,7 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     retry(|| backend.schedule(vec![new.clone()])).await;
     retry(|| async { backend.cancel(&[by_id(&job("q"))]).await }).await;
     proxy.cut_reply_after(0);
-    // The cluster client would repeat the call, and get `NotFound` for the job that it has just
+    // If the cluster client repeated the call, it would get `NotFound` for the job it has just
     // cancelled.
     assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
     let totals = retry(|| backend.stats(&[])).await[0].totals;
@@ -88,7 +86,6 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     let backend = open_through(&proxy).await;
     backend.schedule((0..3).map(|_| job("q")).collect()).await.unwrap();
     let lease = Duration::from_secs(3_600);
-    // The server has a script from its first call on.
     let none = claim_for(&*backend, &["q"], 0, lease).await.unwrap();
     assert!(none.jobs.is_empty());
     backend.settle(&settlement_of_no_lease()).await.unwrap();
@@ -97,7 +94,7 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     assert_error(lost, ErrorKind::Unavailable, &[]);
     assert_eq!(stats(&*backend, "q").await.running, 3, "leased, although the client does not know");
     let leases = "{dq}:lease:q";
-    // All ends of leases become 0: ZUNIONSTORE multiplies them by the weight 0.
+    // ZUNIONSTORE with weight 0 sets all lease ends to 0.
     let ended = redis.command(&["ZUNIONSTORE", leases, "1", leases, "WEIGHTS", "0"]);
     assert_eq!(ended.int(), 3);
     assert_eq!(stats(&*backend, "q").await.ready, 3, "the leases have expired");
@@ -112,7 +109,6 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     assert_eq!((counts.running, counts.totals.unwrap().done), (0, 3));
 }
 
-/// A settlement of a lease that does not exist.
 fn settlement_of_no_lease() -> [Settlement; 1] {
     let lease = Lease { queue: queue("q"), job: job("q").id, token: FencingToken(1) };
     [Settlement::new(lease, Verdict::Done)]
@@ -132,7 +128,7 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
         while !stop.load(Ordering::Relaxed) {
             connection.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             tokio::time::sleep(pause).await;
-            // If connecting and calling took longer than the pause, no call would ever succeed.
+            // If connecting and calling take longer than the pause, no call ever succeeds.
             let before = std::mem::replace(&mut seen, answers.load(Ordering::Relaxed));
             pause = if seen > before { MIN_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
         }
@@ -204,7 +200,7 @@ async fn a_killed_listener_connects_again() {
     tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("the first wake-up");
     for _ in 0..3 {
         assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
-        // Messages published meanwhile are lost, so a new connection is a wake-up itself.
+        // Messages published meanwhile are lost, so a new connection is itself a wake-up.
         tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("it is connected again");
         let new = in_an_hour(job("q"));
         let due = backend.schedule(vec![new.clone()]).await.unwrap()[0].due();

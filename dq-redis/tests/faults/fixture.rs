@@ -1,4 +1,4 @@
-//! Connections, claims and findings that the tests share.
+//! Connections, claims and findings shared by the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,8 @@ pub(crate) use dq_testkit::fixture::{
     in_an_hour, job, keyed, queue, retry, stats, wait_until,
 };
 
-/// A password that no server accepts.
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
-/// Connects the backend of the URL's scheme.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
     // With a history, which is off by default, so that its commands are tested too.
     let history = dq_core::HistoryLimits::all(dq_core::HistoryLimit::default());
@@ -24,7 +22,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
     backend_from_url(url)?.connect(&environment).await
 }
 
-/// Connects the backend of the URL's scheme to a server that works, which may be slow.
+/// Connects to a working server, which may be slow.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     let timeout = match url {
         _ if url.contains("response_timeout") => "",
@@ -35,17 +33,15 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     retry(|| connect(&url)).await
 }
 
-/// Connects the native backend to a server through a proxy.
 pub(crate) async fn open_through(proxy: &TcpProxy) -> Arc<dyn Backend> {
     open(&format!("redis://127.0.0.1:{}/0", proxy.port())).await
 }
 
-/// Claims with leases of ten minutes.
 pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -> Result<Claimed> {
     claim_for(backend, names, limit, Duration::from_secs(600)).await
 }
 
-/// The finding with this code, which must exist, have a remedy and show no password.
+/// The finding with this code. It must exist, have a remedy and show no password.
 #[track_caller]
 pub(crate) fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
     let found = findings.iter().find(|finding| finding.code == code);

@@ -14,7 +14,6 @@ use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, que
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Returns this error from the flow unless the condition holds.
 macro_rules! demand {
     ($holds:expr, $what:literal) => {
         if !$holds {
@@ -23,19 +22,17 @@ macro_rules! demand {
     };
 }
 
-/// The name of a new queue.
 fn new_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("flow{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The error of a failed call.
 fn message(error: dq_core::Error) -> String {
     error.to_string()
 }
 
-/// Makes every call that all backends have, on a new queue. Waits at most this long for each
-/// wake-up. The error says which call failed.
+/// Makes every call common to all backends, on a new queue. Waits at most `max_wait` per wake-up.
+/// The error names the failed call.
 pub(crate) async fn whole_flow(
     backend: &Arc<dyn Backend>,
     max_wait: Duration,
@@ -46,15 +43,14 @@ pub(crate) async fn whole_flow(
 
     backend.now().await.map_err(message)?;
     let mut wakeups = backend.listen(std::slice::from_ref(&queue)).await.map_err(message)?;
-    // A new subscription is a wake-up itself.
+    // A new subscription is itself a wake-up.
     demand!(is_woken(&mut wakeups, max_wait).await, "it does not listen");
-    // More than 8192 bytes make later claims look at the sizes of records, which takes another
-    // command.
+    // Above 8192 bytes, later claims check record sizes, which takes another command.
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = job(name).payload(vec![b'x'; 9_000]);
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(message)?;
-    // A subscription that is made late is one more wake-up.
+    // A late subscription is one more wake-up.
     let hint = async { while wakeups.next().await.due.as_millis() <= 0 {} };
     demand!(tokio::time::timeout(max_wait, hint).await.is_ok(), "no wake-up");
     let view = backend.get(&by_key("k")).await.map_err(message)?;
@@ -108,8 +104,8 @@ async fn is_woken(wakeups: &mut Wakeups, max_wait: Duration) -> bool {
     tokio::time::timeout(max_wait, wakeups.next()).await.is_ok()
 }
 
-/// Makes the calls that only the Redisson backend needs, with `java_visibility=approximate` and
-/// `java_visibility=exact`. Commands on the server take the place of Java's clients.
+/// Makes the Redisson backend's own calls, with `java_visibility=approximate` and
+/// `java_visibility=exact`. Server commands replace Java's clients.
 pub(crate) async fn flow_beside_java(
     redis: &Redis,
     approximate: &Arc<dyn Backend>,
@@ -121,7 +117,6 @@ pub(crate) async fn flow_beside_java(
     let timeout = format!("redisson_delay_queue_timeout:{{{name}}}");
     let order = format!("redisson_delay_queue:{{{name}}}");
     let mut wakeups = approximate.listen(std::slice::from_ref(&queue)).await.map_err(message)?;
-    // Skips the wake-ups of new connections.
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
     demand!(is_woken(&mut wakeups, max_wait).await, "the destination list is not watched");
@@ -129,7 +124,7 @@ pub(crate) async fn flow_beside_java(
     demand!(claimed.jobs.len() == 1, "not claimed from the destination list");
     approximate.settle(&done_settlements(&claimed)).await.map_err(message)?;
 
-    // A job that Java has scheduled (Redisson's member: its id, its length, its payload) is found
+    // A job scheduled by Java (a Redisson member: id length, id, payload length, payload) is found
     // by its id.
     let member = b"\x08\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0x";
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"9000000000000", member]);
@@ -138,13 +133,13 @@ pub(crate) async fn flow_beside_java(
     let view = approximate.get(&JobRef::new(queue.clone(), id)).await.map_err(message)?;
     demand!(view.is_some(), "not found by its id");
     approximate.schedule(vec![job(&name)]).await.map_err(message)?;
-    // The claimed job is removed from the order list, too.
+    // The claimed job leaves the order list too.
     let claimed = claim(&**approximate, &[&name], 9).await.map_err(message)?;
     demand!(
         claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1,
         "left in the order list"
     );
-    // Java takes a job that has an index entry: the next call removes the entry.
+    // Java takes a job with an index entry: the next call removes the entry.
     approximate.schedule(vec![keyed(&name, "taken")]).await.map_err(message)?;
     redis.command(&["DEL", &timeout]);
     approximate.schedule(vec![in_an_hour(job(&name))]).await.map_err(message)?;
@@ -157,7 +152,6 @@ pub(crate) async fn flow_beside_java(
     Ok(())
 }
 
-/// Checks that the key expiry backend gets notifications.
 pub(crate) async fn flow_with_expiry(backend: &Arc<dyn Backend>) -> Result<(), String> {
     let findings = backend.check().await;
     let problem = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));

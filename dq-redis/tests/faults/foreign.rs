@@ -1,4 +1,4 @@
-//! Foreign data under the backend's keys: it is quarantined and reported, and stops no job.
+//! Foreign data under the backend's keys is quarantined and reported, and stops no job.
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use crate::fixture::{
     queue, stats,
 };
 
-/// The keys of a partition; scripts/library/keys.lua says what they hold.
+/// A partition's keys; scripts/library/keys.lua describes their contents.
 const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
 ];
 const HASHES: [&str; 7] = ["job", "state", "key", "reason", "meta", "past", "pin"];
 
-/// The key of this kind of the queue `q`.
 fn key(kind: &str) -> String {
     format!("{{dq}}:{kind}:q")
 }
@@ -44,7 +43,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
         }
         let words = ["WRONGTYPE", "queue q", "prefix"];
         assert_error(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &words);
-        // New jobs have no state yet: they can be stored.
+        // New jobs have no state yet, so they can be stored.
         if kind != "state" {
             let answer = backend.schedule(vec![keyed("q", "other")]).await;
             let error = assert_error(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
@@ -147,8 +146,8 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    // Records: 6 bytes time, 2 bytes tail, flags (4: headers follow), length of the headers,
-    // headers. The first one is valid; the second announces 9 bytes of headers but has 3.
+    // Records: 6 bytes time, 2 bytes tail, flags (4: headers follow), header length, headers. The
+    // first is valid; the second announces 9 header bytes but has 3.
     let handle = "abcdefghijklmn";
     let record = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x02{}}";
     redis.command_bytes(&[b"HSET", key("job").as_bytes(), handle.as_bytes(), record]);
@@ -192,7 +191,6 @@ async fn garbage_in_every_hash_and_set_stops_no_job() {
             redis.command(&["ZADD", &key, "3", "", "4", "fourteen bytes", "5", "garbage"]);
         }
     }
-    // Also the states of the jobs, and the totals of the queue.
     for state in redis.command(&["HKEYS", &key("state")]).list() {
         redis.command_bytes(&[b"HSET", key("state").as_bytes(), state.bytes(), b"short"]);
     }
@@ -241,7 +239,7 @@ async fn a_state_that_is_none_stops_no_call() {
     let states = || redis.command(&["HGETALL", &key("state")]).list().to_vec();
     let valid = states()[1].bytes().to_vec();
     assert_eq!(backend.cancel(&[by_key]).await.unwrap(), [Cancelled::Cancelled]);
-    // Every beginning of a state, with other lengths of the key, too.
+    // Every prefix of a state, also with other key lengths.
     let mut garbage = vec![vec![0xff; 100]];
     for length in 0..valid.len() {
         for key_length in [valid[62], 0, 255] {
@@ -263,7 +261,7 @@ async fn a_state_that_is_none_stops_no_call() {
         let retry = Settlement::new(leased[0].lease(), Verdict::retry(Due::NOW, "no"));
         assert_eq!(backend.settle(&[retry]).await.unwrap(), [Settled::Accepted]);
 
-        // While it is leased, and the lease expires.
+        // While it is leased, and after the lease expires.
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         write(&handle);
         let done = done_settlements(&claimed);
@@ -336,7 +334,6 @@ async fn no_job_is_lost_if_quarantine_is_impossible() {
     backend.schedule(vec![job("q"), job("q")]).await.unwrap();
     let lease = Duration::from_millis(20);
     assert_eq!(claim_for(&*backend, &["q"], 9, lease).await.unwrap().jobs.len(), 2);
-    // The record of the job whose lease expires first.
     let handles = redis.command(&["ZRANGE", &key("lease"), "0", "0"]);
     redis.command_bytes(&[b"HDEL", key("job").as_bytes(), handles.list()[0].bytes()]);
     redis.command(&["SET", &key("stray"), "something else"]);

@@ -6,8 +6,8 @@ use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{TestRunner, open, queue, wait_until};
 
-/// The number of commands of clients since the server was started. A script counts as one command.
-/// The tests' own client sends none of these commands, except PING when the server starts.
+/// Client commands since the server started. A script counts as one command. The tests' own client
+/// sends none of these, except PING when the server starts.
 fn commands_sent(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {
@@ -25,14 +25,14 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
     let _serving = TestRunner::start(&backend, &names).await;
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
-    // One channel for each queue, and that of the schedules.
+    // One channel per queue, and one for the schedules.
     wait_until("it listens", async || subscribed() == 101).await;
-    // One sweep a second, and some at the edges of the window.
+    // One sweep a second, plus some at the window's edges.
     let is_quiet = async |seconds| {
         let (began, before) = (Instant::now(), commands_sent(&redis));
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let (calls, seconds) = (commands_sent(&redis) - before, began.elapsed().as_secs_f64());
-        // None at all is a runner that had no time, or does not sweep.
+        // With no call, the runner had no time or does not sweep.
         calls >= 1 && calls as f64 <= seconds + 3.0
     };
     wait_until("the start is over", async || is_quiet(2).await).await;
@@ -40,7 +40,6 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     assert!(quiet, "not one command a second");
 }
 
-/// The number of connections besides the one that counts them.
 fn connections(redis: &Redis) -> usize {
     redis.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.starts_with("id=")).count()
         - 1

@@ -11,11 +11,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::fixture::{open, queue, wait_until};
 
-/// Log events about the connection for wake-ups.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
-/// The fields of an event as text.
 struct Text(String);
 
 impl Visit for Text {
@@ -53,7 +51,7 @@ impl Log {
     }
 }
 
-// On the thread of the test, so that the subscriber gets all events.
+// On the test's thread, so that the subscriber gets all events.
 #[tokio::test]
 async fn an_outage_is_logged_once_and_so_is_its_end() {
     let log = Log::default();
@@ -62,7 +60,6 @@ async fn an_outage_is_logged_once_and_so_is_its_end() {
     let backend = open(&redis.url()).await;
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
     assert_eq!(log.events(), []);
-    // Each outage adds two events.
     for outage in 1..=2 {
         redis.kill();
         wait_until("it is noticed", async || log.events().len() == outage * 2 - 1).await;

@@ -17,7 +17,7 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
     backend.schedule((0..20).map(|_| job("q")).collect()).await.unwrap();
     let lease = Duration::from_millis(50);
     assert_eq!(claim_for(&*backend, &["q"], 5, lease).await.unwrap().jobs.len(), 5);
-    // An entry of the index without a job: a claim removes it on a full server, too.
+    // An index entry without a job: a claim removes it even on a full server.
     redis.command(&["ZADD", "{dq}:due:q", "1", "no job"]);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
 
@@ -26,13 +26,12 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
     assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
-    // Expired leases end, and all jobs can run, although no command may take memory. 21 entries:
-    // the jobs and the one that is no job.
+    // Leases expire and all jobs can run, although no command may allocate memory. 21 entries: the
+    // jobs, and the one without a job.
     wait_until("the leases expire", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
     backend.settle(&done_settlements(&claimed)).await.unwrap();
-    // A process can connect.
     open(&redis.url()).await;
 
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -53,7 +52,6 @@ async fn a_server_that_cannot_save_takes_no_jobs() {
     };
     wait_until("the snapshot fails", failed).await;
     assert_error(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["MISCONF", "disk"]);
-    // Connecting and reading still work.
     assert_eq!(stats(&*open(&redis.url()).await, "q").await.ready, 0);
     std::fs::remove_dir(redis.dir().join("dump.rdb")).unwrap();
     assert!(redis.command(&["SAVE"]).is_ok());
@@ -93,7 +91,7 @@ async fn a_server_busy_with_a_foreign_script_is_unavailable_until_it_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loading_server_is_unavailable_until_it_has_loaded() {
-    // To load the keys takes 20 s, and the server replies meanwhile.
+    // Loading the keys takes 20 s, during which the server replies.
     let redis = Redis::options()
         .set("save", "3600 1000")
         .set("key-load-delay", "200000")
@@ -144,7 +142,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     retry(|| backend.schedule(vec![old.clone()])).await;
     redis.freeze();
     let began = Instant::now();
-    // A queue that is new to the process is registered first: this fails before a job is sent.
+    // The process first registers a new queue: this fails before a job is sent.
     let answer = other.schedule(vec![job("never-used-before")]).await;
     assert_error(answer, ErrorKind::Unavailable, &[]);
     assert_error(
@@ -154,16 +152,16 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     );
     assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
     assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    // No call waits for the server for longer than its timeout.
+    // No call outlasts its timeout.
     let _second = backend.listen(&[queue("r")]).await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     redis.thaw();
-    // The job was stored when the server continued, or by the repeated call.
+    // Either the resumed server or the repeated call stored the job.
     let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
-    // `open` has a response timeout of 60 s: a server that has just continued may be slow.
+    // `open` sets a response timeout of 60 s: a server that has just resumed may be slow.
     let patient = open(&redis.url()).await;
     assert_eq!(claim(&*patient, &["q"], 9).await.unwrap().jobs.len(), 2);
 }

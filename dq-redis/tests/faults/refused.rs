@@ -1,5 +1,5 @@
-//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and
-//! without the password. `check` reports servers that can be used, but may lose jobs.
+//! Connecting refuses unusable servers with the reason and a remedy, and without the password.
+//! `check` reports usable servers that may lose jobs.
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
@@ -125,7 +125,6 @@ async fn a_replica() {
     let primary = Redis::start();
     let replica = Redis::options().replica_of(&primary).start();
     assert_error(connect(&replica.url()).await, ErrorKind::ReadOnly, &["replica", "primary"]);
-    // A primary that becomes a replica while it is in use.
     let backend = open(&primary.url()).await;
     let port = replica.port().to_string();
     assert!(replica.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
@@ -143,7 +142,7 @@ async fn a_replica() {
 async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
     let mut first = redis.connect();
-    // The connections that checked whether the server is up may still be open.
+    // The connections from the startup check may still be open.
     wait_until("no other client is connected", || {
         let clients = first.command(&["INFO", "clients"]).text();
         std::future::ready(clients.contains("connected_clients:1\r"))
@@ -156,14 +155,13 @@ async fn too_many_clients() {
     let error = assert_error(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
     assert!(error.is_retryable());
     drop(held);
-    // The server closes the connections some time later.
     let url = redis.url();
     retry(|| connect(&url)).await;
 }
 
 #[tokio::test]
 async fn protected_mode() {
-    // A real server refuses only clients of other machines; this one sends the same message.
+    // A real server refuses only remote clients; this one sends the same message.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -171,7 +169,6 @@ async fn protected_mode() {
             let reply = b"-DENIED Redis is running in protected mode because protected mode is \
                          enabled and no password is set for the default user.\r\n";
             stream.write_all(reply).await.ok();
-            // To each command until the client closes the connection.
             let mut buffer = [0; 1024];
             while matches!(stream.read(&mut buffer).await, Ok(1..)) {
                 stream.write_all(reply).await.ok();

@@ -1,5 +1,4 @@
-//! The rights that the documentation of the crate lists are sufficient and necessary, for the calls
-//! that are made here.
+//! The rights documented in the crate are sufficient and necessary for the calls made here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +11,11 @@ use dq_servers::{Redis, RedisCluster, Sentinel};
 use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open, queue};
 use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
-/// The schemes of the backends, in the order of the documentation in lib.rs.
+/// The backends' schemes, in lib.rs order.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The words of the `ACL SETUSER` command that lib.rs documents for this scheme, with the names of
-/// the tests' queues in place of `orders`. `words[2]` is the user.
+/// The words of lib.rs's `ACL SETUSER` command for this scheme, with the tests' queue names in
+/// place of `orders`. `words[2]` is the user.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();
@@ -36,7 +35,6 @@ fn set_user(redis: &Redis, words: &[String]) {
     assert!(answer.is_ok(), "{answer:?}");
 }
 
-/// A server with the user of the documentation, and that user's URL.
 fn prepare(scheme: &str) -> (Redis, String) {
     let redis = Redis::options().set("notify-keyspace-events", "Ex").start();
     let words = documented(scheme);
@@ -46,8 +44,8 @@ fn prepare(scheme: &str) -> (Redis, String) {
     (redis, url)
 }
 
-/// A backend for each `java_visibility` that needs other rights. `configure` and `shards`, which need
-/// further ones, are not set.
+/// A backend for each `java_visibility` that needs other rights. `configure` and `shards`, which
+/// need more rights, are not set.
 struct Backends(Vec<Arc<dyn Backend>>);
 
 impl Backends {
@@ -63,8 +61,8 @@ impl Backends {
         Self(backends)
     }
 
-    /// Makes the calls of `whole_flow`, and those that only this scheme has. Not made: `forecast`,
-    /// `announce`, `runners`, the removal of dead jobs, and verdicts other than done and dead.
+    /// Makes the calls in `whole_flow` and this scheme's own calls. Leaves out `forecast`,
+    /// `announce`, `runners`, removing dead jobs, and all verdicts except done and dead.
     async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) -> Result<(), String> {
         whole_flow(&self.0[0], max_wait).await?;
         match scheme {
@@ -75,7 +73,7 @@ impl Backends {
     }
 }
 
-/// The words of the `ACL SETUSER` command with this ending in the guide.
+/// The words of the guide's `ACL SETUSER` command with this ending.
 fn in_the_guide(ending: &str) -> Vec<String> {
     let page = include_str!("../../../docs/guide/redis.md");
     let mut blocks = page.split("ACL SETUSER").skip(1);
@@ -88,11 +86,10 @@ fn in_the_guide(ending: &str) -> Vec<String> {
     ["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect()
 }
 
-/// The restriction that managed services and careful operators use.
 const USUAL: &str = "+@all -@admin -@dangerous";
 
-/// A user with the usual restriction, and all keys and channels, on this server; its URL without
-/// scheme and address.
+/// Creates a user with the usual restriction, all keys and all channels. Returns its login for a
+/// URL.
 fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
     let words = ["ACL", "SETUSER", "app", "reset", "on", ">secret1", "~*", "&*"];
     let words = words.into_iter().chain(USUAL.split(' ')).chain(denied.iter().copied());
@@ -101,7 +98,7 @@ fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
     "app:secret1@"
 }
 
-/// No finding but those of a server without AOF, and of settings that cannot be seen.
+/// Expects only the finding for a server without AOF, or for invisible settings.
 async fn assert_checked(backend: &Arc<dyn Backend>, sees_settings: bool) {
     let findings = backend.check().await;
     let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
@@ -165,7 +162,7 @@ async fn the_usual_restriction_is_enough_with_sentinel_and_cluster() {
     }
 }
 
-/// Commands that no work needs, or that only `check` asks for.
+/// Commands that no work needs, or that only `check` sends.
 #[tokio::test]
 async fn each_optional_command_may_be_denied() {
     for scheme in SCHEMES {
@@ -211,7 +208,7 @@ async fn without_the_right_to_subscribe_jobs_run_and_check_names_it() {
     }
 }
 
-/// By HELLO, or if that is denied, by the first write.
+/// HELLO reveals it or, if that is denied, the first write.
 #[tokio::test]
 async fn a_replica_is_refused_without_the_right_to_hello() {
     let primary = Redis::start();
@@ -230,7 +227,6 @@ async fn the_documented_rights_are_sufficient() {
     for scheme in SCHEMES {
         let (redis, url) = prepare(scheme);
         Backends::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await.unwrap();
-        // They give no access to other keys, channels and commands.
         let words = documented(scheme);
         let password = words.iter().find_map(|word| word.strip_prefix('>')).unwrap();
         let mut user = redis.connect();
@@ -264,7 +260,6 @@ async fn the_documented_rights_are_sufficient_for_shards_schedules_and_announcem
     assert_eq!(backend.runners().await.unwrap().len(), 1);
 }
 
-/// Revokes each command in turn: some call must fail, and connecting must name the command.
 async fn assert_each_right_is_needed(scheme: &str) {
     let (redis, url) = prepare(scheme);
     let words = documented(scheme);
@@ -333,7 +328,7 @@ async fn each_key_and_channel_is_needed() {
     found(&backend.check().await, "redis.unreachable");
 }
 
-/// Runners look at the schedules, too, and so does `check`.
+/// Runners also look at the schedules, and so does `check`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_needs_no_other_rights() {
     for scheme in SCHEMES {

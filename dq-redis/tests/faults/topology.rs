@@ -1,4 +1,4 @@
-//! Sentinel with a fail-over, TLS, sockets, and users and passwords with any characters.
+//! Sentinel with a failover, TLS, sockets, and users and passwords with any characters.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
     let before = job("Q");
     retry(|| backend.schedule(vec![before.clone()])).await;
     serving.wait_for_all(&[before]).await;
-    // Due after the fail-over, and replicated before.
+    // Due after the failover, and replicated before.
     let over = job("Q").due(dq_core::Due::After(Duration::from_secs(3)));
     retry(|| backend.schedule(vec![over.clone()])).await;
     assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
@@ -32,7 +32,7 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
         .await;
     let after = job("Q");
     retry(|| backend.schedule(vec![after.clone()])).await;
-    // In any order: the fail-over may take longer than the delay.
+    // In any order: the failover may take longer than the delay.
     serving.wait_for_all(&[after, over]).await;
 
     let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());

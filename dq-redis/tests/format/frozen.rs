@@ -1,5 +1,5 @@
-//! The stored form of jobs, ended jobs, pinned ids and announcements: data that were written once are
-//! read as they were then.
+//! The stored form of jobs, ended jobs, pinned ids and announcements: data written long ago reads
+//! the same today.
 
 use std::time::Duration;
 
@@ -12,13 +12,12 @@ use dq_core::{
 use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
 
-/// Data that [`write_the_data`] wrote, and the token of the running job there.
 type Written = (&'static str, FencingToken);
 
 const NATIVE: Written = (include_str!("native.txt"), FencingToken(1_795_829_959_060_402));
 const REDISSON: Written = (include_str!("redisson.txt"), FencingToken(1_795_829_959_611_414));
 
-/// The server's clock has moved on by years when the data are read.
+/// The server's clock is years ahead when the data are read.
 const LONG: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 fn environment() -> Environment {
@@ -51,7 +50,6 @@ fn job(n: u8) -> NewJob {
     job.key(JobKey::new(format!("order-{n}")).unwrap())
 }
 
-/// Stores a job in each of the forms. Returns the token of the running one.
 async fn write(backend: &dyn Backend) -> FencingToken {
     let _ = backend
         .schedule(vec![job(1).remember(LONG), job(2), job(3), job(4), job(5)])
@@ -80,7 +78,6 @@ async fn write(backend: &dyn Backend) -> FencingToken {
     token.unwrap()
 }
 
-/// All keys of a server, as commands that store them again: see [`server_with`].
 fn dump(server: &Redis) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut lines = Vec::new();
@@ -96,7 +93,6 @@ fn dump(server: &Redis) -> String {
         for words in all.list().chunks(width) {
             let mut words: Vec<_> = words.iter().map(|word| hex(word.bytes())).collect();
             if command == "ZADD" {
-                // The score comes first.
                 words.reverse();
             }
             lines.push(format!("{command}\t{key}\t{}", words.join("\t")));
@@ -106,7 +102,7 @@ fn dump(server: &Redis) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Writes `target/native.txt` and `target/redisson.txt`, to be copied here.
+/// Writes `target/native.txt` and `target/redisson.txt`; copy them here.
 #[tokio::test]
 #[ignore = "writes the files that the other tests read"]
 async fn write_the_data() {
@@ -120,7 +116,6 @@ async fn write_the_data() {
     println!("the tokens of the running jobs: {token:?} and {redisson:?}");
 }
 
-/// Reads what [`write`] has stored.
 async fn read(backend: &dyn Backend, token: FencingToken) {
     let queue = queue();
     let stats = backend.stats(std::slice::from_ref(&queue)).await.unwrap().remove(0);
@@ -168,7 +163,6 @@ async fn read(backend: &dyn Backend, token: FencingToken) {
     assert_eq!(settled, [Settled::Accepted]);
 }
 
-/// A server with the data of a file.
 fn server_with(data: &str) -> Redis {
     let bytes_of = |hex: &str| {
         let digits = hex.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).unwrap());

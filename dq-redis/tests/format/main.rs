@@ -1,5 +1,5 @@
-//! Processes of different versions that share a server: data of this format are read, and a version
-//! that is too old for the next one is refused.
+//! Processes with different versions share a server: they read data in this format, and a version
+//! too old for the next format is refused.
 
 mod frozen;
 
@@ -27,7 +27,7 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     let stored = server.command(&["HMGET", "{dq}:format", "format", "write", "read"]);
     let stored: Vec<String> = stored.list().iter().map(|item| item.text()).collect();
     assert_eq!(stored, ["1", "1", "1"]);
-    // A next format that this version may use, and its number is not lowered.
+    // A next format that this version may use; its number is not lowered.
     server.command(&["HSET", "{dq}:format", "format", "2", "write", "1", "read", "1"]);
     connect(&server).await.unwrap();
     assert_eq!(server.command(&["HGET", "{dq}:format", "format"]).text(), "2");
@@ -42,8 +42,8 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
     }
 }
 
-/// Raises the format of a queue while a process runs: it may finish the job that it holds, and is
-/// refused otherwise.
+/// Raises a queue's format while a process runs. The process may finish the job it holds; other
+/// calls are refused.
 async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) {
     let queue = QueueName::new("q").unwrap();
     let job = || {
@@ -67,7 +67,6 @@ async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) 
     for error in refused {
         assert_eq!(error.unwrap().kind(), ErrorKind::Incompatible);
     }
-    // It may still read.
     assert!(backend.get(&by_id).await.unwrap().is_some());
     server.command(&["HSET", meta, "format", "2/2/2"]);
     let refused = [
@@ -128,8 +127,7 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
         assert_eq!(server.command(&["HDEL", meta, "format"]).int(), 1);
     }
     server.command(&["HSET", "{dq}:meta:q", "format", "2/2/1"]);
-    // A new backend, since the first one knows that the queue is marked as having pins, and does
-    // not ask.
+    // A new backend: the first one knows that the queue is marked as having pins, and does not ask.
     let error = open().await.schedule(vec![job(id())]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");
 }

@@ -1,4 +1,4 @@
-//! A target of imports in memory, and a delayed queue of Redisson as a source.
+//! An in-memory import target, and a Redisson delayed queue as the source.
 
 use std::sync::Arc;
 
@@ -6,10 +6,8 @@ use dq_core::{Dq, DurationExt, MemoryBackend, Timestamp, VirtualClock};
 use dq_servers::{Connection, Redis};
 use dq_testkit::fixture::run_due;
 
-/// The target's time at the beginning.
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
-/// A target in memory with a virtual clock.
 pub(crate) struct Target {
     pub(crate) dq: Dq,
     pub(crate) clock: Arc<VirtualClock>,
@@ -23,13 +21,12 @@ impl Target {
         Self { dq, clock }
     }
 
-    /// Runs the due jobs, and returns their payloads, oldest first.
     pub(crate) async fn run_due(&self) -> Vec<String> {
         run_due(&**self.dq.backend(), "Q").await
     }
 
-    /// Runs all jobs: those due now, after a day, and after 99 more years, so that a job that an
-    /// import has left parked (due in ten years) runs, too. Returns their payloads.
+    /// Runs all jobs: due now, after a day, and after 99 more years, which includes parked jobs
+    /// (due in ten years). Returns their payloads.
     pub(crate) async fn run_all(&self) -> Vec<String> {
         let mut ran = self.run_due().await;
         for step in [1.days(), (99 * 365).days()] {
@@ -40,14 +37,10 @@ impl Target {
     }
 }
 
-/// A queue of Redisson on the server.
 pub(crate) struct Redisson {
     pub(crate) redis: Connection,
-    /// The destination list.
     pub(crate) name: String,
-    /// The sorted set of waiting entries by due time.
     pub(crate) due: String,
-    /// The order list.
     pub(crate) order: String,
 }
 
@@ -75,8 +68,8 @@ impl Redisson {
         }
     }
 
-    /// Adds a waiting entry, packed by the script `pack`; `in_order_list` whether to the order
-    /// list, too.
+    /// Adds a waiting entry packed by the script `pack`; with `in_order_list`, also to the order
+    /// list.
     pub(crate) fn offer(
         &mut self,
         pack: &str,
@@ -97,12 +90,10 @@ impl Redisson {
         let _ = self.redis.command(&words);
     }
 
-    /// Adds a waiting entry in the current format, to the order list, too.
     pub(crate) fn current(&mut self, id: u32, payload: &str, due: i64) {
         self.offer(CURRENT, id, payload, due, true);
     }
 
-    /// Adds a payload to the destination list.
     pub(crate) fn push(&mut self, payload: &str) {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
@@ -115,14 +106,11 @@ impl Redisson {
         let _ = self.redis.command(&words);
     }
 
-    /// Takes a payload from the destination list.
     pub(crate) fn poll(&mut self) -> Option<String> {
         let taken = self.redis.command(&["LPOP", &self.name]);
         (!taken.is_nil()).then(|| taken.text())
     }
 
-    /// Numbers of waiting entries, of entries in the order list and in the destination list, and of
-    /// entries in the journal.
     pub(crate) fn counts(&mut self) -> [i64; 4] {
         let journal = format!("dq_import:{{{}}}", self.name);
         [("ZCARD", &self.due), ("LLEN", &self.order), ("LLEN", &self.name), ("HLEN", &journal)]

@@ -1,4 +1,4 @@
-//! Imports from real Redis servers: each job is moved exactly once; entries that are no jobs stay
+//! Imports from real Redis servers: each job is moved exactly once. Entries that are no jobs stay
 //! in the source and are reported.
 
 mod fixture;
@@ -80,7 +80,6 @@ async fn jobs_are_imported_into_a_redis_backend_with_their_due_times() {
     assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
 
-/// The request to take the first listed entry.
 fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
     let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
     [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
@@ -136,8 +135,8 @@ async fn a_redisson_queue_is_imported_completely() {
         report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2)
     );
     assert!(report.rejected.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
-    // Left: two waiting entries, of which one is in the order list; an entry that is only in the
-    // order list; a payload in the destination list.
+    // Left: two waiting entries, one also in the order list; an entry only in the order list; a
+    // payload in the destination list.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);
 
     let mut ran = target.run_due().await;
@@ -163,7 +162,7 @@ async fn a_redisson_queue_is_not_imported_into_itself() {
     for source in [source("itself"), prefixed] {
         for error in [
             dq.preview_import(&source).await.unwrap_err(),
-            // Without a refusal it would not end.
+            // Without a refusal, the import never ends.
             tokio::time::timeout(Duration::from_secs(60), dq.import(&source))
                 .await
                 .expect("the import ends")
@@ -222,7 +221,6 @@ async fn jobs_that_java_takes_during_an_import_are_not_imported() {
         queue.current(number, &number.to_string(), NOW + i64::from(number % 7));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // A Java client that offers, transfers and takes during the imports.
     let java = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
@@ -265,7 +263,7 @@ async fn an_unusable_source_is_refused_and_unchanged() {
     let error = Target::new().await.dq.import(source).await.unwrap_err();
     assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
 
-    // A journal's key of another type: nothing is taken.
+    // The journal's key has another type: nothing is taken.
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();

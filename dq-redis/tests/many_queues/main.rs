@@ -1,4 +1,4 @@
-//! Claims from many queues, which look only at queues that the index of queues says are due.
+//! Claims from many queues, which look only at queues due according to the queue index.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,13 +29,11 @@ async fn connect(url: String, shards: &[(&str, u16)]) -> RedisBackend {
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
-/// Claims from all queues.
 async fn claim(backend: &RedisBackend, max: usize, lease: Duration) -> Claimed {
     let wants: Vec<Want> = names().iter().map(|name| Want::new(queue(name), max, lease)).collect();
     backend.claim(ClaimParams::new(&wants, 100, "worker")).await.unwrap()
 }
 
-/// Claims, and asserts that it returns one job, of this queue.
 async fn claim_one(backend: &RedisBackend, name: &str, step: &str) -> LeasedJob {
     let mut claimed = claim(backend, 9, LEASE).await;
     assert_eq!(claimed.jobs.len(), 1, "{step}");
@@ -51,7 +49,7 @@ fn dead() -> Verdict {
     Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, "no"), failed: true }
 }
 
-/// What another process does to a queue is seen by the next claim, with no hint.
+/// The next claim sees another process's changes to a queue, without a hint.
 async fn assert_sees_each_change(ours: &RedisBackend, others: &RedisBackend) {
     assert!(claim(ours, 9, LEASE).await.jobs.is_empty());
     let name = "q7";
@@ -66,7 +64,6 @@ async fn assert_sees_each_change(ours: &RedisBackend, others: &RedisBackend) {
     let replay = Operation::Replay { queue: &queue, jobs: &id, due: Due::NOW };
     others.operate(replay).await.unwrap();
     let leased = claim_one(ours, name, "replayed").await;
-    // A lease that is made shorter, and expires.
     others.renew(&[Renewal::new(leased.lease(), SOON)]).await.unwrap();
     tokio::time::sleep(SOON * 3).await;
     let leased = claim_one(ours, name, "expired").await;
@@ -76,7 +73,7 @@ async fn assert_sees_each_change(ours: &RedisBackend, others: &RedisBackend) {
     others.reschedule(&[moved]).await.unwrap();
     let leased = claim_one(ours, name, "rescheduled").await;
     settle(others, &leased, Verdict::Done).await;
-    // The end of a lease that is over says that there is nothing before it.
+    // The end of a finished lease means: nothing is due before it.
     assert!(next > claim(ours, 9, LEASE).await.now);
 
     others.operate(Operation::Pause { queue: &queue }).await.unwrap();
@@ -134,11 +131,10 @@ async fn the_limits_of_the_claim_and_the_order_of_the_wants_hold() {
     let queues: Vec<_> = claimed.jobs.iter().map(|leased| leased.job.queue.to_string()).collect();
     assert_eq!(queues, ["q23", "q23", "q22", "q22", "q21"]);
     assert!(claimed.next_due.unwrap() <= claimed.now, "more are due");
-    // None is asked for.
     let none: Vec<Want> = names().iter().map(|name| Want::new(queue(name), 0, LEASE)).collect();
     let polled = backend.claim(ClaimParams::new(&none, 0, "worker")).await.unwrap();
     assert!(polled.jobs.is_empty() && polled.next_due.unwrap() <= polled.now);
-    // All the others of the first two of each queue.
+    // The remaining jobs among each queue's first two.
     let rest = claim(&backend, 2, LEASE).await;
     assert_eq!(rest.jobs.len(), 2 * (QUEUES - 2) + 2);
 }
@@ -153,14 +149,13 @@ async fn the_next_due_time_is_that_of_the_wanted_queues() {
     backend.schedule(soon).await.unwrap();
     let late = in_an_hour(job("q9"));
     let due = backend.schedule(vec![late]).await.unwrap()[0].due();
-    // Others' queues come first: the claim is repeated when the last known one of these is due.
+    // Other queues come first: the claim is repeated when the last known of these is due.
     let claimed = claim(&backend, 1, LEASE).await;
     assert!(claimed.jobs.is_empty() && claimed.next_due.is_some_and(|next| next <= due));
     server.command(&["ZREMRANGEBYRANK", INDEX, "0", "-11"]);
     assert_eq!(claim(&backend, 1, LEASE).await.next_due, Some(due));
 }
 
-/// The calls of each command so far, by its name, those inside scripts included.
 fn calls(server: &Redis) -> HashMap<String, u64> {
     let stats = server.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {
@@ -217,7 +212,7 @@ async fn an_index_that_is_lost_or_of_another_type_loses_no_job() {
     assert!(foreign.cause.contains(INDEX), "{foreign}");
 }
 
-/// Any sequence of calls leaves every queue that has anything to claim in the index, in time.
+/// After any call sequence, the index lists every queue with claimable jobs, early enough.
 #[tokio::test]
 async fn the_index_is_never_late() {
     let server = Redis::start();
@@ -240,7 +235,7 @@ async fn the_index_is_never_late() {
                 let lease = [SOON, Duration::from_millis(30), LEASE][random.below(3)];
                 leased.extend(claim(&backend, random.below(3), lease).await.jobs);
             }
-            // By few queues: it leaves the index alone.
+            // A claim from few queues leaves the index alone.
             5 => {
                 let wants = [Want::new(queue.clone(), 2, delay.max(SOON))];
                 let params = ClaimParams::new(&wants, 2, "worker");

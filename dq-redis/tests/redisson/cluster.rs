@@ -1,4 +1,4 @@
-//! Queues in different slots of a cluster.
+//! Queues in different cluster slots.
 
 use std::time::Duration;
 
@@ -34,7 +34,6 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
 
     put(&names[1], Timestamp::from_millis(1_000).into()).await;
     put(&names[1], Timestamp::from_millis(2_000).into()).await;
-    // Java adds a payload to the destination list.
     let owner = cluster.owner("c");
     owner.command(&["RPUSH", "c", "direct"]);
     let all = claim(9).await;
@@ -44,14 +43,13 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
     assert!(all.next_due.unwrap() > all.now);
 }
 
-/// A claim on a cluster first asks each slot for due times only. Nothing is taken by these calls, so
-/// they need not check the types of the keys before the first write.
+/// A claim on a cluster first asks each slot for due times only. These calls take nothing, so they
+/// need not check key types before the first write.
 #[tokio::test]
 async fn a_claim_of_nothing_checks_no_types() {
     let cluster = RedisCluster::start(3);
     let url = format!("redisson+cluster://{}", cluster.nodes()[0].address());
     let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();
-    // On different nodes.
     let wants = ["a", "b", "c", "d"].map(|name| Want::new(QueueName::new(name).unwrap(), 9, LATER));
     for node in cluster.nodes() {
         node.command(&["CONFIG", "RESETSTAT"]);

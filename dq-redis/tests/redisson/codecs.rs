@@ -1,5 +1,5 @@
-//! A payload that the codec cannot write is refused by `schedule`; a job whose payload it cannot
-//! read becomes dead.
+//! `schedule` refuses payloads the codec cannot write. Jobs with payloads it cannot read become
+//! dead.
 
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 

@@ -1,4 +1,4 @@
-//! The destination list, from which Java's `take()` pops: its payloads are due jobs for Rust, too,
+//! The destination list, from which Java's `take()` pops. Its payloads are due jobs for Rust too,
 //! and due jobs are transferred to it for Java.
 
 use std::time::Duration;
@@ -7,14 +7,13 @@ use dq_core::{Due, JobState, Operation, Verdict};
 
 use crate::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, queue};
 
-/// Maximum wait for an event.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_payload_that_java_adds_directly_wakes_a_listener() {
     let fixture = Fixture::with("").await;
     let mut wakeups = fixture.backend.listen(&[queue()]).await.unwrap();
-    // The watching connection may not be established yet. It reports present elements, too.
+    // The watching connection may not exist yet. It also reports present elements.
     fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
     loop {
         tokio::time::timeout(MAX_WAIT, wakeups.next()).await.expect("the watch wakes the listener");
@@ -36,7 +35,7 @@ async fn watching_the_list_removes_nothing_even_if_connections_break() {
     fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
     tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
     tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();
-    // All connections break, also those of the watches; the list is unchanged.
+    // All connections break, including the watches; the list is unchanged.
     fixture.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let list = fixture.redis.command(&["LRANGE", DESTINATION, "0", "-1"]);
     let elements: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();

@@ -1,5 +1,4 @@
-//! A server with a `redisson` backend, the names of the queue's keys, and the commands of Java
-//! clients.
+//! A server with a `redisson` backend, the queue's key names, and Java clients' commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +10,25 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-/// A delay or lease that no test outlasts.
 pub(crate) const LATER: Duration = Duration::from_secs(3_600);
 
-/// The queue of the tests.
 pub(crate) fn queue() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A server and a backend on it.
 pub(crate) struct Fixture {
     pub(crate) redis: Redis,
     pub(crate) backend: Arc<dyn Backend>,
 }
 
 impl Fixture {
-    /// Starts a server and connects, with these options of the URL, such as `?codec=json`.
     pub(crate) async fn with(options: &str) -> Self {
         let redis = Redis::start();
         let backend = open(&redis, options).await;
         Self { redis, backend }
     }
 
-    /// Adds an entry as `offer` of Redisson 3.21.1 and newer does: a member of the sorted set,
+    /// Adds an entry as `offer` does in Redisson 3.21.1 and newer: a member in the sorted set,
     /// repeated in the order list. Its id is `n` in eight bytes. Returns the member.
     pub(crate) fn java_offers(&self, n: u64, due: i64, payload: &[u8]) -> Vec<u8> {
         let mut member = vec![8];
@@ -46,19 +41,16 @@ impl Fixture {
         member
     }
 
-    /// The number that a command such as `LLEN` returns for a key.
     pub(crate) fn len(&self, command: &str, key: &str) -> i64 {
         self.redis.command(&[command, key]).int()
     }
 
-    /// Claims at most this number of due jobs.
     pub(crate) async fn claim(&self, max: usize) -> Vec<LeasedJob> {
         let wants = [Want::new(queue(), max, LATER)];
         let params = ClaimParams::new(&wants, max, "test");
         self.backend.claim(params).await.unwrap().jobs
     }
 
-    /// Claims at most this number of due jobs, settles them as done, and returns them.
     pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
         let jobs = self.claim(max).await;
         let done: Vec<Settlement> =
@@ -68,7 +60,6 @@ impl Fixture {
     }
 }
 
-/// A backend with these options of the URL.
 pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
     let timeout =
         if options.is_empty() { "?response_timeout=60s" } else { "&response_timeout=60s" };
@@ -78,28 +69,25 @@ pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
 
 /// Redisson's sorted set of members (waiting entries) by due time.
 pub(crate) const TIMEOUT: &str = "redisson_delay_queue_timeout:{q}";
-/// Redisson's order list: the members in the order of their offers.
+/// Redisson's order list: the members in offer order.
 pub(crate) const ORDER: &str = "redisson_delay_queue:{q}";
 /// The destination list: payloads that Java's `take()` pops.
 pub(crate) const DESTINATION: &str = "q";
-/// The index of members that this backend scheduled, by member id.
+/// Members scheduled by this backend, by member id.
 pub(crate) const INDEX: &str = "dq:outside:{q}";
 
-/// A job with a new id.
 pub(crate) fn job(due: impl Into<Due>, payload: &str) -> NewJob {
     let environment = Environment::default();
     let id = environment.entropy.job_id(environment.clock.now());
     NewJob::new(id, queue(), due.into(), Bytes::copy_from_slice(payload.as_bytes()))
 }
 
-/// A job of another queue with a new id.
 pub(crate) fn job_in(queue: QueueName, due: impl Into<Due>, payload: &str) -> NewJob {
     let mut job = job(due, payload);
     job.queue = queue;
     job
 }
 
-/// A job with a new id and a key.
 pub(crate) fn keyed(due: impl Into<Due>, payload: &str, key: &str) -> NewJob {
     job(due, payload).key(JobKey::new(key).unwrap())
 }

@@ -1,5 +1,5 @@
-//! Data that another program wrote under the names of Redisson's or this backend's keys holds up no
-//! job, and is quarantined or reported.
+//! Another program's data under Redisson's or this backend's keys holds up no job, and is
+//! quarantined or reported.
 
 use dq_core::{
     BrowseParams, Cancelled, ClaimParams, Claimed, Due, ErrorKind, JobKey, JobRef, JobState,
@@ -10,7 +10,7 @@ use crate::fixture::{
     DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, job_in, keyed, queue,
 };
 
-/// The name of one of the queue's keys that Redisson does not know.
+/// A queue key unknown to Redisson.
 fn native_key(kind: &str) -> String {
     format!("dq:{kind}:{{q}}")
 }
@@ -19,14 +19,12 @@ fn by_key(key: &str) -> JobRef {
     JobRef::new(queue(), JobKey::new(key).unwrap())
 }
 
-/// Claims from several queues.
 async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
     let want = |name: &&str| Want::new(QueueName::new(name).unwrap(), 20, LATER);
     let wants: Vec<Want> = names.iter().map(want).collect();
     fixture.backend.claim(ClaimParams::new(&wants, 20, "test")).await
 }
 
-/// All jobs in a state, listed in pages of `limit`.
 async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core::JobView> {
     let (queue, mut jobs, mut after) = (queue(), Vec::new(), None);
     loop {
@@ -41,8 +39,7 @@ async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core
     }
 }
 
-/// The table has, for each key, whether `claim` uses it, and whether `schedule` of a job with a key
-/// does.
+/// The table says for each key whether `claim` uses it, and whether scheduling a keyed job does.
 async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
     let exact = options.contains("exact");
     let fixture = Fixture::with(options).await;
@@ -121,7 +118,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
     each_key_of_another_type_stops_only_its_queue("?java_visibility=exact").await;
 }
 
-/// The claim fails before it takes anything, although the destination list alone would fill it.
+/// The claim fails before it takes anything, although the destination list alone could fill it.
 #[tokio::test]
 async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_type() {
     let fixture = Fixture::with("").await;
@@ -157,7 +154,7 @@ async fn entries_that_are_no_members_are_quarantined_and_reported() {
         }
         taken.sort();
         assert_eq!(taken, ["java", "ours"], "{options}");
-        // A member that is never due is quarantined by a listing.
+        // A listing quarantines a member that is never due.
         assert!(listed(&fixture, JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
         let finding = findings.iter().find(|found| found.code == "redis.strays").unwrap();
@@ -185,7 +182,7 @@ async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
     }
     let taken = fixture.drain(9).await;
     assert_eq!(taken.len(), 2);
-    // By id first: that searches the queue, and must correct the score, too.
+    // By id first: this searches the queue and must also correct the score.
     let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
     let view = fixture.backend.get(&JobRef::new(queue(), id)).await.unwrap().unwrap();
     assert_eq!(view.job.payload, "1");

@@ -1,5 +1,5 @@
-//! On a server whose memory is full, `schedule` fails and stores nothing, and jobs can still be
-//! claimed and settled.
+//! On a server with full memory, `schedule` fails and stores nothing; claims and settlements still
+//! work.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use dq_core::{Due, ErrorKind, Scheduled};
 
 use crate::fixture::{DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, open, queue};
 
-/// All keys with their values, as the server dumps them.
 fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
     let keys = fixture.redis.command(&["KEYS", "*"]);
     let mut dumps: Vec<Vec<u8>> = keys
@@ -26,7 +25,7 @@ fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
 async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
     for options in ["", "?java_visibility=approximate", "?java_visibility=exact"] {
         let fixture = Fixture::with(options).await;
-        // 42 jobs: 20 and one with a key of this backend, 20 of Java, one in the destination list.
+        // 42 jobs: 21 from this backend (one keyed), 20 from Java, one in the destination list.
         let own = (0..20).map(|_| job(Due::NOW, "own"));
         fixture.backend.schedule(own.chain([keyed(Due::NOW, "own", "k")]).collect()).await.unwrap();
         for n in 0..20 {
@@ -51,7 +50,6 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
             assert!(error.is_retryable());
         }
         assert!(dump(&fixture) == before, "{options}: a call was stored in part");
-        // Connecting, reading, claiming and settling still work.
         let reopened = open(&fixture.redis, options).await;
         assert!(reopened.stats(&[queue()]).await.unwrap()[0].ready >= 42);
         let mut done = 0;

@@ -1,6 +1,6 @@
-//! Ids and queue names: jobs that Java offered are found by id; ids that collide are refused, as far
-//! as the store can tell; in a cluster, so are queue names whose keys lie in different slots. Ids
-//! that occur several times in one call.
+//! Ids and queue names: finds jobs offered by Java by id, and refuses colliding ids as far as the
+//! store can tell. In a cluster, refuses queue names with keys in different slots. Also covers ids
+//! repeated within one call.
 
 use dq_core::{
     BrowseParams, Cancelled, Due, ErrorKind, JobId, JobRef, JobState, NewJob, OnConflict,
@@ -9,13 +9,12 @@ use dq_core::{
 
 use crate::fixture::{Fixture, LATER, TIMEOUT, job, job_in, keyed, queue};
 
-/// A due time in the far future, the same for all jobs.
 const DUE: i64 = 9_000_000_000_000;
 
 #[tokio::test]
 async fn jobs_that_java_offered_are_found_by_id() {
     let fixture = Fixture::with("").await;
-    // More members than one call of `locate` reads.
+    // More members than one `locate` call reads.
     for n in 0..1_500 {
         fixture.java_offers(n, DUE, format!("java-{n}").as_bytes());
     }
@@ -42,7 +41,6 @@ async fn jobs_that_java_offered_are_found_by_id() {
     assert_eq!(fixture.drain(10).await[0].job.payload, "java-7");
     assert_eq!(fixture.backend.cancel(&[reference(8)]).await.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(fixture.backend.cancel(&[reference(8)]).await.unwrap(), [Cancelled::NotFound]);
-    // One was done, one was cancelled.
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 1_498);
 }
 
@@ -93,7 +91,7 @@ async fn an_id_that_collides_with_another_in_the_legacy_format_is_refused() {
     assert!(matches!(again[0], Scheduled::Created(_)), "{again:?}");
 }
 
-/// Two jobs whose ids differ in two bytes that are combined in the handle, so that it is the same.
+/// Two jobs with one handle: their ids differ in two bytes, which the handle combines.
 fn with_one_handle(due: Due) -> [NewJob; 2] {
     let first = job(due, "first");
     let mut second = job(due, "second");
@@ -117,13 +115,12 @@ async fn an_id_that_shares_its_handle_with_another_is_refused() {
 
     fixture.backend.schedule(vec![first.clone(), first.clone()]).await.unwrap();
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 1, "one id twice is one job");
-    // The lease makes it a native job, which is stored under its handle.
+    // The lease makes it a native job, stored under its handle.
     assert_eq!(fixture.claim(2).await.len(), 1);
     refused(vec![second.clone()]).await;
 }
 
-/// The index of members is by member id, so the script that stores the second does not find the
-/// first.
+/// The member index is by member id, so the script that stores the second does not find the first.
 #[tokio::test]
 async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id() {
     let fixture = Fixture::with("").await;
@@ -144,7 +141,7 @@ async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id
     assert_eq!(stats.stored(), 0);
 }
 
-/// Stores a job with the key `k`, and makes it a native job that waits.
+/// Stores a job with the key `k` and makes it a waiting native job.
 async fn native_job(fixture: &Fixture) -> NewJob {
     let job = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
     fixture.backend.schedule(vec![job.clone()]).await.unwrap();

@@ -1,6 +1,6 @@
-//! Java's clients set their timer to the time of each message on the queue's channel, whatever it
-//! was before, and know only the jobs in Redisson's sorted set. So no message has a later time than
-//! that of the first of these, and each job that becomes the first of these has a message.
+//! Java's clients set their timer to the time in each message on the queue's channel, whatever it
+//! was before, and know only the jobs in Redisson's sorted set. So no message may have a later time
+//! than that set's first job, and each job that becomes the first needs a message.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use crate::fixture::{Fixture, LATER, job, queue};
 
 const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
 
-/// Schedules a job and claims it.
 async fn claimed(fixture: &Fixture) -> LeasedJob {
     fixture.backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
     fixture.claim(1).await.remove(0)
@@ -25,7 +24,6 @@ async fn retry(fixture: &Fixture, job: &LeasedJob, due: Due) {
 async fn no_message_has_a_later_time_than_that_of_the_first_member() {
     let fixture = Fixture::with("").await;
     let backend = &fixture.backend;
-    // One waits for its next attempt, another one for its first.
     let leased = claimed(&fixture).await;
     let first = job(Duration::from_secs(60), "first");
     backend.schedule(vec![first.clone()]).await.unwrap();

@@ -1,5 +1,5 @@
 //! Tests the `redisson` backend on real Redis servers. Raw commands stand in for Java clients; the
-//! tests with real Java clients are in `tests/interop` of the workspace.
+//! workspace's `tests/interop` has tests with real ones.
 
 mod cluster;
 mod codecs;

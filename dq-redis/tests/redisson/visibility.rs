@@ -1,5 +1,4 @@
-//! Redisson's order list with each setting of `java_visibility`, and the index of the jobs
-//! scheduled here.
+//! Redisson's order list with each `java_visibility` setting, and the index of jobs scheduled here.
 
 use dq_core::{Cancelled, Due, JobRef, Scheduled};
 
@@ -86,7 +85,7 @@ async fn a_long_order_list_is_a_finding_with_exact() {
     fixture.backend.schedule(vec![job(LATER, "x")]).await.unwrap();
     let code = "redisson.long-order-list";
     assert!(fixture.backend.check().await.iter().all(|finding| finding.code != code));
-    // The length from which `check` warns.
+    // `check` warns from this length on.
     let many: Vec<String> = (0..30_000).map(|n| n.to_string()).collect();
     let words: Vec<&str> =
         ["RPUSH", ORDER].into_iter().chain(many.iter().map(String::as_str)).collect();

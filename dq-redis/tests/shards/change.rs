@@ -1,5 +1,5 @@
-//! The number of shards of a queue changes when a call stores jobs in it while it is empty, and
-//! never otherwise. All other calls use the stored number.
+//! A queue's shard count changes only when a call stores jobs while the queue is empty. All other
+//! calls use the stored count.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ use crate::fixture::{
 /// Longer than any step takes on a busy machine; reached only when a test fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The server that has a key.
 fn server_of(topology: Topology, key: &str) -> &'static Redis {
     match topology {
         Topology::Server => shared_redis(),
@@ -25,8 +24,8 @@ fn server_of(topology: Topology, key: &str) -> &'static Redis {
     }
 }
 
-/// A waiting, a leased and a dead job each prevent a change, whether the queue has shards or not.
-/// `first` has the stored number in its settings, `other` another.
+/// A waiting, a leased and a dead job each prevent a change, with or without shards. `first` has
+/// the stored count in its settings, `other` another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_refused_while_the_queue_holds_jobs() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -57,8 +56,8 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
     }
 }
 
-/// Asserts that a process with another number in its settings cannot store jobs, that `check` says
-/// why, and that its other calls see the one job of the queue.
+/// A process configured with another count cannot store jobs, and `check` says why. Its other calls
+/// see the queue's one job.
 async fn assert_only_schedule_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
@@ -79,8 +78,7 @@ async fn assert_only_schedule_is_refused(
     assert!(finding.is_some_and(|found| found.remedy.contains("[[drain]]")), "{findings:?}");
 }
 
-/// A runner with another number in its settings serves the jobs that are there, so that the queue
-/// becomes empty and its number can change.
+/// A runner with another count empties the queue, so that its count can change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_another_number_claims_the_jobs_that_wait() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -103,7 +101,6 @@ async fn a_process_with_another_number_claims_the_jobs_that_wait() {
 async fn an_empty_queue_takes_the_number_of_the_settings() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
-        // Without a number in its settings, it uses the one that the others store.
         let follower = process(topology, &queue, None).await;
         let mut ended = Vec::new();
         for shards in [None, Some(4), Some(2), Some(1), Some(4), Some(3)] {
@@ -131,8 +128,8 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
     }
 }
 
-/// A process changes the number once. When another process has changed it since, the first one
-/// cannot store jobs, so that two settings do not change the number in turns.
+/// If another process has changed the count since, the first one cannot store jobs. This prevents
+/// two settings from changing it in turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -152,7 +149,7 @@ async fn a_process_does_not_change_the_number_back() {
     }
 }
 
-/// As above, for a process that has only read jobs while the number was that of its settings.
+/// As above, for a process that has only read jobs while the count matched its settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_has_only_read_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -170,14 +167,14 @@ async fn a_process_that_has_only_read_does_not_change_the_number_back() {
     }
 }
 
-/// An operator deletes all data while a process stays connected, which goes on with the number that
-/// it has cached.
+/// An operator deletes all data while a process stays connected and continues with its cached
+/// count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_is_stored_again_after_a_flush() {
     let redis = Redis::start();
     let queue = queue();
     let four = process_at(redis.url(), &queue, Some(4)).await;
-    // Has read the number; its settings have none.
+    // Has read the count; its settings have none.
     let follower = process_at(redis.url(), &queue, None).await;
     let jobs = || (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect::<Vec<_>>();
     for flushed_by in [&four, &follower] {
@@ -185,7 +182,6 @@ async fn the_number_is_stored_again_after_a_flush() {
         assert_eq!(claim(&follower, &queue, 100).await.len(), 30);
         redis.command(&["FLUSHALL"]);
         flushed_by.schedule(jobs()).await.unwrap();
-        // Processes that start now read the number.
         let late = process_at(redis.url(), &queue, None).await;
         let stats = late.stats(&[]).await.unwrap();
         assert_eq!(stats.iter().map(|stats| &stats.queue).collect::<Vec<_>>(), [&queue]);
@@ -197,7 +193,7 @@ async fn the_number_is_stored_again_after_a_flush() {
     }
 }
 
-/// After a flush another process has stored jobs without knowing the number.
+/// After a flush, another process has stored jobs without knowing the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_cannot_be_stored_again_is_reported() {
     let redis = Redis::start();
@@ -212,7 +208,7 @@ async fn a_number_that_cannot_be_stored_again_is_reported() {
     }
 }
 
-/// Reading calls do not change the number, so that a tool with other settings disturbs nobody.
+/// A tool with other settings must not disturb anyone.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_store_nothing_do_not_change_the_number() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -249,7 +245,7 @@ async fn the_number_of_a_paused_queue_does_not_change() {
     }
 }
 
-/// Pinned ids are in the partitions of the stored number, and a change would leave them behind.
+/// Pinned ids are in the stored count's partitions; a change leaves them behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_does_not_change_while_ids_are_pinned() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -285,7 +281,7 @@ async fn the_number_changes_once_all_pins_have_ended() {
     four.operate(Operation::Purge { queue: &queue }).await.unwrap();
 }
 
-/// A process that dies in a change leaves closed partitions, which the next call opens.
+/// A process that dies during a change leaves closed partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incomplete_change_is_undone_by_the_next_call() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -298,7 +294,8 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
             };
-            // The marker by which step 1 of change 2 closes a partition: see scripts/library/access.lua.
+            // Step 1 of change 2 closes a partition with this marker; see
+            // scripts/library/access.lua.
             for tag in &tags {
                 let leases = format!("{{{tag}}}:lease:{queue}");
                 let marker = ["ZADD", &leases, "-inf", "closed by change 2"];

@@ -1,6 +1,6 @@
-//! Servers, backends of processes with different settings, and calls that the tests share.
+//! Servers, backends with different settings, and shared calls.
 //!
-//! A *process* in these tests is a backend of its own: processes share nothing but the server.
+//! A *process* in these tests is a separate backend: processes share only the server.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -17,7 +17,6 @@ use dq_servers::{Redis, RedisCluster, shared_redis};
 
 pub(crate) const LATER: Duration = Duration::from_secs(3_600);
 
-/// The topology that a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
     Server,
@@ -36,18 +35,15 @@ impl Topology {
     }
 }
 
-/// One cluster for all tests, stopped when the process ends.
 pub(crate) fn cluster() -> &'static RedisCluster {
     static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
     CLUSTER.get_or_init(|| RedisCluster::start(3))
 }
 
-/// A queue that no other test uses.
 pub(crate) fn queue() -> QueueName {
     QueueName::new(Entropy::from_os().job_id(SystemClock.now()).to_string()).unwrap()
 }
 
-/// A backend whose settings have this number of shards for the queue, or none.
 pub(crate) async fn process(
     topology: Topology,
     queue: &QueueName,
@@ -56,7 +52,6 @@ pub(crate) async fn process(
     process_at(topology.url(), queue, shards).await
 }
 
-/// As [`process`], on the servers of a URL.
 pub(crate) async fn process_at(
     url: String,
     queue: &QueueName,
@@ -68,7 +63,6 @@ pub(crate) async fn process_at(
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
-/// A new job.
 pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> NewJob {
     let id = Entropy::from_os().job_id(SystemClock.now());
     let new = NewJob::new(id, queue.clone(), due, id.to_string().into());
@@ -81,19 +75,16 @@ pub(crate) fn key(key: &str) -> JobKey {
     JobKey::new(key).unwrap()
 }
 
-/// A reference to the job with this key.
 pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
     JobRef::new(queue.clone(), self::key(key))
 }
 
-/// Leases at most `max` due jobs.
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
     let wants = [Want::new(queue.clone(), max, LATER)];
     let params = ClaimParams::new(&wants, max, "test");
     process.claim(params).await.unwrap().jobs
 }
 
-/// Settles leases, all of which must still be held.
 pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict: &Verdict) {
     let settlement = |leased: &LeasedJob| Settlement::new(leased.lease(), verdict.clone());
     let settlements: Vec<_> = taken.iter().map(settlement).collect();
@@ -105,7 +96,6 @@ pub(crate) fn ids(taken: &[LeasedJob]) -> Vec<JobId> {
     taken.iter().map(|leased| leased.job.id).collect()
 }
 
-/// All jobs in one state, in the order listed, in pages of at most `limit`.
 pub(crate) async fn list(
     process: &RedisBackend,
     queue: &QueueName,
@@ -127,7 +117,6 @@ pub(crate) async fn list(
     }
 }
 
-/// The number of live (waiting or leased) jobs of each key.
 pub(crate) async fn live_by_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -141,8 +130,8 @@ pub(crate) async fn live_by_key(
     live
 }
 
-/// Asserts that a call failed because the queue has another number of shards than the settings, and
-/// that the error names the queue, both numbers and the remedy.
+/// The call must have failed because the queue's shard count differs from the settings. The error
+/// must name the queue, both counts and the remedy.
 #[track_caller]
 pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
     let Err(error) = answer else { panic!("the call succeeded") };

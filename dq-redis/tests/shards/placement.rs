@@ -1,5 +1,5 @@
-//! In which shard the jobs of a queue are stored, found and listed; and that a queue without shards
-//! stores nothing about shards.
+//! The shard in which a queue's jobs are stored, found and listed. A queue without shards stores
+//! nothing about shards.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,6 @@ use crate::fixture::{
     LATER, Topology, by_key, claim, cluster, ids, job, list, process, queue, settle,
 };
 
-/// The Redis keys of a queue on a server.
 fn keys(server: &Redis, queue: &dq_core::QueueName) -> Vec<String> {
     let found = server.command(&["KEYS", &format!("*:{queue}")]);
     found.list().iter().map(Reply::text).collect()
@@ -54,7 +53,7 @@ async fn a_queue_with_shards_stores_its_layout() {
     let four = process(Topology::Server, &queue, Some(4)).await;
     four.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
     let layout = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
-    // The first change of the number of shards, to four.
+    // The first change of the shard count, to four.
     assert_eq!(layout.text(), "1/4");
     let due: Vec<_> =
         keys(shared_redis(), &queue).into_iter().filter(|key| key.contains("}:due:")).collect();
@@ -66,7 +65,7 @@ async fn listings_merge_shards_in_order() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let two = process(topology, &queue, Some(2)).await;
-        // 37 due times for 2000 jobs, so that pages end between jobs of equal times.
+        // 37 due times for 2000 jobs, so that pages end between jobs with equal times.
         let due = |n: i64| Due::At(Timestamp::from_millis(4_000_000_000_000 + n % 37));
         let jobs: Vec<_> = (0..2_000).map(|n| job(&queue, None, due(n))).collect();
         two.schedule(jobs).await.unwrap();
@@ -94,8 +93,8 @@ async fn a_process_that_only_claims_uses_the_stored_number() {
     }
 }
 
-/// Each call finds the jobs that another process has stored, by key and by id, with and without the
-/// number of shards in its settings.
+/// Each call finds jobs stored by another process, by key and by id, with and without a configured
+/// shard count.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_finds_jobs_in_their_shards() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -127,7 +126,6 @@ async fn every_call_finds_jobs_in_their_shards() {
         let cancelled = four.cancel(&[by_key(&queue, "0"), by_key(&queue, "none")]).await.unwrap();
         assert_eq!(cancelled, [Cancelled::Cancelled, Cancelled::NotFound]);
 
-        // Leases are renewed and settled by another process than the one that took them.
         let taken = claim(&four, &queue, 100).await;
         assert_eq!(taken.len(), 39);
         let renewals: Vec<_> =
@@ -140,7 +138,6 @@ async fn every_call_finds_jobs_in_their_shards() {
         settle(&other, &taken[..20], &Verdict::Dead { reason, failed: true }).await;
         settle(&other, &taken[20..], &Verdict::Done).await;
 
-        // A dead job whose key is live again stays dead.
         let live = taken[0].job.key.clone().unwrap();
         let again = job(&queue, Some(live.as_str()), LATER);
         assert!(other.schedule(vec![again]).await.unwrap()[0].is_stored());

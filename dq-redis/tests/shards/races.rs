@@ -1,4 +1,4 @@
-//! Processes with different numbers of shards use one queue at the same time.
+//! Processes with different shard counts use one queue at the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +13,7 @@ use dq_redis::RedisBackend;
 
 use crate::fixture::{LATER, Topology, by_key, claim, job, live_by_key, process, queue, settle};
 
-/// The number of keys for which processes race.
 const KEYS: usize = 60;
-/// The number of races, each in an empty queue.
 const ROUNDS: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,8 +26,8 @@ async fn a_key_is_live_once_on_a_cluster() {
     a_key_is_live_once(Topology::Cluster).await;
 }
 
-/// Processes with different numbers begin to schedule the same keys in an empty queue. One number
-/// prevails, the processes with another one get errors, and each key is created once.
+/// Processes with different counts begin to schedule the same keys in an empty queue. One count
+/// prevails, processes with another get errors, and each key is created once.
 async fn a_key_is_live_once(topology: Topology) {
     let queue = queue();
     let observer = process(topology, &queue, None).await;
@@ -91,12 +89,11 @@ async fn a_key_is_live_once_while_the_number_changes_on_a_cluster() {
     a_key_is_live_once_while_the_number_changes(Topology::Cluster).await;
 }
 
-/// The number of changes of the number of shards in each race.
 const CHANGES: usize = 12;
 
-/// Processes schedule and cancel jobs with one key. The queue is empty in between, when new
-/// processes change its number. From the answer that a job was created until it is cancelled, no
-/// other process can create one, and the job is found.
+/// Processes schedule and cancel jobs with one key. In between, the queue is empty, and new
+/// processes change its count. From a job's creation to its cancel, no other process can create
+/// one, and the job is found.
 async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     let queue = queue();
     let holders = Arc::new(AtomicUsize::new(0));
@@ -119,7 +116,7 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     for (number, shards) in [3, 1, 5, 2].into_iter().cycle().take(CHANGES).enumerate() {
         let changer = process(topology, &queue, Some(shards)).await;
         let mut turns = 0;
-        // The first call that finds the queue empty changes the number; then the process is a user.
+        // The first call that finds the queue empty changes the count; then the process is a user.
         while turns < 5 {
             assert!(Instant::now() < deadline, "change {number} does not succeed");
             match hold_key(&changer, &queue, &holders).await {
@@ -137,8 +134,8 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
-/// Schedules a job with the key unless one is live, and cancels the job that it has created.
-/// `holders` counts the processes that are in between. Returns whether the job was created.
+/// Schedules a job unless the key is live, then cancels the job it created. `holders` counts the
+/// processes in between. Returns whether it created a job.
 async fn hold_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -169,7 +166,7 @@ async fn replays_race_with_producers_on_a_cluster() {
     replays_race_with_producers(Topology::Cluster).await;
 }
 
-/// Dead jobs are replayed while their keys are scheduled: each key becomes live once.
+/// Replays dead jobs while their keys are scheduled: each key becomes live once.
 async fn replays_race_with_producers(topology: Topology) {
     let queue = queue();
     let three = process(topology, &queue, Some(3)).await;
@@ -189,8 +186,8 @@ async fn replays_race_with_producers(topology: Topology) {
         }
         created
     };
-    // Some keys are taken before the replays begin and one is left until they have ended, so that
-    // both sides get some.
+    // Some keys are taken before the replays begin, and one is left until they end, so both sides
+    // get some.
     let mut created = create(0..KEYS / 3).await;
     let operators = [None, Some(3)].map(|shards| {
         let queue = queue.clone();

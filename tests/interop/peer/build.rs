@@ -1,4 +1,4 @@
-//! Builds the Java program, once for each version of Redisson, and again when its sources change.
+//! Builds the Java program once per Redisson version, and again when its sources change.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +7,6 @@ use std::process::Command;
 
 use super::Version;
 
-/// Remedy if Java or Maven is missing: installs both.
 pub(super) const REMEDY: &str = "run `cargo xtask servers`";
 
 /// Returns the directory with the program's `classes` and libraries (`lib`). Runs Maven, which may
@@ -24,7 +23,7 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
 
     let directory = output.join(version.name());
     let stamp = directory.join("stamp");
-    // The text itself, since it is small, and a hash could collide.
+    // Stores the text itself: it is small, and a hash could collide.
     let current = text_of(&sources).map_err(describe)?;
     if fs::read_to_string(&stamp).is_ok_and(|built| built == current) {
         return Ok(directory);
@@ -61,14 +60,13 @@ fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), S
     }
 }
 
-/// The root of the repository.
 fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_root = |directory: &&Path| directory.join("tests/interop/java/pom.xml").is_file();
     own.ancestors().find(is_root).expect("the sources are in the repository").to_owned()
 }
 
-/// All sources in one text, in a fixed order.
+/// All sources as one text, in a fixed order.
 fn text_of(directory: &Path) -> io::Result<String> {
     let mut entries =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;

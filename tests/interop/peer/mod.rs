@@ -1,6 +1,6 @@
-//! A real Redisson client in its own process, controlled over its standard input and output.
+//! A real Redisson client in its own process, controlled over standard input and output.
 //!
-//! The program is in `tests/interop/java`, the protocol is described in its `Main.java`.
+//! The program is in `tests/interop/java`; its `Main.java` describes the protocol.
 
 mod build;
 mod queue;
@@ -24,10 +24,10 @@ pub(crate) use queue::Queue;
 pub(crate) use value::{Codec, Order, Type, Value};
 pub(crate) use version::Version;
 
-/// Maximum wait for an answer, beyond the timeout of the request itself.
+/// Maximum wait for an answer, in addition to the request's own timeout.
 const MAX_WAIT: Duration = Duration::from_secs(180);
 
-/// A running client. It is killed when dropped, and exits with the process that started it.
+/// A running client. Dropping it kills the process, which also exits with its parent.
 #[derive(Debug)]
 pub(crate) struct Peer {
     child: Child,
@@ -36,15 +36,12 @@ pub(crate) struct Peer {
     last: AtomicU64,
 }
 
-/// Channels for the answers, by request number. `None` after the process is gone.
+/// Answer channels by request number; `None` once the process is gone.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 
-/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerError {
-    /// The exception, with its causes.
     Java(String),
-    /// The process is gone or does not answer.
     Gone,
 }
 
@@ -59,7 +56,6 @@ impl fmt::Display for PeerError {
 
 impl std::error::Error for PeerError {}
 
-/// How the client connects.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerOptions {
     version: Version,
@@ -67,17 +63,15 @@ pub(crate) struct PeerOptions {
 }
 
 impl PeerOptions {
-    /// The number of the database.
     pub(crate) fn db(self, number: u32) -> Self {
         self.with(format!("db={number}"))
     }
 
-    /// The password of the server.
     pub(crate) fn password(self, password: &str) -> Self {
         self.with(format!("password={password}"))
     }
 
-    /// A `NameMapper` which puts this before every name.
+    /// A `NameMapper` with this prefix.
     pub(crate) fn prefix(self, prefix: &str) -> Self {
         self.with(format!("prefix={prefix}"))
     }
@@ -87,9 +81,9 @@ impl PeerOptions {
         self
     }
 
-    /// Builds the program unless it is built, starts it, and returns when it is connected and has
-    /// made a subscription. On a busy machine Redisson 3.20 sometimes fails at its first
-    /// subscription and does not recover; then another process is started.
+    /// Builds the program if needed, starts it, and waits until it is connected and has subscribed.
+    /// On a busy machine, Redisson 3.20 sometimes fails at its first subscription and does not
+    /// recover; then another process starts.
     ///
     /// # Panics
     /// If the program cannot be built or started, or does not connect.
@@ -108,7 +102,6 @@ impl PeerOptions {
         panic!("Redisson {} could not subscribe {MAX_ATTEMPTS} times", self.version)
     }
 
-    /// Builds and starts the program, and waits until it is connected.
     async fn launch(&self) -> Peer {
         let Self { version, arguments } = self;
         let version = *version;
@@ -129,7 +122,7 @@ impl PeerOptions {
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("java does not start ({error}): {}", build::REMEDY));
-        // The program sends an answer with the number 0, its version, when it is connected.
+        // Once connected, the program sends answer number 0: its version.
         let (ready, connected) = oneshot::channel();
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::from([(0, ready)]))));
         tokio::spawn(dispatch(child.stdout.take().unwrap(), Arc::clone(&waiting)));
@@ -148,12 +141,10 @@ impl PeerOptions {
 }
 
 impl Peer {
-    /// Starts a client of the Redis on this port of this machine: see [`PeerOptions::start`].
     pub(crate) async fn start(version: Version, redis_port: u16) -> Self {
         Self::options(version, redis_port).start().await
     }
 
-    /// Starts a client with further options: see [`PeerOptions::start`].
     pub(crate) fn options(version: Version, redis_port: u16) -> PeerOptions {
         PeerOptions { version, arguments: vec![format!("127.0.0.1:{redis_port}")] }
     }
@@ -168,7 +159,6 @@ impl Peer {
         self.child.kill().await.expect("a child can be killed");
     }
 
-    /// Sends a request and waits for its answer.
     async fn ask<T: DeserializeOwned>(&self, mut request: Request<'_>) -> Result<T, PeerError> {
         request.n = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
@@ -222,7 +212,6 @@ async fn dispatch(stdout: ChildStdout, waiting: Waiting) {
             .unwrap_or_else(|error| panic!("not an answer ({error}): {line}"));
         let sender = waiting.lock().unwrap().as_mut().and_then(|all| all.remove(&answer.n));
         if let Some(sender) = sender {
-            // Fails if the request was cancelled.
             let _ = sender.send(answer);
         }
     }

@@ -1,4 +1,4 @@
-//! Calls of a Java client on a queue.
+//! A Java client's calls on a queue.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Codec, Peer, PeerError, Request, Value};
 
-/// A queue of a [`Peer`]: the `RBlockingQueue` (`target_…`, on the destination list), and once
-/// [`open`](Self::open) the `RDelayedQueue` on it (`delayed_…`).
+/// A [`Peer`]'s queue: the `RBlockingQueue` (`target_…`, on the destination list) and, once
+/// [`open`](Self::open), the `RDelayedQueue` on it (`delayed_…`).
 #[derive(Debug)]
 pub(crate) struct Queue<'p> {
     peer: &'p Peer,
@@ -16,26 +16,22 @@ pub(crate) struct Queue<'p> {
     codec: Codec,
 }
 
-/// A value that was taken, and when, in ms since 1970 by the clock that both sides share.
+/// A taken value, and when, in ms since 1970 on the clock shared by both sides.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) at_ms: u64,
     pub(crate) value: Value,
 }
 
-/// Result of [`Queue::transfer_rate`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct TransferRate {
-    /// Entries that reached the destination list.
     pub(crate) moved: u64,
-    /// Elapsed time in ms.
     pub(crate) elapsed_ms: f64,
-    /// How often the server was too busy to return the size of the list.
+    /// How often the server was too busy to return the list's size.
     pub(crate) failures: u64,
 }
 
 impl TransferRate {
-    /// Entries a second.
     pub(crate) fn per_second(&self) -> f64 {
         self.moved as f64 * 1000.0 / self.elapsed_ms
     }
@@ -46,8 +42,7 @@ impl<'p> Queue<'p> {
         Self { peer, name: name.to_owned(), codec }
     }
 
-    /// `getDelayedQueue`. From now on, until [`destroy`](Self::destroy), this client transfers due
-    /// entries.
+    /// `getDelayedQueue`. Until [`destroy`](Self::destroy), this client transfers due entries.
     pub(crate) async fn open(&self) -> Result<(), PeerError> {
         self.ask(self.request("open")).await
     }
@@ -57,7 +52,6 @@ impl<'p> Queue<'p> {
         self.ask(self.request("destroy")).await
     }
 
-    /// `RDelayedQueue.offer`.
     pub(crate) async fn offer(&self, value: &Value, delay: Duration) -> Result<(), PeerError> {
         let delay_ms = Some(delay.as_millis() as u64);
         self.ask(Request { value: Some(value), delay_ms, ..self.request("offer") }).await
@@ -68,22 +62,18 @@ impl<'p> Queue<'p> {
         self.ask(self.request("delayed_poll")).await
     }
 
-    /// `RDelayedQueue.remove`.
     pub(crate) async fn delayed_remove(&self, value: &Value) -> Result<bool, PeerError> {
         self.ask(Request { value: Some(value), ..self.request("delayed_remove") }).await
     }
 
-    /// `RDelayedQueue.contains`.
     pub(crate) async fn delayed_contains(&self, value: &Value) -> Result<bool, PeerError> {
         self.ask(Request { value: Some(value), ..self.request("delayed_contains") }).await
     }
 
-    /// `RDelayedQueue.size`.
     pub(crate) async fn delayed_size(&self) -> Result<u64, PeerError> {
         self.ask(self.request("delayed_size")).await
     }
 
-    /// `RDelayedQueue.readAll`.
     pub(crate) async fn delayed_values(&self) -> Result<Vec<Value>, PeerError> {
         self.ask(self.request("delayed_values")).await
     }
@@ -98,23 +88,20 @@ impl<'p> Queue<'p> {
         self.ask(Request { value: Some(value), ..self.request("target_offer") }).await
     }
 
-    /// `RBlockingQueue.poll()`.
     pub(crate) async fn target_poll(&self) -> Result<Option<Value>, PeerError> {
         self.ask(self.request("target_poll")).await
     }
 
-    /// `RBlockingQueue.poll(timeout)`, with one blocking command. Redisson may round the time up to
-    /// whole seconds.
+    /// `RBlockingQueue.poll(timeout)`, with one blocking command. Redisson may round up to whole
+    /// seconds.
     pub(crate) async fn take(&self, timeout: Duration) -> Result<Option<Value>, PeerError> {
         self.ask(Request { timeout_ms: milliseconds(timeout), ..self.request("target_take") }).await
     }
 
-    /// `RBlockingQueue.size`.
     pub(crate) async fn target_size(&self) -> Result<u64, PeerError> {
         self.ask(self.request("target_size")).await
     }
 
-    /// `RBlockingQueue.readAll`.
     pub(crate) async fn target_values(&self) -> Result<Vec<Value>, PeerError> {
         self.ask(self.request("target_values")).await
     }
@@ -130,9 +117,8 @@ impl<'p> Queue<'p> {
         Ok(Collector { number: self.ask(request).await?, queue: self })
     }
 
-    /// Opens another delayed queue on this queue, whose entries should be due already, and measures
-    /// how fast the destination list grows, until `expected` entries were moved or `limit` has
-    /// passed.
+    /// Opens another delayed queue on this one; its entries should already be due. Measures how
+    /// fast the destination list grows, until `expected` entries have moved or `limit` has passed.
     pub(crate) async fn transfer_rate(
         &self,
         expected: u64,
@@ -151,7 +137,6 @@ impl<'p> Queue<'p> {
     }
 }
 
-/// A thread of the client that takes values: see [`Queue::collect`].
 #[derive(Debug)]
 pub(crate) struct Collector<'q> {
     queue: &'q Queue<'q>,
@@ -159,8 +144,8 @@ pub(crate) struct Collector<'q> {
 }
 
 impl Collector<'_> {
-    /// All values taken so far, in order. Returns when all expected ones were taken or after
-    /// `timeout`, and can be called again.
+    /// All values taken so far, in order. Returns once all expected ones were taken or after
+    /// `timeout`. Can be called again.
     pub(crate) async fn within(&self, timeout: Duration) -> Result<Vec<Arrival>, PeerError> {
         let (collector, timeout_ms) = (Some(self.number), milliseconds(timeout));
         self.queue.ask(Request { collector, timeout_ms, ..self.queue.request("collected") }).await

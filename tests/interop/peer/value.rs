@@ -1,35 +1,30 @@
-//! Java values and codecs, with their names in the protocol.
+//! Java values and codecs, with their protocol names.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A value with its Java type, which decides how it is encoded.
+/// A value with its Java type, which decides its encoding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "lowercase")]
 pub(crate) enum Value {
-    /// `String`.
     String(String),
-    /// `Long`.
     Long(i64),
     /// `Integer`.
     Int(i32),
-    /// `Boolean`.
     Bool(bool),
     /// `Double`, finite.
     Double(f64),
     /// `java.util.Date`, in ms since 1970.
     Date(i64),
-    /// `byte[]`.
     #[serde(with = "hex")]
     Bytes(Vec<u8>),
-    /// `interop.Order`.
     Order(Order),
     /// `HashMap<String, Object>`, or any other map when read.
     Map(BTreeMap<String, Value>),
     /// `ArrayList<Object>`, or any other list when read.
     List(Vec<Value>),
-    /// A value of another type that was read: its class and text.
+    /// A read value with another type: its class and text.
     Other(String),
 }
 
@@ -39,44 +34,33 @@ impl From<&str> for Value {
     }
 }
 
-/// The fields of `interop.Order`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) id: i64,
     pub(crate) amount: f64,
     pub(crate) note: Option<String>,
-    /// In ms since 1970.
+    /// Milliseconds since 1970.
     pub(crate) created: Option<i64>,
     pub(crate) tags: Option<Vec<String>>,
 }
 
-/// A codec of Redisson.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codec {
     /// The client's default: `MarshallingCodec` before 3.19, then `Kryo5Codec`.
     Default,
-    /// `StringCodec`.
     String,
-    /// `ByteArrayCodec`.
     Bytes,
-    /// `JsonJacksonCodec`.
     Jackson,
-    /// `TypedJsonJacksonCodec` of a class.
+    /// `TypedJsonJacksonCodec` for a class.
     TypedJson(Type),
-    /// `Kryo5Codec`.
     Kryo5,
 }
 
-/// The class of a codec for a single class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Type {
-    /// `interop.Order`.
     Order,
-    /// `HashMap`.
     Map,
-    /// `String`.
     String,
-    /// `Long`.
     Long,
 }
 
@@ -97,7 +81,6 @@ impl Codec {
     }
 }
 
-/// Bytes as hexadecimal text in JSON.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -1,4 +1,4 @@
-//! An error in a handler is not followed by errors at the calls of `schedule`.
+//! An error in a handler causes no further errors at `schedule` calls.
 
 use dq::{Dq, delay_handler};
 

@@ -1,4 +1,4 @@
-//! The jobs of a handler's schedule have the default payload.
+//! Jobs from a handler's schedule have the default payload.
 
 use dq::prelude::*;
 

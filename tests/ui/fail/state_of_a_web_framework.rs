@@ -1,4 +1,4 @@
-//! The likeliest mistake of all: the `State` of the web framework is imported.
+//! The likeliest mistake: importing the web framework's `State`.
 
 use dq::delay_handler;
 

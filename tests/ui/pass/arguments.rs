@@ -67,7 +67,6 @@ async fn generic_type(_by_name: std::collections::HashMap<String, Vec<u64>>) {}
 #[allow(unused_parens)]
 async fn brackets(_: (State<Db>)) {}
 
-/// Only extractors, no payload.
 fn without_payload<Q: dq::Queue<Payload = ()>>() {}
 
 fn with_payload<Q: dq::Queue<Payload = Order>>() {}

@@ -1,4 +1,4 @@
-//! Calls of the client that accept several types.
+//! Client calls that accept several types.
 
 use std::time::SystemTime;
 
@@ -10,14 +10,12 @@ async fn client() -> dq::Result<()> {
     let dq = Dq::connect("memory:").await?;
     dq.schedule::<ORDER_TIMEOUT>(1001).after(15.minutes()).key(17).await?;
 
-    // Names of queues.
     for stats in dq.stats().await? {
         assert_eq!(dq.queue(&stats.queue)?.stats().await?.scheduled, 1);
         let _ = dq.queue(stats.queue)?;
     }
     let _ = (dq.queue("ORDER_TIMEOUT")?, dq.queue(String::from("ORDER_TIMEOUT"))?);
 
-    // Keys and ids of jobs, and the payload of a job.
     let view: JobView = dq.get::<ORDER_TIMEOUT>(17).await?.unwrap();
     assert_eq!((view.state, view.payload::<u64>()?), (JobState::Scheduled, 1001));
     assert!(view.payload::<String>().is_err());
@@ -31,14 +29,13 @@ async fn client() -> dq::Result<()> {
     let scheduled = dq.schedule::<ORDER_TIMEOUT>(1).after(1.hours()).key(u128::MAX).await?;
     assert_eq!(dq.cancel::<ORDER_TIMEOUT>(&scheduled).await?, Cancelled::Cancelled);
 
-    // Due times.
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(SystemTime::now()).await?;
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Timestamp::EPOCH).await?;
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Zoned).await?;
     Ok(())
 }
 
-/// A point in time of another crate, which converts into `Timestamp`.
+/// Another crate's point in time, which converts into `Timestamp`.
 struct Zoned;
 
 impl From<Zoned> for Timestamp {
@@ -53,6 +50,6 @@ async fn main() {
     // This program is built without the feature.
     let error = Dq::connect("redis://127.0.0.1").await.unwrap_err().to_string();
     assert!(error.contains("features = [\"redis\"]"), "{error}");
-    // Compiles: settings can be built outside of the crate.
+    // Settings can be built outside the crate.
     let _ = QueueSettings::new();
 }

@@ -1,4 +1,4 @@
-//! Expressions that can be the code of a handler.
+//! Expressions that can be a handler's code.
 
 use dq::{QueueCode, delay_handler};
 

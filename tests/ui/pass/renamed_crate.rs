@@ -1,4 +1,4 @@
-//! The `crate = "…"` option, for an application that renames `dq`: here it names the core crate.
+//! The `crate = "…"` option, for applications that rename `dq`. Here it names the core crate.
 
 use dq::{QueueCode, delay_handler};
 

@@ -1,4 +1,4 @@
-//! Return types of handlers.
+//! Handler return types.
 
 use dq::prelude::*;
 

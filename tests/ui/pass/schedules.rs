@@ -1,4 +1,4 @@
-//! Schedules of handlers.
+//! Handler schedules.
 
 use dq::config::ScheduleSettings;
 use dq::prelude::*;

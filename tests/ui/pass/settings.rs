@@ -45,7 +45,7 @@ fn main() {
 
     let settings = fine::settings();
     assert_eq!(settings.timeout, Some(Duration::from_micros(1_500)));
-    // Other settings are left to the configuration.
+    // The configuration decides the other settings.
     let backoff = BackoffSettings::new().max(Duration::from_secs(1)).jitter(1.0);
     assert_eq!(settings.backoff, backoff);
 }

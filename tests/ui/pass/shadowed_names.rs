@@ -1,4 +1,4 @@
-//! A module that defines the names of the prelude differently.
+//! A module that redefines the prelude's names.
 
 #![allow(dead_code, unused_macros, nonstandard_style)]
 
@@ -75,7 +75,7 @@ mod shadowed {
     }
 }
 
-// Names that the generated code might use for its variables.
+// Names that generated code might use for its variables.
 #[dq::delay_handler("LOCAL_NAMES")]
 async fn payload(ctx: dq::State<u8>, requirements: dq::State<u8>, argument_0: u8) {
     let _ = (ctx, requirements, argument_0);

@@ -5,13 +5,12 @@ use std::time::Duration;
 use dq::{Clock, SystemClock, Timestamp};
 use futures_util::future::BoxFuture;
 
-/// How long the clock stays at one error. `CLOCK_ERROR` in `xtask/src/faults/scene.rs` must be the
-/// same.
+/// How long one error lasts. Must equal `CLOCK_ERROR` in `xtask/src/faults/scene.rs`.
 const PERIOD: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The machine's clock, an hour ahead, an hour behind and right by turns. Only the time of day is
-/// wrong: time that has passed is measured right, as by a system whose time of day is set.
+/// The machine's clock, in turns an hour ahead, an hour behind and right. Only the time of day is
+/// wrong; elapsed time is right, as when a system's clock is set.
 #[derive(Debug)]
 pub(crate) struct JumpingClock;
 
@@ -29,7 +28,8 @@ impl Clock for JumpingClock {
         SystemClock.elapsed()
     }
 
-    /// By the time that passes: a jump between two readings of the clock would make it last two hours.
+    /// Sleeps by elapsed time: a jump between two clock readings makes an absolute sleep last two
+    /// hours.
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
         SystemClock.sleep(delay)
     }

@@ -1,4 +1,4 @@
-//! Backends that break a promise on purpose: a storm over one of them must be judged as violated.
+//! Backends with a deliberate defect. The judge must report a violation for each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,43 +11,39 @@ use dq::backend::{
 };
 use dq::{BoxError, Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
 
-/// The defects. `xtask/src/faults/defect.rs` says which promise each breaks.
+/// `xtask/src/faults/defect.rs` lists the promise each one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Defect {
-    /// Answers that it has stored a job, and has not.
+    /// Confirms a job without storing it.
     LosesJobs,
-    /// Ignores the due times of new jobs.
+    /// Ignores new jobs' due times.
     StartsEarly,
-    /// Leases jobs for a fraction of the time that it reports.
+    /// Leases jobs for a fraction of the reported time.
     EndsLeasesEarly,
-    /// Answers that it has settled a job as done, and has not.
+    /// Confirms a job as done without settling it.
     DropsSettlements,
-    /// Answers that it has cancelled a job, and has not.
+    /// Confirms a cancel without cancelling.
     IgnoresCancels,
-    /// Stores a job again that was replaced.
+    /// Stores a replaced job again.
     RestoresReplaced,
     /// Does not count failed attempts.
     ForgetsFailures,
-    /// Returns jobs with the payload of another one.
+    /// Returns jobs with another job's payload.
     ExchangesPayloads,
-    /// Does not pin ids.
     ForgetsPins,
-    /// Reports one job more than were done.
+    /// Reports one job too many as done.
     Miscounts,
-    /// Keeps memory for each new job. It breaks no promise; `cargo xtask soak` must find it.
+    /// Keeps memory for each new job. Breaks no promise; `cargo xtask soak` must find it.
     LeaksMemory,
-    /// Stores another job with each, that is due in a year. As [`Self::LeaksMemory`].
+    /// Stores a second job with each, due in a year. Found as [`Self::LeaksMemory`].
     LeavesJobs,
 }
 
-/// Every so many jobs are lost, settlements dropped and payloads exchanged: the first, and then every
-/// twentieth.
+/// Hits the first and then every twentieth stored job, settlement or claimed payload.
 const EVERY: usize = 20;
-/// Bytes that [`Defect::LeaksMemory`] keeps for each call.
+/// Bytes that [`Defect::LeaksMemory`] keeps per call.
 const LEAK: usize = 64 << 10;
-/// When the jobs of [`Defect::LeavesJobs`] are due.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-/// How long [`Defect::EndsLeasesEarly`] leases a job.
 const SHORT_LEASE: Duration = Duration::from_millis(100);
 
 impl Defect {
@@ -70,27 +66,24 @@ impl Defect {
     }
 }
 
-/// This backend with the defect of that name.
+/// Wraps the backend with the named defect.
 pub(crate) fn add(name: &str, inner: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, BoxError> {
     let defect = Defect::parse(name).ok_or_else(|| format!("no such defect: {name:?}"))?;
     let (calls, leaked, last) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
     Ok(Arc::new(Defective { inner, defect, calls, leaked, last }))
 }
 
-/// A backend with a defect.
 #[derive(Debug)]
 struct Defective {
     inner: Arc<dyn Backend>,
     defect: Defect,
-    /// How many jobs could have been lost, settlements dropped, or payloads exchanged, so far.
     calls: AtomicUsize,
     leaked: Mutex<Vec<Vec<u8>>>,
-    /// The last job with each key, for [`Defect::RestoresReplaced`].
+    /// The last job for each key, for [`Defect::RestoresReplaced`].
     last: Mutex<HashMap<JobKey, NewJob>>,
 }
 
 impl Defective {
-    /// Whether this is the first, or one of every [`EVERY`].
     fn is_next_hit(&self) -> bool {
         self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
     }
@@ -119,7 +112,7 @@ impl Layer for Defective {
             }
         }
         if self.defect == Defect::LeaksMemory {
-            // Not zeros, which would take no memory before they are written.
+            // Not zeros: unwritten zero pages take no memory.
             let leak = vec![1; LEAK];
             self.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(leak);
         }

@@ -1,4 +1,4 @@
-//! The judge: what all processes have written, compared with the promises and with the store.
+//! The judge: compares the traces of all processes with the promises and the store.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,6 @@ use crate::defects;
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
 
-/// Prints the counts of the history, and fails with the violations.
 pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let begin = match url.starts_with("rabbitmq:") || url.starts_with("amqp") {
         true => LeaseBegin::Returned,
@@ -48,7 +47,6 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     Err(format!("{count} violations:\n   {}", problems.join("\n   ")).into())
 }
 
-/// The jobs that the store holds.
 async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
     let mut jobs = Vec::new();
     for stats in retry(|| backend.stats(&[])).await {
@@ -68,7 +66,7 @@ async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
     Ok(jobs)
 }
 
-/// The number of calls of each kind, and of those whose answer was lost.
+/// The number of calls per kind, and how many lost their answer.
 fn summary(history: &History) -> String {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for event in history.events() {

@@ -1,15 +1,15 @@
 //! The processes of `cargo xtask faults` and `cargo xtask soak`.
 //!
-//! - `URL LOG NAME produce` schedules, replaces, cancels and runs jobs until its standard input ends or
-//!   it gets SIGINT, and writes its [`Journal`](dq_testkit::faults::Journal) to LOG;
-//! - `URL LOG NAME drain` runs jobs until none is left, and writes its journal, too;
-//! - `URL LOG NAME soak` does as `produce`, with more jobs and without a journal: LOG has the number of jobs
-//!   of its queue that are not finished, or an empty line while the store does not answer;
-//! - `URL DIRECTORY judge` reads all journals, and fails if they or the store break a promise;
-//! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on its standard input.
+//! - `URL LOG NAME produce` schedules, replaces, cancels and runs jobs until standard input ends or
+//!   SIGINT arrives. It writes its [`Journal`](dq_testkit::faults::Journal) to LOG.
+//! - `URL LOG NAME drain` runs jobs until none is left, and writes its journal too.
+//! - `URL LOG NAME soak` works like `produce`, with more jobs and no journal. LOG holds its queue's
+//!   count of unfinished jobs, or an empty line while the store does not answer.
+//! - `URL DIRECTORY judge` reads all journals and fails if they or the store break a promise.
+//! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on standard input.
 //!
-//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process. With any value, `DQ_FAULTS_CLOCK` lets
-//! its clock jump, and `DQ_FAULTS_HISTORY` keeps a history.
+//! `DQ_FAULTS_DEFECT=NAME` breaks a process's backend. With any value, `DQ_FAULTS_CLOCK` makes its
+//! clock jump and `DQ_FAULTS_HISTORY` keeps a history.
 
 mod clock;
 mod defects;

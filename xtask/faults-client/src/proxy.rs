@@ -6,7 +6,7 @@ use std::time::Duration;
 use dq::BoxError;
 use dq_testkit::faults::TcpProxy;
 
-/// Prints the port, then obeys until the standard input ends: `pause`, `pause-requests`,
+/// Prints the port, then obeys commands until standard input ends: `pause`, `pause-requests`,
 /// `pause-replies`, `resume`, `delay MILLIS`, `cut-requests BYTES`, `cut-replies BYTES`,
 /// `reset-replies BYTES`, `reset`, `abandon`.
 pub(crate) async fn run(address: &str) -> Result<(), BoxError> {

@@ -1,4 +1,4 @@
-//! A client: schedules, replaces and cancels jobs, and runs them.
+//! A client that schedules, replaces, cancels and runs jobs.
 
 use std::collections::VecDeque;
 use std::env;
@@ -18,18 +18,17 @@ use dq_testkit::faults::Journal;
 use crate::clock::JumpingClock;
 use crate::defects;
 
-/// How long a drain may take. `xtask` ends it earlier; this is for a drain whose `xtask` was killed.
+/// Ends a drain after `xtask` was killed; normally `xtask` ends it earlier.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
-/// How long a store may be away when a process starts: longer than any fault, on a slow machine.
+/// How long a starting process waits for the store: longer than any fault, on a slow machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
-/// A pinned id is scheduled again after so many others.
+/// How many other pinned ids come before one is scheduled again.
 const REPEATED_AFTER: usize = 8;
-/// How often a call is made at most, until it succeeds.
 const TRIES: usize = 3;
 
-/// Every third job fails at first, every fifth is postponed at first, and one of thirteen goes on with
-/// another payload. The longest take longer than a third of the lease, after which it is renewed.
+/// Every third job fails at first, every fifth is first postponed, and every thirteenth continues
+/// with another payload. The longest outlast a third of the lease, so they are renewed.
 #[delay_handler(
     "FAULTS",
     lease = "3s",
@@ -51,19 +50,16 @@ pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
     Ok(Outcome::Done)
 }
 
-/// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Schedules and runs jobs.
     Produce,
-    /// Runs jobs until none is left.
     Drain,
-    /// Schedules and runs more jobs, and counts those in the store.
+    /// Schedules and runs more jobs, and counts jobs in the store.
     Soak,
 }
 
-/// Connects, with a journal if there is a file for one, as soon as the store answers. The journal
-/// sees what a defect answers.
+/// Connects as soon as the store answers, with a journal if `journal` is set. The journal records
+/// what a defect answers.
 async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
     let clock: Arc<dyn Clock> = match env::var("DQ_FAULTS_CLOCK") {
         Ok(_) => Arc::new(JumpingClock),
@@ -89,10 +85,10 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
     Ok(Dq::builder().clock(clock).backend(backend).connect().await?)
 }
 
-/// Does what `mode` says. `file` is the journal or, in a soak, that of the number of live jobs.
+/// `file` is the journal or, in a soak, the file for the live job count.
 pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
-    // Listens before the process connects, which can take as long as an outage: a signal that nobody
-    // listens to would end the process. A drain does not end at a signal.
+    // Listens before connecting, which can take as long as an outage: an unhandled signal ends the
+    // process. A drain ignores signals.
     let interrupted = tokio::spawn(tokio::signal::ctrl_c());
     let dq = connect(url, (mode != Mode::Soak).then_some(file)).await?;
     let stop = async {
@@ -115,32 +111,33 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
         }
     };
     dq.runner().name(name).run_until(stop).await?;
-    // What it has not settled runs elsewhere. A store that is away does not make the process fail.
+    // Other processes run the jobs this one has not settled. The process succeeds even without a
+    // store.
     let _ = dq.close().await;
-    // Without waiting for the thread that reads the standard input.
+    // Exits without waiting for the thread on standard input.
     std::process::exit(0)
 }
 
-/// The number of jobs that are not finished; `None` if the store does not answer.
 async fn live(dq: &Dq) -> Option<u64> {
     Some(dq.queue_of::<work>().ok()?.stats().await.ok()?.live())
 }
 
-/// Writes the number of jobs that are not finished to a file, each second; nothing if it is not known.
+/// Writes the number of unfinished jobs to a file each second, or an empty line if unknown.
 async fn count(dq: &Dq, file: &str) {
     loop {
         let live = live(dq).await.map_or(String::new(), |live| live.to_string());
-        // In place of an earlier number; a reader may find an empty file, never a part of a number.
+        // Replaces an earlier number. A reader may find an empty file, but never part of a number.
         let _ = std::fs::write(file, format!("{live}\n"));
         tokio::time::sleep(1.seconds()).await;
     }
 }
 
-/// Schedules jobs for ever. Every seventh replaces the one before; if that runs, every second of these
-/// detaches it from its key. Every tenth is cancelled. The ids of every fourth are pinned, and scheduled
-/// again one or two seconds later, when some of their jobs have ended and others have not.
+/// Schedules jobs forever. Every seventh replaces the one before; if that one runs, every second
+/// such replacement detaches it from its key. Every tenth job is cancelled. Every fourth has a
+/// pinned id, which is scheduled again one or two seconds later, when some of these jobs have ended
+/// and others have not.
 async fn produce(dq: &Dq, name: &str, mode: Mode) {
-    // In a soak twice as many, but fewer than the slots of a process can run (about 50 a second), so that
+    // A soak schedules twice as many, but fewer than a process can run (about 50 a second), so that
     // no backlog grows.
     let pause = if mode == Mode::Soak { 30.millis() } else { 60.millis() };
     let entropy = Entropy::from_os();
@@ -148,8 +145,8 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
     for number in 0_u64.. {
         let now = SystemTime::now();
         let delay = (number % 23 * 100).millis();
-        // Both forms by turns. The time of day is the machine's, not that of the client's clock, which may
-        // be an hour wrong (`clock.rs`): otherwise jobs would wait for an hour.
+        // Alternates both forms. Uses the machine's time of day: the client's clock may be an hour
+        // wrong (`clock.rs`), and a job would wait an hour.
         let due = if number % 2 == 0 { Due::After(delay) } else { Due::At((now + delay).into()) };
         let id = entropy.job_id(Timestamp::from(now));
         let remember = remember(mode, number);
@@ -173,12 +170,12 @@ async fn produce(dq: &Dq, name: &str, mode: Mode) {
     }
 }
 
-/// The key of a job; every seventh has that of the one before.
+/// Every seventh job shares its predecessor's key.
 fn key_of(name: &str, number: u64) -> String {
     format!("{name}-{}", if number % 7 == 6 { number - 1 } else { number })
 }
 
-/// For how long the id of a job is pinned: longer than any storm, but not for ever in a soak, whose
+/// How long a job's id stays pinned: longer than any storm. In a soak, pins expire because the
 /// store must not grow.
 fn remember(mode: Mode, number: u64) -> Duration {
     match mode {
@@ -188,7 +185,6 @@ fn remember(mode: Mode, number: u64) -> Duration {
     }
 }
 
-/// Schedules a job, and repeats the call with the same id while it fails.
 async fn schedule(dq: &Dq, name: &str, id: JobId, number: u64, due: Due, remember: Duration) {
     for _try in 0..TRIES {
         let job = dq.schedule::<work>(number).id(id).key(key_of(name, number));

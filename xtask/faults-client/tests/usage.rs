@@ -1,4 +1,4 @@
-//! The program says what it needs.
+//! The program prints its usage.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Stores of several servers.
+//! Stores with several servers.
 
 use dq_servers::RabbitCluster;
 
@@ -11,7 +11,6 @@ use crate::run::Result;
 pub(crate) enum Cluster {
     Redis(Replicated),
     Sentinel(Box<Watched>),
-    /// Three nodes.
     RabbitMq(RabbitCluster),
 }
 
@@ -41,13 +40,12 @@ impl Cluster {
         }
     }
 
-    /// The faults beside those of processes.
     pub(super) fn faults(&self) -> &'static [Fault] {
         match self {
-            // Redis replicates without waiting: a failover because a primary is gone may lose what
-            // it has just acknowledged, as documented. One that is asked for loses nothing.
+            // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
+            // just acknowledged, as documented. A requested failover loses nothing.
             Self::Redis(_) => &[Fault::FailOver, Fault::FreezeServer, Fault::WrongClock],
-            // These write to their disks before they reply, and no other takes over meanwhile.
+            // Both write to disk before they reply, and no failover happens unasked.
             Self::Sentinel(_) => {
                 &[Fault::FailOver, Fault::KillServer, Fault::FreezeServer, Fault::WrongClock]
             }
@@ -55,14 +53,13 @@ impl Cluster {
         }
     }
 
-    /// Waits until what was declared is on the disk.
     pub(super) fn sync(&self) {
         if let Self::RabbitMq(cluster) = self {
             cluster.nodes().iter().for_each(dq_servers::RabbitMq::sync_declarations);
         }
     }
 
-    /// Makes the replica the primary, and the primary its replica.
+    /// Swaps primary and replica.
     pub(super) fn fail_over(&self) -> Result {
         match self {
             Self::Redis(replicated) => replicated.fail_over(),

@@ -11,7 +11,6 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -20,7 +19,6 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// A time between two numbers of milliseconds.
     pub(super) fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below(to - from))
     }

@@ -1,5 +1,5 @@
-//! A Redis server with every write on its disk before the reply: what a kill loses otherwise is as
-//! configured.
+//! A Redis server that writes everything to disk before it replies. With weaker settings, a kill
+//! may lose data as configured.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,10 +14,9 @@ use crate::run::Result;
 
 #[derive(Debug)]
 pub(crate) struct DurableRedis {
-    /// Below the server's directory, so it is unmounted before that is removed.
+    /// Mounted below the server's directory, so it must be dropped first.
     pub(super) disk: Option<SmallDisk>,
     pub(crate) server: Redis,
-    /// Of the store's URL.
     scheme: String,
 }
 
@@ -26,7 +25,6 @@ impl DurableRedis {
         Self { disk: None, server: options().start(), scheme: scheme.to_owned() }
     }
 
-    /// Starts one that writes to a small disk, if one can be mounted.
     pub(super) fn start_on_small_disk(scheme: &str) -> Result<Self> {
         let server = options().start();
         server.stop();
@@ -39,7 +37,7 @@ impl DurableRedis {
         }
         server.restart();
         if disk.is_some() {
-            // A file that was rewritten could not be moved there: it is written to another disk.
+            // Redis writes a rewritten file to another disk and cannot move it here.
             server.command(&["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
             let kept = server.command(&["CONFIG", "REWRITE"]);
             assert!(kept.is_ok(), "Redis does not keep a setting: {kept:?}");
@@ -51,8 +49,8 @@ impl DurableRedis {
         self.server.url().replacen("redis", &self.scheme, 1)
     }
 
-    /// Fills the disk for as long as `wait` takes. Redis ends when it cannot write, and is started
-    /// again when there is room.
+    /// Fills the disk while `wait` runs. Redis exits when it cannot write; restarts it once there
+    /// is room.
     pub(super) fn fill_disk(&self, wait: impl FnOnce()) -> Result {
         let Some(disk) = &self.disk else { return Ok(()) };
         disk.fill()?;
@@ -68,7 +66,6 @@ fn options() -> RedisOptions {
     Redis::options().aof().set("notify-keyspace-events", "Ex")
 }
 
-/// The files of a directory.
 fn read(dir: &Path) -> io::Result<BTreeMap<OsString, Vec<u8>>> {
     fs::read_dir(dir)?
         .map(|entry| {

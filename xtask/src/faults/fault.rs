@@ -1,4 +1,4 @@
-//! The faults of a storm, and their order.
+//! A storm's faults and their order.
 
 use super::dice::Dice;
 
@@ -7,43 +7,39 @@ pub(super) enum Fault {
     KillProcess,
     FreezeProcess,
     InterruptProcess,
-    /// A process is killed, and the one that replaces it has a clock that is wrong and jumps.
+    /// Kills a process; its replacement has a wrong, jumping clock.
     WrongClock,
     KillServer,
     StopServer,
     FreezeServer,
-    /// A node of a cluster is cut off from the others.
     CutOff,
-    /// A replica becomes the primary.
     FailOver,
-    /// The server has no memory left, and refuses what needs some.
+    /// Leaves the server without memory, so it refuses calls that need some.
     FillMemory,
-    /// The disk is full, or the server takes it for full.
+    /// Fills the disk, or makes the server believe it is full.
     FillDisk,
-    /// Connections stay open, and nothing passes.
+    /// Keeps connections open but passes nothing.
     PauseConnections,
-    /// Replies pass, requests do not.
+    /// Passes replies only.
     PauseRequests,
-    /// Requests pass, replies do not.
+    /// Passes requests only.
     PauseReplies,
-    /// Requests and replies pass late.
     DelayConnections,
-    /// All connections are reset (RST).
+    /// Resets all connections (RST).
     ResetConnections,
-    /// Nothing passes on the open connections any more, and neither side learns of it.
+    /// Silently drops everything on open connections. Neither side learns it.
     AbandonConnections,
-    /// The connection that is the first to send so many bytes is cut.
+    /// Cuts the connection that first sends this many bytes.
     CutRequests,
-    /// The same for what it receives: the server has the request, and its reply is lost.
+    /// Same for received bytes: the server has the request, but its reply is lost.
     CutReplies,
-    /// The same, with an RST.
+    /// Same, with an RST.
     ResetReplies,
 }
 
-/// Faults of the processes that every store must stand. Not `WrongClock`: see `Server::faults`.
+/// Process faults for every store. For `WrongClock`, see `Server::faults`.
 pub(super) const OF_PROCESSES: [Fault; 3] =
     [Fault::KillProcess, Fault::FreezeProcess, Fault::InterruptProcess];
-/// Faults of a server and of the connections to it.
 pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::KillServer,
     Fault::StopServer,
@@ -59,11 +55,11 @@ pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::ResetReplies,
 ];
 
-/// The faults of a store in random order: each comes once before any comes again.
+/// A store's faults in random order: each comes once before any comes again.
 #[derive(Debug)]
 pub(super) struct Deck {
     all: Vec<Fault>,
-    /// Those of this round that have not come.
+    /// Faults not yet dealt in this round.
     left: Vec<Fault>,
     dealt: usize,
 }
@@ -82,12 +78,10 @@ impl Deck {
         self.left.swap_remove(number)
     }
 
-    /// Whether each fault has come.
     pub(super) fn has_dealt_all(&self) -> bool {
         self.dealt >= self.all.len()
     }
 
-    /// The number of faults that have come.
     pub(super) fn dealt(&self) -> usize {
         self.dealt
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask faults`: processes share a store while they, the server and the connections between
-//! them fail at random; then the histories that they have written are judged.
+//! `cargo xtask faults`: processes share a store while processes, server and connections fail at
+//! random. Then the judge checks their traces.
 
 mod cluster;
 mod defect;
@@ -26,7 +26,7 @@ pub(crate) use run::build as build_client;
 pub(crate) use selection::selection;
 pub(crate) use server::Server;
 
-/// Reads `--backend X [--seed N] [--minutes M | --seconds S] [--defect NAME]`.
+/// Parses `--backend X [--seed N] [--minutes M | --seconds S] [--defect NAME]`.
 fn parse(arguments: &[&str]) -> Result<Run> {
     let number =
         |text: &str| text.parse::<u64>().map_err(|_| format!("faults: {text:?} is not a number"));
@@ -50,7 +50,7 @@ fn parse(arguments: &[&str]) -> Result<Run> {
     }
 }
 
-/// Builds the client, and does one run, or with `--short` those of CI.
+/// Builds the client and does one run, or CI's runs with `--short`.
 pub(crate) fn faults(arguments: &[&str]) -> Result {
     if arguments == ["--short"] {
         return selection();

@@ -1,4 +1,4 @@
-//! The process of the proxy.
+//! The proxy process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use crate::crew::Program;
 use crate::run::Result;
 
-/// A proxy between the clients and the server. It is killed when it is dropped.
+/// A proxy between clients and server. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Proxy {
     child: Child,
@@ -14,7 +14,6 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of the server at `host:port`.
     pub(super) fn start(program: &Program, server: &str) -> Result<Self> {
         let failed = |error: std::io::Error| format!("the proxy: {error}");
         let mut child = Command::new(&program.path)
@@ -31,7 +30,7 @@ impl Proxy {
         Ok(Self { child, port })
     }
 
-    /// This URL of the server, with the proxy's address in place of the server's.
+    /// Replaces the server's address in `url` with the proxy's.
     pub(super) fn url(&self, url: &str, server: &str) -> String {
         url.replace(server, &format!("127.0.0.1:{}", self.port))
     }
@@ -44,7 +43,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -7,13 +7,13 @@ use dq_servers::{Redis, RedisCluster};
 use super::replication::{LIMIT, is_replica, primary_and_replica, replication, wait_until};
 use crate::run::Result;
 
-/// A key of the store, whose keys all have one slot.
+/// Determines the store's slot: all its keys share one.
 const KEY: &str = "{dq}:";
 
-/// When a failover that did not succeed is asked for again: Redis gives up after five seconds.
+/// When to repeat a failed failover request: Redis gives up after five seconds.
 const AGAIN: Duration = Duration::from_secs(6);
 
-/// A Redis cluster of three primaries, of which the one with the keys of the store has a replica.
+/// Three primaries; the one with the store's keys has a replica.
 #[derive(Debug)]
 pub(crate) struct Replicated {
     cluster: RedisCluster,
@@ -34,16 +34,15 @@ impl Replicated {
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// A node by its number, modulo how many there are.
+    /// `number` counts modulo the nodes.
     pub(super) fn node(&self, number: usize) -> &Redis {
         let nodes = self.cluster.nodes();
         nodes.get(number % (nodes.len() + 1)).unwrap_or(&self.replica)
     }
 
-    /// Connects the replica to the cluster and to its primary.
     fn join(&self) {
         for node in self.cluster.nodes().iter().chain([&*self.replica]) {
-            // Only failovers that are asked for; the primaries grant one in twice the node timeout.
+            // Allows only requested failovers. The primaries grant one per two node timeouts.
             for setting in
                 [["cluster-replica-no-failover", "yes"], ["cluster-node-timeout", "2500"]]
             {
@@ -57,15 +56,15 @@ impl Replicated {
         let met = self.replica.command(&["CLUSTER", "MEET", "127.0.0.1", &port]);
         assert!(met.is_ok(), "the replica cannot join: {met:?}");
         let joined = || {
-            // An error until it knows the primary.
+            // Fails until the replica knows the primary.
             self.replica.command(&["CLUSTER", "REPLICATE", &id]).is_ok()
                 && is_replica(&self.replica)
         };
         assert!(wait_until(joined), "the replica has no primary; log:\n{}", self.replica.log());
     }
 
-    /// Makes the replica the primary, and the primary its replica. Nothing is lost: the primary stops
-    /// writes until the replica has all.
+    /// Swaps primary and replica. Loses nothing: the primary stops writes until the replica has
+    /// caught up.
     pub(super) fn fail_over(&self) -> Result {
         let [primary, replica] = primary_and_replica(self.cluster.owner(KEY), &self.replica);
         let mut asked: Option<Instant> = None;
@@ -74,7 +73,7 @@ impl Replicated {
                 return true;
             }
             if asked.is_none_or(|asked| asked.elapsed() > AGAIN) {
-                // An error while the link to the primary is down; asked again.
+                // Fails while the link to the primary is down, so it is repeated.
                 replica.command(&["CLUSTER", "FAILOVER"]);
                 asked = Some(Instant::now());
             }

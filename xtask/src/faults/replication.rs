@@ -1,4 +1,4 @@
-//! Redis servers of which one follows another.
+//! A Redis primary and its replica.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,21 +7,18 @@ use dq_servers::Redis;
 
 use crate::run::Result;
 
-/// How long a replica may take to become the primary, and the primary to follow it, on a slow machine.
+/// Time limit for a failover, on a slow machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Of two servers, the primary and its replica.
 pub(super) fn primary_and_replica<'a>(one: &'a Redis, other: &'a Redis) -> [&'a Redis; 2] {
     if replication(one).contains("role:slave") { [other, one] } else { [one, other] }
 }
 
-/// Whether a node follows a primary, and its link is up.
 pub(super) fn is_replica(node: &Redis) -> bool {
     let text = replication(node);
     text.contains("role:slave") && text.contains("master_link_status:up")
 }
 
-/// A number of what a server says about its replication.
 pub(super) fn number(node: &Redis, field: &str) -> Result<u64> {
     let text = replication(node);
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -33,7 +30,6 @@ pub(super) fn replication(node: &Redis) -> String {
     node.command(&["INFO", "replication"]).text()
 }
 
-/// Whether a condition comes true within the limit.
 pub(super) fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < LIMIT {

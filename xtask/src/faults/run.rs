@@ -1,4 +1,4 @@
-//! One run: a storm, and its judgement.
+//! One run: a storm and its verdict.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,39 +16,36 @@ use super::server::Server;
 use crate::crew::{Crew, Mode, Program};
 use crate::run::{Result, built, cargo, output, root, step, wait};
 
-/// Processes that run at the same time.
 const PROCESSES: usize = 3;
 
-/// Minimum number of faults of a run that has each once: a store with fewer kinds has some of them
-/// twice.
+/// Minimum faults when each comes once: stores with fewer kinds repeat some.
 const MIN_FAULTS: usize = 8;
 
-/// Longer than the lease of the client (3 s).
+/// Longer than the client's lease (3 s).
 const LAST_PAUSE: Duration = Duration::from_secs(4);
 
-/// How long processes may take to connect and to schedule a job, on a slow machine.
+/// How long processes may take to connect and schedule a job, on a slow machine.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// How long the judge may take, on a slow machine.
 const JUDGE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Builds the client as `cargo xtask test` does, for its own test `usage`, so that what that has
-/// built is used: a plain build has other features of the dependencies.
+/// Builds the client via its `usage` test, as `cargo xtask test` does, to reuse that build: a plain
+/// build selects other dependency features.
 pub(crate) fn build() -> Result {
     let build = ["test", "--workspace", "--all-features", "--no-run", "--test", "usage"];
     step("faults client", &mut cargo(build))
 }
 
-/// How long a storm goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     Time(Duration),
-    /// Until each fault of the store has come once, soon after one another.
+    /// Until each of the store's faults has come once, in quick succession.
     EachFaultOnce,
 }
 
 impl Length {
-    /// Between the end of a fault and the next one, in milliseconds.
+    /// Milliseconds between the end of a fault and the next one.
     const fn pause(self) -> (u64, u64) {
         match self {
             Self::Time(_) => (300, 2_000),
@@ -57,24 +54,20 @@ impl Length {
     }
 }
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) store: String,
     pub(super) seed: u64,
     pub(super) length: Length,
-    /// What is broken on purpose in the processes.
     pub(super) defect: Option<Defect>,
 }
 
-/// The judgement of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Kept,
     Violated,
 }
 
-/// The judgement, with the faults and what the judge has printed.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) verdict: Verdict,
@@ -100,9 +93,9 @@ impl Run {
         Self { store: store.to_owned(), seed, length, defect: None }
     }
 
-    /// Does the run with the client that was built. Fails if it cannot be judged. The journals stay
-    /// in `target/faults` if it does, or if a sound client has broken a promise; those of a defect,
-    /// which is meant to break one, are removed.
+    /// Runs with the built client. Fails if the run cannot be judged. Then, and if a sound client
+    /// breaks a promise, the journals stay in `target/faults`. With a defect, which is meant to
+    /// break one, they are removed.
     pub(super) fn execute(&self) -> Result<Report> {
         let dir = self.directory()?;
         let report = self
@@ -116,7 +109,6 @@ impl Run {
         Ok(Report { text, ..report })
     }
 
-    /// Creates the directory of the journals.
     fn directory(&self) -> Result<PathBuf> {
         let millis =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
@@ -130,7 +122,7 @@ impl Run {
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
         let path = built().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
-        // Ids are refused by pins or by the history: without one, storms see that pins suffice.
+        // Pins or the history refuse ids: without a history, storms show that pins suffice.
         if self.seed.is_multiple_of(2) {
             sound.environment.push(("DQ_FAULTS_HISTORY", "1".to_owned()));
         }
@@ -145,8 +137,8 @@ impl Run {
         Ok(Report { verdict, text: format!("   {conditions}\n   {faults}\n{judgement}") })
     }
 
-    /// Runs clients under faults, then a sound one without faults until no job is left. Returns how
-    /// many faults of each kind there were.
+    /// Runs clients under faults, then a sound one without faults until no job is left. Returns the
+    /// number of faults per kind.
     fn storm(
         &self,
         server: &Server,
@@ -167,8 +159,7 @@ impl Run {
             scene.crew.start(program, Mode::Produce)?;
         }
         await_work(&scene.crew, program)?;
-        // A server that is killed right after a declaration may forget it, which is not what is
-        // tested.
+        // A server killed right after a declaration may forget it; that is not under test.
         thread::sleep(Duration::from_secs(1));
         server.sync();
         let begin = Instant::now();
@@ -184,7 +175,7 @@ impl Run {
             *counts.entry(format!("{fault:?}")).or_default() += 1;
             scene.inflict(fault, &mut dice)?;
         }
-        // The leases of processes that were killed last end, and their jobs run again.
+        // Lets the leases of recently killed processes expire, so that their jobs run again.
         thread::sleep(LAST_PAUSE);
         scene.crew.stop_all(program);
         scene.crew.start(sound, Mode::Drain)?;
@@ -200,7 +191,7 @@ impl Run {
     }
 }
 
-/// Waits until each process has scheduled a job: a storm before that would test little.
+/// Waits until each process has scheduled a job: an earlier storm tests little.
 fn await_work(crew: &Crew, program: &Program) -> Result {
     let begin = Instant::now();
     for (_, journal) in crew.processes(program) {
@@ -219,32 +210,31 @@ fn await_work(crew: &Crew, program: &Program) -> Result {
     Ok(())
 }
 
-/// What was tested, for a record of the run.
 fn conditions(server: &Server) -> String {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty"]).current_dir(root());
-    // A copy of the sources without their history has no revision.
+    // Sources without a git history have no revision.
     let revision = output("git", &mut git).unwrap_or_else(|_| "unknown".to_owned());
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let server = server.version().map_or_else(String::new, |version| format!(", {version}"));
     format!("revision {}{server}, {processors} processors", revision.trim())
 }
 
-/// Judges the journals in `dir`, with what the store holds. Also returns what the judge has printed.
+/// Judges the journals in `dir` against the store. Also returns the judge's output.
 fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> {
     let path = dir.join("judgement");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::create(&path).map_err(failed)?;
     let mut command = Command::new(&program.path);
-    // With the defect, too: `miscounts` falsifies the counts that a process reads, and only the judge reads
-    // them.
+    // Includes the defect: `miscounts` falsifies the counts that a process reads, and only the
+    // judge reads them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
     let status = wait("the judge", &mut command, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;
     match status.code() {
         Some(0) => Ok((Verdict::Kept, text)),
-        // It has other errors than violations, too.
+        // The judge also fails for other reasons.
         Some(_) if text.contains(" violations:") => Ok((Verdict::Violated, text)),
         _ => Err(format!("the judge ended with {status}:\n{text}")),
     }

@@ -1,4 +1,4 @@
-//! What the faults of a storm do.
+//! Inflicts a storm's faults.
 
 use std::thread;
 use std::time::Duration;
@@ -10,27 +10,24 @@ use super::server::Server;
 use crate::crew::{Crew, Mode, Program};
 use crate::run::Result;
 
-/// How long a fault lasts at most, in milliseconds; longer than the lease of the client (3 s).
+/// Maximum fault duration in milliseconds: longer than the client's lease (3 s).
 const MAX_MILLIS: u64 = 5_000;
-/// How long a wrong clock has the same error: `PERIOD` in `xtask/faults-client/src/clock.rs`.
+/// Equals `PERIOD` in `xtask/faults-client/src/clock.rs`.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
-/// Connections are cut within so many bytes.
 const MAX_BYTES: u64 = 2_000;
 
-/// What faults act on.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) server: &'a Server,
-    /// Between the processes and the server, if there is one.
+    /// Between the processes and the server, if the store allows one.
     pub(super) proxy: Option<Proxy>,
     pub(super) crew: Crew,
     pub(super) program: &'a Program,
 }
 
 impl Scene<'_> {
-    /// Begins a fault, and ends it after a while.
     pub(super) fn inflict(&mut self, fault: Fault, dice: &mut Dice) -> Result {
-        // Chooses a process, or a node of a cluster.
+        // Selects a process or cluster node.
         let number = dice.below(u64::from(u16::MAX)) as usize;
         let bytes = dice.below(MAX_BYTES);
         let lasts = dice.millis(100, MAX_MILLIS);
@@ -70,7 +67,7 @@ impl Scene<'_> {
             Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
             Fault::DelayConnections => {
                 let delay = dice.millis(100, MAX_MILLIS);
-                // A request and its reply are held for the whole delay each.
+                // A request and its reply each wait for the whole delay.
                 let begin = format!("delay {}", delay.as_millis());
                 self.interfere(&begin, "delay 0", lasts + 2 * delay)?;
             }
@@ -83,7 +80,6 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Holds connections up for a while.
     fn interfere(&mut self, begin: &str, end: &str, lasts: Duration) -> Result {
         self.command(begin)?;
         thread::sleep(lasts);

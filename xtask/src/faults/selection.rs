@@ -1,5 +1,5 @@
-//! What CI runs: a short storm on each store, which must keep the promises, and storms over
-//! processes that are broken on purpose, which must not.
+//! CI's selection: a short storm on each store, which must keep the promises, and storms over
+//! deliberate defects, which must break them.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -10,18 +10,16 @@ use super::run::{Length, Run, Verdict, build};
 use super::server::Server;
 use crate::run::Result;
 
-/// The storms: a store and a seed.
 const STORMS: [(&str, u64); 5] =
     [("rabbitmq", 2), ("redis-expiry", 1), ("redisson", 3), ("redis", 4), ("sqlite", 6)];
 
-/// A defect may not have shown in the first seconds of a busy machine: then the storm is repeated,
-/// longer.
+/// A busy machine may not show a defect within seconds; then a longer storm follows.
 const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];
 
-/// Runs at the same time. They wait most of the time.
+/// Concurrent runs; they mostly wait.
 const LANES: usize = 3;
 
-/// Builds the client, and runs all storms. One that fails does not keep the others from being run.
+/// Builds the client and runs all storms, even after one has failed.
 pub(crate) fn selection() -> Result {
     STORMS.iter().try_for_each(|(store, _)| Server::install(store))?;
     build()?;
@@ -45,7 +43,7 @@ pub(crate) fn selection() -> Result {
     };
     let panicked = thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        // Of a server that does not start; all lanes are awaited.
+        // A server that fails to start panics. Awaits all lanes.
         lanes.into_iter().filter_map(|lane| lane.join().err()).count()
     });
     let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -59,10 +57,9 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
-/// A run with its expectation; the error says how it was disappointed.
+/// A run with its expectation; the error says how it was missed.
 type Task = Box<dyn FnOnce() -> Result + Send>;
 
-/// A storm that must keep the promises.
 fn sound(run: &Run) -> Result {
     let report = run.execute()?;
     match report.verdict {
@@ -74,7 +71,6 @@ fn sound(run: &Run) -> Result {
     }
 }
 
-/// A storm over a defect, which must be found.
 fn defective(defect: Defect) -> Result {
     let Defect { name, finding } = defect;
     let mut seen = String::new();

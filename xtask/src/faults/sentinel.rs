@@ -5,13 +5,12 @@ use dq_servers::{Redis, Sentinel};
 use super::replication::{LIMIT, is_replica, number, primary_and_replica, wait_until};
 use crate::run::Result;
 
-/// The name by which the Sentinel knows the primary.
 const NAME: &str = "dq";
 
 #[derive(Debug)]
 pub(crate) struct Watched {
     sentinel: Sentinel,
-    /// Each of the two is the primary at times.
+    /// Either one can be the primary.
     servers: [Redis; 2],
 }
 
@@ -20,7 +19,7 @@ impl Watched {
         let primary = Redis::options().aof().start();
         let replica = Redis::options().aof().replica_of(&primary).start();
         let sentinel = Sentinel::start(&primary, NAME);
-        // Only switches that are asked for: a fault lasts shorter than this.
+        // Allows only requested switches: faults are shorter than this.
         let patience = LIMIT.as_millis().to_string();
         let set =
             sentinel.command(&["SENTINEL", "SET", NAME, "down-after-milliseconds", &patience]);
@@ -32,13 +31,13 @@ impl Watched {
         format!("redis+sentinel://{}/{NAME}/0", self.sentinel.address())
     }
 
-    /// A server by its number, modulo how many there are.
+    /// `number` counts modulo the servers.
     pub(super) fn node(&self, number: usize) -> &Redis {
         &self.servers[number % self.servers.len()]
     }
 
-    /// Has the Sentinel switch to the replica. Before that, the primary takes no more writes, and the
-    /// replica gets all that it has acknowledged: otherwise a switch may lose it.
+    /// Makes the Sentinel switch to the replica. First, the primary stops writes until the replica
+    /// has everything it acknowledged: a plain switch may lose it.
     pub(super) fn fail_over(&self) -> Result {
         let [one, other] = &self.servers;
         let [primary, replica] = primary_and_replica(one, other);
@@ -62,14 +61,14 @@ impl Watched {
         if !wait_until(has_all) {
             return Err(format!("the replica does not catch up; log:\n{}", replica.log()));
         }
-        // An error until the Sentinel knows that the replica is well. Once it has agreed, it is not
-        // asked again, which could make it switch back.
+        // Fails until the Sentinel knows that the replica is healthy. Once it has agreed, it is not
+        // asked again: it might switch back.
         let agrees = || self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_ok();
         let has_switched = || self.sentinel.primary_port() == replica.port();
         if !(wait_until(agrees) && wait_until(has_switched)) {
             return Err(format!("the Sentinel does not switch; log:\n{}", replica.log()));
         }
-        // What the Sentinel would do if its own messages to this server did not wait, too.
+        // Does what the Sentinel would do, because its own messages to this server wait too.
         let port = replica.port().to_string();
         expect_ok(primary, &["REPLICAOF", "127.0.0.1", &port]);
         expect_ok(primary, &["CONFIG", "REWRITE"]);

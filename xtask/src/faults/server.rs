@@ -1,4 +1,4 @@
-//! The store of a run.
+//! A run's store.
 
 use std::path::Path;
 use std::thread;
@@ -12,7 +12,6 @@ use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
 use super::small_disk::SmallDisk;
 use crate::run::Result;
 
-/// A store: a file, or a server with its scheme.
 #[derive(Debug)]
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
@@ -23,14 +22,12 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// The stores, as schemes of URLs.
     pub(crate) const STORES: [&str; 5] =
         ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-    /// The clusters, as names of backends of `cargo xtask faults`.
+    /// The clusters, as names for `cargo xtask faults --backend`.
     pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
-    /// Installs the programs that a store needs, unless the machine has them.
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
@@ -39,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Starts the server of a store, or creates the directory of its file below `dir`.
+    /// Starts the store's server, or sets its file's path below `dir`.
     pub(crate) fn start(store: &str, dir: &Path) -> Self {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
@@ -51,14 +48,14 @@ impl Server {
         }
     }
 
-    /// The same on a disk that can be filled, for stores that write to one themselves. On the usual
-    /// disk, with a message, if none can be mounted.
+    /// Same, but stores that write files use a disk that can be filled. If none can be mounted,
+    /// prints a message and uses the usual disk.
     pub(super) fn start_on_small_disk(store: &str, dir: &Path) -> Result<Self> {
         let server = match store {
             "sqlite" => {
                 let disk = dir.join("disk");
                 let small = SmallDisk::mount(&disk);
-                // The directory exists without the disk, too, and the store is in it all the same.
+                // Without the disk, the directory still exists and holds the store.
                 Self::Sqlite(format!("sqlite://{}/jobs.db", disk.display()), small)
             }
             "redis" | "redisson" | "redis-expiry" => {
@@ -81,7 +78,7 @@ impl Server {
         }
     }
 
-    /// The server's name and version; `None` for SQLite, which is a part of the program.
+    /// The server's name and version; `None` for SQLite, which is linked in.
     pub(super) fn version(&self) -> Option<String> {
         let of_redis = |redis: &Redis| {
             let info = redis.command(&["INFO", "server"]).text();
@@ -92,8 +89,8 @@ impl Server {
         self.act(0, of_redis, of_rabbit)
     }
 
-    /// `host:port` of a server; `None` if a proxy cannot be put in front of it, as a cluster, whose
-    /// nodes name their own addresses.
+    /// `host:port` for a proxy; `None` for SQLite and clusters. Cluster nodes announce their own
+    /// addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Sqlite(..) | Self::Cluster(_) => None,
@@ -102,14 +99,12 @@ impl Server {
         }
     }
 
-    /// The faults that this store can have.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let more: &[Fault] = match self {
             Self::Sqlite(_, None) => return OF_PROCESSES.to_vec(),
             Self::Sqlite(_, Some(_)) => return [&OF_PROCESSES[..], &[Fault::FillDisk]].concat(),
-            // Here the server's clock decides. With SQLite and RabbitMQ it is the clock of the
-            // process that claims, so that a process whose clock is wrong starts jobs at the wrong
-            // time, as documented.
+            // Here the server's clock decides. With SQLite and RabbitMQ, the claiming process's
+            // clock decides: if it is wrong, jobs start at the wrong time, as documented.
             Self::Redis(redis) if redis.disk.is_some() => {
                 &[Fault::FillMemory, Fault::FillDisk, Fault::WrongClock]
             }
@@ -120,7 +115,6 @@ impl Server {
         [&OF_PROCESSES[..], &OF_SERVERS, more].concat()
     }
 
-    /// Waits until what was declared is on the disk.
     pub(super) fn sync(&self) {
         match self {
             Self::Sqlite(..) | Self::Redis(_) => {}
@@ -129,29 +123,27 @@ impl Server {
         }
     }
 
-    /// Kills the server, and starts it again after this time; of a cluster, the node of this
-    /// number, modulo how many there are, as in the following.
+    /// Kills the server and restarts it after `away`. Here and below, `node` selects a cluster
+    /// node, modulo their number.
     pub(super) fn kill(&self, node: usize, away: Duration) {
         self.act(node, Redis::kill, RabbitMq::kill);
         thread::sleep(away);
         self.act(node, Redis::restart, RabbitMq::restart);
     }
 
-    /// Stops the server in an orderly way, and starts it again after this time.
+    /// Stops the server cleanly and restarts it after `away`.
     pub(super) fn stop(&self, node: usize, away: Duration) {
         self.act(node, Redis::stop, RabbitMq::stop);
         thread::sleep(away);
         self.act(node, Redis::restart, RabbitMq::restart);
     }
 
-    /// Suspends the server for this time.
     pub(super) fn freeze(&self, node: usize, away: Duration) {
         self.act(node, Redis::freeze, RabbitMq::freeze);
         thread::sleep(away);
         self.act(node, Redis::thaw, RabbitMq::thaw);
     }
 
-    /// Cuts a node off from the others for this time.
     pub(super) fn cut_off(&self, node: usize, lasts: Duration) {
         if let Self::Cluster(Cluster::RabbitMq(cluster)) = self {
             cluster.partition(node % cluster.nodes().len());
@@ -160,7 +152,6 @@ impl Server {
         }
     }
 
-    /// Makes a replica the primary of what it replicates.
     pub(super) fn fail_over(&self) -> Result {
         match self {
             Self::Cluster(cluster) => cluster.fail_over(),
@@ -168,12 +159,11 @@ impl Server {
         }
     }
 
-    /// Leaves the server no memory for this time.
     pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
         match self {
             Self::Sqlite(..) | Self::Cluster(_) => {}
             Self::Redis(DurableRedis { server: redis, .. }) => {
-                // With the default policy, Redis refuses what needs memory, and evicts nothing.
+                // By default, Redis refuses commands that need memory, and evicts nothing.
                 set_redis_memory(redis, "1")?;
                 thread::sleep(lasts);
                 set_redis_memory(redis, "0")?;
@@ -188,7 +178,7 @@ impl Server {
         Ok(())
     }
 
-    /// Leaves no space on the disk for this time; RabbitMQ takes it for full.
+    /// Leaves no disk space; RabbitMQ only believes so.
     pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
         match self {
             Self::Sqlite(_, Some(disk)) => {
@@ -208,7 +198,7 @@ impl Server {
         Ok(())
     }
 
-    /// Calls one of these with the server, or a node of the cluster; `None` for SQLite.
+    /// Acts on the server or a cluster node; `None` for SQLite.
     fn act<T>(&self, node: usize, redis: fn(&Redis) -> T, rabbit: fn(&RabbitMq) -> T) -> Option<T> {
         Some(match self {
             Self::Sqlite(..) => return None,

@@ -1,4 +1,4 @@
-//! A file system that is small enough to be filled.
+//! A file system small enough to fill.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 
 use crate::run::Result;
 
-/// The store alone must not fill it. Redis' file, which is not rewritten there, grows by some MiB a
-/// minute.
+/// The store alone must not fill it. Redis's file, which is not rewritten there, grows by some MiB
+/// a minute.
 const SIZE: &str = "size=256m";
 
-/// A file system in memory, which is unmounted when this is dropped.
+/// An in-memory file system. Dropping it unmounts it.
 #[derive(Debug)]
 pub(crate) struct SmallDisk {
     dir: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts one at this new directory. `None` if this process may not mount.
+    /// Mounts at this new directory. `None` if this process may not mount.
     pub(super) fn mount(dir: &Path) -> Option<Self> {
         fs::create_dir_all(dir).ok()?;
         let mut mount = Command::new("mount");
@@ -26,7 +26,6 @@ impl SmallDisk {
         mount.status().is_ok_and(|status| status.success()).then(|| Self { dir: dir.to_owned() })
     }
 
-    /// Writes a file until no space is left.
     pub(super) fn fill(&self) -> Result {
         let path = self.ballast();
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -36,7 +35,6 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Removes that file.
     pub(super) fn make_room(&self) -> Result {
         let path = self.ballast();
         fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))
@@ -49,7 +47,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, if a process that could not be stopped still has a file open there.
+        // Lazily: a process that could not be stopped may still have a file open there.
         let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
     }
 }

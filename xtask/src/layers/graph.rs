@@ -1,25 +1,22 @@
-//! The graph of imports between the files of a crate: its cycles, and violations of a declared
-//! order.
+//! The import graph between a crate's files: its cycles, and violations of a declared order.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The imports between the files of a crate.
 #[derive(Debug)]
 pub(super) struct Imports {
-    /// Paths relative to `src`. Elsewhere a file is its index in this list.
+    /// Paths relative to `src`. Elsewhere a file is its index here.
     pub(super) files: Vec<String>,
-    /// By importing file: the imported files, each with the names of the imported items.
+    /// Importing file → imported file → imported names.
     by_file: BTreeMap<usize, BTreeMap<usize, BTreeSet<String>>>,
 }
 
 impl Imports {
-    /// The graph of these files, without imports.
     pub(super) fn new(files: Vec<String>) -> Self {
         Self { files, by_file: BTreeMap::new() }
     }
 
-    /// Adds an import of a name, unless a file imports from itself.
+    /// Adds an import, unless a file imports from itself.
     pub(super) fn add(&mut self, from: usize, to: usize, name: &str) {
         if from != to {
             let names = self.by_file.entry(from).or_default().entry(to).or_default();
@@ -27,13 +24,12 @@ impl Imports {
         }
     }
 
-    /// The files that a file imports.
     pub(super) fn imported_by(&self, file: usize) -> impl Iterator<Item = usize> {
         self.by_file.get(&file).into_iter().flatten().map(|(to, _)| *to)
     }
 
-    /// Messages for cycles: for each file in a cycle, one shortest cycle through it, unless a
-    /// reported cycle already contains the file.
+    /// Messages for cycles: one shortest cycle through each file, unless a reported cycle already
+    /// contains it.
     pub(super) fn cycles(&self) -> Vec<String> {
         let mut covered = BTreeSet::new();
         let mut cycles = Vec::new();
@@ -49,8 +45,7 @@ impl Imports {
         cycles
     }
 
-    /// The files of a shortest cycle through a file, which comes first; `None` if it is in no
-    /// cycle.
+    /// A shortest cycle through `start`, which comes first; `None` if there is none.
     fn shortest_cycle(&self, start: usize) -> Option<Vec<usize>> {
         let mut reached_from = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
@@ -73,7 +68,6 @@ impl Imports {
         None
     }
 
-    /// A message with the imports of a cycle.
     fn describe(&self, cycle: &[usize]) -> String {
         let mut text = format!("a cycle of {} files\n", cycle.len());
         for (place, from) in cycle.iter().enumerate() {
@@ -88,8 +82,8 @@ impl Imports {
         format!("{} imports {} ({})", self.files[from], self.files[to], names.join(", "))
     }
 
-    /// Checks the order of the top-level modules, from lowest to highest. Returns a message for
-    /// each import of a module that is not in a lower row, and for each module without a row.
+    /// Checks the order of top-level modules, lowest first. Reports each import from a row that is
+    /// not lower, and each module without a row.
     pub(super) fn order_violations(&self, order: &[&[&str]]) -> Vec<String> {
         let row = |module: &str| order.iter().position(|row| row.contains(&module));
         let mut problems = Vec::new();
@@ -116,7 +110,7 @@ impl Imports {
     }
 }
 
-/// `model` for `model/job.rs` and `model.rs`.
+/// Returns `model` for `model/job.rs` and `model.rs`.
 fn top_module(file: &str) -> &str {
     let first = file.split('/').next().unwrap_or(file);
     first.strip_suffix(".rs").unwrap_or(first)

@@ -1,11 +1,10 @@
-//! `cargo xtask layers`: imports between the files of each crate must not form cycles, and the
-//! top-level modules of dq-core must import only modules below them.
+//! `cargo xtask layers`: imports between a crate's files must not form cycles, and dq-core's
+//! top-level modules must import only modules below them.
 //!
-//! Reads the sources of each workspace crate ([`source`]), without code that is compiled only for
-//! tests. A file depends on another if a `use` or an inline path in it ([`paths`]) leads to an item
-//! that is defined there; re-exports are followed ([`resolve`]). A module that only declares and
-//! re-exports its children does not depend on them. The dependencies are a graph of files
-//! ([`graph`]).
+//! Reads each workspace crate's sources ([`source`]), without test-only code. A file depends on
+//! another if a `use` or inline path in it ([`paths`]) leads to an item defined there; re-exports
+//! are followed ([`resolve`]). A module that only declares and re-exports its children does not
+//! depend on them. The dependencies form a file graph ([`graph`]).
 
 mod graph;
 mod paths;
@@ -18,8 +17,8 @@ use std::path::PathBuf;
 use self::source::CrateSource;
 use crate::run::{Result, root};
 
-/// Top-level modules of dq-core from lowest to highest. A module may import only modules of rows
-/// above its own here; `lib.rs` may import all.
+/// dq-core's top-level modules, lowest first. A module may import only from rows above its own
+/// here; `lib.rs` may import all.
 const CORE_ORDER: [&[&str]; 13] = [
     &["error"],
     &["model"],
@@ -36,7 +35,6 @@ const CORE_ORDER: [&[&str]; 13] = [
     &["runner", "simulate"],
 ];
 
-/// Checks all workspace crates.
 pub(crate) fn layers() -> Result {
     let mut problems = Vec::new();
     let mut files = 0;
@@ -62,7 +60,6 @@ pub(crate) fn layers() -> Result {
     Err(format!("{} problems with imports:\n\n{}", problems.len(), problems.join("\n")))
 }
 
-/// The root package and the members of the workspace.
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
     let path = root.join("Cargo.toml");

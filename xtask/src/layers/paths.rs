@@ -1,11 +1,11 @@
-//! Finds the paths in code. It works on tokens, not on the syntax tree, so it also finds those in
-//! the arguments of macros.
+//! Finds paths in code. Works on tokens rather than the syntax tree, so it also sees macro
+//! arguments.
 
 use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// All paths of two and more names in code, and all names.
+/// All names, and all paths with two or more names.
 #[derive(Debug, Default)]
 pub(super) struct PathsInCode {
     pub(super) paths: BTreeSet<Vec<String>>,
@@ -13,14 +13,14 @@ pub(super) struct PathsInCode {
 }
 
 impl PathsInCode {
-    /// Adds the paths and names in these tokens, without code that is compiled only for tests.
+    /// Adds paths and names, without test-only code.
     pub(super) fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
         while at < tokens.len() {
             if is_test_attribute(&tokens[at..]) {
                 at += 2;
-                // The item, which ends with its body or a semicolon.
+                // Skips the item, which ends with its body or a semicolon.
                 while at < tokens.len() && !ends_item(&tokens[at]) {
                     at += 1;
                 }
@@ -28,7 +28,7 @@ impl PathsInCode {
                 continue;
             }
             match &tokens[at] {
-                // A path with a leading `::` begins with the name of a crate.
+                // A path with a leading `::` begins with a crate name.
                 TokenTree::Ident(_) if at >= 2 && is_separator(&tokens[at - 2..]) => at += 1,
                 TokenTree::Ident(_) => at += self.scan_path(&tokens[at..], &[]),
                 TokenTree::Group(group) => {
@@ -50,8 +50,8 @@ impl PathsInCode {
         }
     }
 
-    /// Reads the path at the beginning of the tokens, with the groups of a `use`; returns how many
-    /// tokens it takes.
+    /// Reads the path at the start of the tokens, including `use` groups. Returns the tokens
+    /// consumed.
     fn scan_path(&mut self, tokens: &[TokenTree], base: &[String]) -> usize {
         let mut path = base.to_vec();
         let mut at = 0;
@@ -90,18 +90,15 @@ fn is_punct(token: &TokenTree, punct: char) -> bool {
     matches!(token, TokenTree::Punct(found) if found.as_char() == punct)
 }
 
-/// Whether the tokens begin with `::`.
 fn is_separator(tokens: &[TokenTree]) -> bool {
     tokens.len() >= 2 && is_punct(&tokens[0], ':') && is_punct(&tokens[1], ':')
 }
 
-/// Whether a token may be the last one of an item: its body or a semicolon.
 fn ends_item(token: &TokenTree) -> bool {
     is_punct(token, ';')
         || matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-/// Whether the tokens begin with `#[cfg(test)]`.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     match tokens {
         [hash, TokenTree::Group(group), ..] if is_punct(hash, '#') => {
@@ -111,7 +108,7 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Whether the text of an attribute, without `#[…]`, is a `cfg` that holds only in tests.
+/// Returns true if the attribute text, without `#[…]`, is a `cfg` that holds only in tests.
 pub(super) fn is_test_cfg(meta: &str) -> bool {
     let meta: String = meta.split_whitespace().collect();
     meta == "cfg(test)" || meta.starts_with("cfg(all(test,")

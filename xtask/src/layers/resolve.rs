@@ -1,27 +1,23 @@
-//! Resolves imports and paths to the files in which their items are defined.
+//! Resolves imports and paths to the files that define their items.
 
 use super::graph::Imports;
 use super::paths::PathsInCode;
 use super::source::{CrateSource, ModulePath};
 
-/// Maximum number of re-exports that are followed one after the other, since they may form a cycle.
+/// Maximum re-exports followed in a row, because they may form a cycle.
 const MAX_REEXPORTS: usize = 16;
 
-/// What a path leads to.
 enum Resolved {
-    /// An item that is defined in a file.
     Item { file: usize, name: String },
-    /// A module.
     Module(ModulePath),
-    /// An item of another crate.
     External,
-    /// A macro with `#[macro_export]`, or an item that a macro defines.
+    /// A macro with `#[macro_export]`, or an item defined by a macro.
     DefinedByMacro { file: usize, name: String },
 }
 
 impl CrateSource {
-    /// Converts a path as it is written in a module into one from the crate's root; `None` if it
-    /// leads to another crate. `depth` is the number of re-exports that may still be followed.
+    /// Converts a path as written in a module to one from the crate root. `None` if it leads to
+    /// another crate. `depth` limits the remaining re-exports.
     fn absolute(&self, module: &[String], path: &[String], depth: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         let base = match first.as_str() {
@@ -38,7 +34,7 @@ impl CrateSource {
             }
             name => {
                 let mut imports = self.modules[module].imports.iter();
-                // In `use time::time;` the first name is a crate, not what this import defines.
+                // In `use time::time;` the first name is a crate, not this import's item.
                 let import = imports.find(|import| import.name == name && import.path != path)?;
                 if depth == 0 {
                     return None;
@@ -49,8 +45,8 @@ impl CrateSource {
         Some([&base[..], rest].concat())
     }
 
-    /// Follows a path from the crate's root to the definition of its item. Names after an item,
-    /// such as those of methods, are ignored.
+    /// Follows a path from the crate root to its item's definition. Ignores names after an item,
+    /// such as methods.
     fn resolve(&self, path: &[String], depth: usize) -> Resolved {
         let mut at = ModulePath::new();
         for (index, name) in path.iter().enumerate() {
@@ -87,7 +83,6 @@ impl CrateSource {
         Resolved::Module(at)
     }
 
-    /// The graph of imports between the files of the crate.
     pub(super) fn imports(&self) -> Imports {
         let mut imports = Imports::new(self.files.clone());
         for (path, module) in &self.modules {
@@ -97,7 +92,7 @@ impl CrateSource {
                 let Some(absolute) = self.absolute(path, &import.path, MAX_REEXPORTS) else {
                     continue;
                 };
-                // Re-exports of children are no dependency unless the code here uses them too.
+                // Re-exporting a child is no dependency unless the code here uses it too.
                 let own_child = import.reexport && absolute.starts_with(path);
                 if own_child && !code.names.contains(&import.name) {
                     continue;
@@ -109,8 +104,8 @@ impl CrateSource {
                             imports.add(module.file, target.file, "*");
                         }
                     }
-                    // An imported module is no dependency in itself. Paths in the code that begin
-                    // with its name lead to its items; they follow below.
+                    // An imported module itself is no dependency. Paths that begin with its name
+                    // lead to its items; see below.
                     Resolved::Module(_) | Resolved::External => {}
                     Resolved::Item { file, name } | Resolved::DefinedByMacro { file, name } => {
                         imports.add(module.file, file, &name);

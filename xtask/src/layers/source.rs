@@ -1,4 +1,4 @@
-//! Reads the modules of a crate: their definitions, imports and code.
+//! Reads a crate's modules: definitions, imports and code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,50 +10,44 @@ use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
 use super::paths::is_test_cfg;
 use crate::run::Result;
 
-/// Names from the crate's root to a module.
+/// Names from the crate root to a module.
 pub(super) type ModulePath = Vec<String>;
 
-/// A name that a `use` brings into a module.
 #[derive(Debug)]
 pub(super) struct Import {
-    /// The path as it is written, without `self` or `*` at its end.
+    /// The path as written, without a trailing `self` or `*`.
     pub(super) path: Vec<String>,
     /// The name in the importing module; `*` for all.
     pub(super) name: String,
-    /// Whether the `use` has a visibility.
+    /// The `use` has a visibility.
     pub(super) reexport: bool,
 }
 
-/// A module; an inline one shares the file of its parent.
+/// A module. An inline module shares its parent's file.
 #[derive(Debug, Default)]
 pub(super) struct Module {
-    /// Index in [`CrateSource::files`].
     pub(super) file: usize,
-    /// Names of its modules.
     pub(super) children: BTreeSet<String>,
-    /// Names of the items that are defined in it.
     pub(super) definitions: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
-    /// The tokens of all items but `use` and `mod`.
+    /// Tokens of all items except `use` and `mod`.
     pub(super) code: Vec<TokenStream>,
 }
 
-/// The modules of one crate.
 #[derive(Debug, Default)]
 pub(super) struct CrateSource {
-    /// Paths relative to `src`.
     pub(super) files: Vec<String>,
     pub(super) modules: BTreeMap<ModulePath, Module>,
-    /// The files of macros with `#[macro_export]`, which are items of the crate's root.
+    /// Files of `#[macro_export]` macros, which belong to the crate root.
     pub(super) exported_macros: BTreeMap<String, usize>,
 }
 
-/// Returns the text of a file; `None` if it does not exist.
+/// Returns a file's text; `None` if it does not exist.
 pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 impl CrateSource {
-    /// Reads the modules of the crate in `dir`; `None` if it has neither library nor program.
-    /// A program beside a library and those in `src/bin` are not read.
+    /// Reads the crate in `dir`; `None` without library or program. Skips a program beside a
+    /// library, and `src/bin`.
     pub(super) fn load(dir: &Path, read: Read<'_>) -> Result<Option<Self>> {
         let src = dir.join("src");
         let mut source = Self::default();
@@ -66,8 +60,6 @@ impl CrateSource {
         Ok(None)
     }
 
-    /// Adds a file, which holds the module with this path. `src` is the crate's `src`, to which
-    /// `file` is relative.
     fn add_file(
         &mut self,
         src: &Path,
@@ -91,7 +83,7 @@ impl CrateSource {
         self.add_items(src, &dir, number, parsed.items, module, read)
     }
 
-    /// Adds a module with its items. `dir` is the directory with the files of its modules.
+    /// Adds a module's items. `dir` holds its child modules' files.
     fn add_items(
         &mut self,
         src: &Path,
@@ -145,7 +137,6 @@ impl CrateSource {
     }
 }
 
-/// Whether an attribute excludes its item from builds without tests.
 fn is_for_tests(attribute: &Attribute) -> bool {
     is_test_cfg(&attribute.meta.to_token_stream().to_string())
 }
@@ -167,7 +158,6 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name by which other modules can import an item; `None` if it has none.
 fn defined_name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
@@ -183,7 +173,6 @@ fn defined_name(item: &Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// The names that a `use` imports, one by one.
 fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {
     // A path that begins with `::` leads to another crate.
     if item.leading_colon.is_none() {
@@ -192,7 +181,6 @@ fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {
     }
 }
 
-/// Adds the names of a part of a `use`, whose path begins with `base`.
 fn add_import_tree(tree: &UseTree, base: &[String], reexport: bool, imports: &mut Vec<Import>) {
     let mut add = |last: Option<String>, name: String| {
         let path = base.iter().cloned().chain(last.filter(|last| last != "self")).collect();

@@ -1,25 +1,23 @@
-//! Whether a series of samples grows.
+//! Decides whether a series grows.
 
-/// A series, what it may grow by, and its unit.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// Growth that proves nothing: such as 300 jobs, which are late on a busy machine, or a
-    /// connection more.
+    /// Insignificant growth, such as 300 late jobs on a busy machine or one more connection.
     pub(super) slack: f64,
     pub(super) samples: Vec<f64>,
 }
 
-/// The part of a series that is not looked at: caches and histories fill up.
+/// The ignored first part of a series, while caches and histories fill up.
 const WARM_UP: f64 = 0.2;
-/// The second half may be larger than the first by this factor, beside the slack.
+/// The second half may exceed the first by this factor, plus the slack.
 const FACTOR: f64 = 1.2;
-/// Fewer samples than this in a half prove nothing.
+/// Minimum samples per half.
 const LEAST: usize = 3;
 
-/// The halves of a series after its warm-up, each as the level that nine of ten samples do not
-/// exceed: what is cleared now and then, such as segments of a log, has its highest level before.
+/// A series' halves after warm-up, each as its 0.9-quantile. The quantile ignores brief peaks. For
+/// example, log segments peak just before they are cleared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Halves {
     pub(super) first: f64,
@@ -40,13 +38,12 @@ impl Series {
         enough.then(|| Halves { first: high(first), second: high(second) })
     }
 
-    /// Whether the second half is not larger than the first, within the bounds; false without samples.
+    /// The second half does not exceed the first beyond the bounds; false without enough samples.
     pub(super) fn is_flat(&self) -> bool {
         self.halves().is_some_and(|halves| halves.second <= halves.first * FACTOR + self.slack)
     }
 }
 
-/// The level that nine of ten samples do not exceed.
 fn high(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: processes share a store under a steady load, without faults, and what they
-//! and the store take must not grow.
+//! `cargo xtask soak`: processes share a store under steady load without faults. Their resource
+//! use, and the store's, must not grow.
 
 mod flat;
 mod sample;
@@ -15,17 +15,16 @@ use crate::crew::{Crew, Mode, Program};
 use crate::faults::{Server, build_client};
 use crate::run::{Result, built, root};
 
-/// Processes whose memory is measured.
+/// Processes with measured memory.
 const STEADY: usize = 2;
-/// Samples of a run; a second apart at least.
+/// Samples per run, at least a second apart.
 const SAMPLES: u32 = 600;
-/// How often the third process is killed and another one started, which must leave nothing behind; at
-/// most once for each sample.
+/// How often the third process is killed and replaced, at most once per sample. It must leave
+/// nothing behind.
 const REPLACED: Duration = Duration::from_secs(20);
 
-/// How long the runs in `cargo xtask test` take.
 const SHORT: Duration = Duration::from_secs(60);
-/// Processes that are broken on purpose, and the series that grows.
+/// Deliberate defects, each with the series that grows.
 const DEFECTS: [(&str, &str); 2] =
     [("leaks-memory", sample::PROCESS_MEMORY), ("leaves-jobs", JOBS)];
 
@@ -36,7 +35,7 @@ struct Options {
     defect: Option<String>,
 }
 
-/// Reads `--backend X [--minutes N | --seconds N] [--defect NAME]`.
+/// Parses `--backend X [--minutes N | --seconds N] [--defect NAME]`.
 fn parse(arguments: &[&str]) -> Result<Options> {
     let number =
         |text: &str| text.parse::<u64>().map_err(|_| format!("soak: {text:?} is not a number"));
@@ -58,7 +57,7 @@ fn parse(arguments: &[&str]) -> Result<Options> {
     }
 }
 
-/// Builds the client, and does one run, or with `--short` those of CI.
+/// Builds the client and does one run, or CI's runs with `--short`.
 pub(crate) fn soak(arguments: &[&str]) -> Result {
     if arguments == ["--short"] {
         return selection();
@@ -72,7 +71,7 @@ pub(crate) fn soak(arguments: &[&str]) -> Result {
     Ok(())
 }
 
-/// What CI runs: a minute on a store, then one over each defect, which must be found.
+/// CI's runs: a minute on a store, then one per defect, which must be found.
 pub(crate) fn selection() -> Result {
     let run = |defect: Option<&str>| Options {
         store: "sqlite".to_owned(),
@@ -81,8 +80,8 @@ pub(crate) fn selection() -> Result {
     };
     build_client()?;
     println!("── soak of sqlite, {} s", SHORT.as_secs());
-    // Once more if it fails: a machine that is busy with something else collects late jobs, and that
-    // looks like growth.
+    // Retried once: a machine busy with something else accumulates late jobs, which looks like
+    // growth.
     sound(&run(None)).or_else(|failure| {
         println!("   {failure}; once more");
         sound(&run(None))
@@ -100,7 +99,6 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
-/// A run that must be flat.
 fn sound(options: &Options) -> Result {
     let all = sampled(options)?;
     print!("{}", table(&all));
@@ -110,7 +108,6 @@ fn sound(options: &Options) -> Result {
     }
 }
 
-/// A run with a defect, by which this series must grow.
 fn defective(options: &Options, grows: &str) -> Result {
     let all = sampled(options)?;
     let defect = options.defect.as_deref().unwrap_or_default();
@@ -123,13 +120,11 @@ fn defective(options: &Options, grows: &str) -> Result {
     Ok(())
 }
 
-/// The names of what grows.
 fn growing(all: &[Series]) -> String {
     let names: Vec<_> = all.iter().filter(|it| !it.is_flat()).map(|it| it.name).collect();
     names.join(", ")
 }
 
-/// Does a run in a directory of its own.
 fn sampled(options: &Options) -> Result<Vec<Series>> {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let Options { store, defect, .. } = options;
@@ -141,7 +136,6 @@ fn sampled(options: &Options) -> Result<Vec<Series>> {
     all
 }
 
-/// Runs the load, and samples it.
 fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     let path = built().join("debug/dq-faults-client");
     let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
@@ -152,7 +146,7 @@ fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     let replaced = Program { name: "replaced", ..steady.clone() };
     let server = Server::start(&options.store, dir);
     let url = match &server {
-        // The smallest log, so that generations follow each other in the time of a run.
+        // The smallest log, so that several generations fit into a run.
         Server::RabbitMq(rabbit) => format!("{}?log_size_mib=16", rabbit.url()),
         server => server.url(),
     };
@@ -178,14 +172,13 @@ fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     crew.stop_all(&steady);
     crew.stop_all(&replaced);
     let mut failures = crew.finish().failures;
-    // A load that does nothing is flat, too.
+    // A load that does nothing is flat too.
     if all.iter().any(|series| series.name == JOBS && !series.samples.iter().any(|&it| it > 0.0)) {
         failures.push("no process has counted jobs".to_owned());
     }
     if failures.is_empty() { Ok(all) } else { Err(failures.join("\n")) }
 }
 
-/// The halves of each series, as a table in Markdown.
 fn table(all: &[Series]) -> String {
     let mut text = "| | First half | Second half | |\n|---|---|---|---|\n".to_owned();
     for series in all {

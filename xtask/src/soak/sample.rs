@@ -1,4 +1,4 @@
-//! What is measured of processes and stores.
+//! Measurements of processes and stores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,19 @@ use super::flat::Series;
 use crate::faults::Server;
 use crate::run::Result;
 
-/// The name of the series of jobs.
 pub(super) const JOBS: &str = "jobs in the store";
 
-/// The name of the series with the memory of a process.
 pub(super) const PROCESS_MEMORY: &str = "memory of a process";
 
-/// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
 
-/// The series of a run, in the order of [`sample`].
+/// A run's series, in the order used by [`sample`].
 pub(super) fn series(server: &Server) -> Vec<Series> {
     let mut all = vec![
         Series::new(PROCESS_MEMORY, "MiB", 8.0),
         Series::new("open files of a process", "", 8.0),
         Series::new("threads of a process", "", 4.0),
-        // Those that wait or run; more of them are late while the machine is busy.
+        // Waiting or running jobs; a busy machine has more late ones.
         Series::new(JOBS, "", 300.0),
     ];
     let store: &[(&'static str, &'static str, f64)] = match server {
@@ -40,7 +37,7 @@ pub(super) fn series(server: &Server) -> Vec<Series> {
             ("connections", "", 8.0),
             ("channels", "", 16.0),
             ("queues", "", 4.0),
-            // Two segments of the log.
+            // Two log segments.
             ("files of the store", "MiB", 16.0),
         ],
         // No soak runs on one.
@@ -50,7 +47,7 @@ pub(super) fn series(server: &Server) -> Vec<Series> {
     all
 }
 
-/// One value for each series: the highest of any process.
+/// One value per series: the maximum over processes.
 pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<f64>> {
     let highest = |of: fn(u32) -> Result<f64>| -> Result<f64> {
         let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| of(*id)).collect();
@@ -67,12 +64,10 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
     Ok(values)
 }
 
-/// The number of jobs that a process has counted, if it has.
 fn jobs(log: &Path) -> Option<f64> {
     fs::read_to_string(log).ok()?.trim().parse().ok()
 }
 
-/// Resident memory of a process, in MiB.
 fn resident(id: u32) -> Result<f64> {
     Ok(status(id, "VmRSS:")? / 1_024.0)
 }
@@ -87,7 +82,6 @@ fn open_files(id: u32) -> Result<f64> {
     Ok(files.count() as f64)
 }
 
-/// A number from the status of a process.
 fn status(id: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{id}/status");
     let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -98,14 +92,13 @@ fn status(id: u32, field: &str) -> Result<f64> {
         .ok_or_else(|| format!("{path} has no number {field} (has the process ended?)"))
 }
 
-/// The sizes of the file of a store and of those beside it, with the same beginning of their names.
+/// The size of the store's directory: its file, and the files SQLite puts beside it.
 fn sqlite(url: &str) -> Result<Vec<f64>> {
     let file = Path::new(url.strip_prefix("sqlite://").unwrap_or(url));
     let dir = file.parent().unwrap_or(file);
     Ok(vec![size(dir)? / MIB])
 }
 
-/// The bytes of all files below a directory. A file that is removed meanwhile does not count.
 fn size(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -1,4 +1,4 @@
-//! Builds the client against this revision and against an older one.
+//! Builds the client against this revision and an older one.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,11 @@ use std::process::Command;
 use crate::crew::Program;
 use crate::run::{Result, cargo, root, step};
 
-/// Builds the client against the checked-out workspace.
 pub(crate) fn new(dir: &Path) -> Result<Program> {
     build(&dir.join("new"), "new", &root())
 }
 
-/// Builds the client against a revision, which is checked out below `dir`.
+/// Builds the client against a revision, checked out below `dir`.
 pub(crate) fn old(dir: &Path, revision: &str) -> Result<Program> {
     let source = dir.join("old-source");
     let mut git = Command::new("git");
@@ -26,8 +25,8 @@ pub(crate) fn old(dir: &Path, revision: &str) -> Result<Program> {
     build(&dir.join("old"), "old", &source)
 }
 
-/// Builds the client in `dir`. Both builds share the target directory of the workspace, which has most
-/// of the dependencies already; so each program is copied out before the next one replaces it.
+/// Builds the client in `dir`. Both builds share the workspace's target directory, which already
+/// has most dependencies. So each program is copied out before the next build replaces it.
 fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     fs::create_dir_all(dir.join("src")).map_err(failed)?;
@@ -41,11 +40,11 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     fs::write(dir.join("Cargo.toml"), manifest).map_err(failed)?;
     let client = root().join("xtask/upgrade-client/main.rs");
     fs::copy(client, dir.join("src/main.rs")).map_err(failed)?;
-    // The versions of the dependencies that the revision was tested with.
+    // The dependency versions that the revision was tested with.
     fs::copy(source.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(failed)?;
     let target = root().join("target");
     let mut build = cargo(["build"]);
-    // With the profiles of this workspace: with others, it would compile all dependencies again.
+    // This workspace's profiles: others recompile all dependencies.
     build.arg("--config").arg(root().join(".cargo/config.toml"));
     build.current_dir(dir).env("CARGO_TARGET_DIR", &target);
     step(&format!("client of the {name} revision"), &mut build)?;

@@ -1,4 +1,4 @@
-//! Reads the logs of all processes and judges them.
+//! Reads and judges the logs of all processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,44 +7,40 @@ use std::path::Path;
 use crate::crew::Ends;
 use crate::run::Result;
 
-/// A process that ends well has settled a run this long after its end, in milliseconds. It is longer
-/// than a settlement takes, and than three leases of the run (3 s each).
+/// Milliseconds within which a process that ends well has settled a run. Longer than a settlement
+/// takes, and longer than three of the run's leases (3 s each).
 const SETTLED_WITHIN: u64 = 10_000;
 
-/// What happened to one job.
 #[derive(Debug, Default)]
 struct Job {
     due: u64,
     stored: bool,
-    /// When a cancel was confirmed.
     cancelled: Option<u64>,
-    /// Whether the answer to a cancel was lost.
+    /// The answer to a cancel was lost.
     perhaps_cancelled: bool,
-    /// Whether the store had another job with its key, which no other has.
+    /// The store already had another job with its key, although no other job has that key.
     refused: bool,
     starts: Vec<u64>,
-    /// How many ends were logged by processes that ended well, and how many by those that crashed.
+    /// Ends logged by processes that ended well, and by crashed ones.
     ends: usize,
     ends_before_crash: usize,
-    /// The first end that was logged by a process that ended well.
+    /// The first end logged by a process that ended well.
     first_end: Option<u64>,
 }
 
-/// The steps of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     jobs: BTreeMap<String, Job>,
     processes: usize,
-    /// How many calls failed, by process and kind of error.
     errors: BTreeMap<(String, String), usize>,
-    /// How many calls of processes that are too old were refused, as they should be.
+    /// Expected refusals of outdated processes.
     refusals: usize,
     failures: Vec<String>,
 }
 
 impl History {
-    /// Reads the logs in `dir`. A job whose end was logged by a process that crashed may run again:
-    /// its settlement may be lost.
+    /// Reads the logs in `dir`. A job may run again if a crashed process logged its end: the
+    /// settlement may be lost.
     pub(crate) fn read(dir: &Path, ends: Ends) -> Result<Self> {
         let mut history = Self { failures: ends.failures, ..Self::default() };
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
@@ -70,7 +66,7 @@ impl History {
         };
         let at: u64 = at.parse().map_err(|_| malformed())?;
         match event {
-            // Not about a job; a process that failed is in `failures`.
+            // Not about a job; a failed process is in `failures`.
             "connected" | "failed" => return Ok(()),
             "error" => {
                 *self.errors.entry((process.to_owned(), job.to_owned())).or_default() += 1;
@@ -97,8 +93,7 @@ impl History {
         Ok(())
     }
 
-    /// Expects that calls of this program were refused since it is too old, which is then no
-    /// violation.
+    /// Expects refusals of this program for being too old; they are no violation.
     pub(crate) fn expect_refusals(&mut self, program: &str) {
         self.errors.retain(|(process, kind), calls| {
             let is_refusal = process.starts_with(program) && kind == "Incompatible";
@@ -110,7 +105,6 @@ impl History {
         }
     }
 
-    /// The counts, for people.
     pub(crate) fn summary(&self) -> String {
         let count = |of: fn(&Job) -> bool| self.jobs.values().filter(|job| of(job)).count();
         format!(
@@ -124,8 +118,8 @@ impl History {
         )
     }
 
-    /// What must not happen: a process or a call that fails; a job that is lost, or that runs early,
-    /// after its cancel, or again after it was done.
+    /// Lists failed processes and calls, lost jobs, and jobs that ran early, after their cancel, or
+    /// again after they were done.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut violations = self.failures.clone();
         if !self.jobs.values().any(|job| job.ends > 0) {

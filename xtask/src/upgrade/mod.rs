@@ -1,6 +1,6 @@
-//! `cargo xtask upgrade REVISION`: processes of an older revision and of this one share each store,
-//! under load, through an upgrade and a rollback; then the history of all processes is judged. With
-//! `--raised`, through an upgrade that raises the format of the store.
+//! `cargo xtask upgrade REVISION`: processes from an older revision and this one share each store
+//! under load, through an upgrade and a rollback. Then their traces are judged. With `--raised`,
+//! the upgrade raises the store's format.
 
 mod build;
 mod history;
@@ -16,15 +16,15 @@ use crate::crew::{Crew, Mode, Program};
 use crate::faults::Server;
 use crate::run::{Result, root};
 
-/// The stores that processes can share, as schemes of URLs.
+/// Stores that processes can share, named by URL scheme.
 const STORES: [&str; 5] = ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-/// How long each phase lasts: longer than a lease of the client (3 s), so that the jobs of a killed
-/// process run again within the phase.
+/// Duration of each phase. It exceeds the client's lease (3 s), so that a killed process's jobs run
+/// again within the phase.
 const PHASE: time::Duration = time::Duration::from_secs(4);
 
-/// Builds both revisions, runs them side by side on each store, and judges. A store that fails does
-/// not keep the others from being tried.
+/// Builds both revisions, runs them side by side on each store, and judges. Continues after a store
+/// fails.
 pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Result {
     let stores: Vec<&str> =
         STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
@@ -59,7 +59,6 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Re
     if failed.is_empty() { Ok(()) } else { Err(format!("upgrade: {} failed", failed.join(", "))) }
 }
 
-/// Starts the server of a store, if it has one, and runs all phases on it.
 fn on_store(
     store: &str,
     run: &Path,
@@ -82,7 +81,7 @@ fn on_store(
     }
 }
 
-/// Starts old processes and replaces them, one after the other; one of them crashes.
+/// Starts old processes and replaces them one by one; one of them crashes.
 fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Crew> {
     let mut crew = Crew::new(url, dir, "log");
     crew.start(old, Mode::Produce)?;
@@ -97,18 +96,17 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     Ok(crew)
 }
 
-/// Runs the phases of an upgrade and a rollback on one store.
 fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
-    // The rollback.
+    // Roll back.
     crew.start(old, Mode::Produce)?;
     thread::sleep(PHASE);
     crew.kill_one(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     thread::sleep(PHASE);
-    // Upgraded again.
+    // Upgrade again.
     crew.start(new, Mode::Produce)?;
     thread::sleep(PHASE);
     crew.stop_all(old);
@@ -117,8 +115,8 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     History::read(dir, crew.finish())
 }
 
-/// Runs the phases of an upgrade after which the older revision is refused: its processes may still
-/// finish what they hold.
+/// Runs an upgrade after which the store refuses the older revision. Old processes may still finish
+/// the jobs they hold.
 fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
     let mut crew = replace_old(url, dir, old, new)?;
     expect_refusal(url, dir, old)?;
@@ -131,8 +129,7 @@ fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     Ok(history)
 }
 
-/// Starts a process, which must be refused when it connects. Its log has another extension than those
-/// that are judged.
+/// Starts a process that must fail to connect. Its log extension keeps it out of the judged logs.
 fn expect_refusal(url: &str, dir: &Path, old: &Program) -> Result {
     let log = dir.join("late.txt");
     let mut late = Command::new(&old.path);

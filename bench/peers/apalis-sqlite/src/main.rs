@@ -11,11 +11,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use crate::program::Job;
 
-/// Jobs of one call.
+/// Jobs per call.
 const BULK: u64 = 1_000;
 
 async fn storage(file: &str) -> SqliteStorage<Job> {
-    // `setup` sets these on one connection of the pool only; here, all have them.
+    // `setup` sets these on only one pool connection; here, all have them.
     let options = SqliteConnectOptions::new()
         .filename(file)
         .create_if_missing(true)
@@ -23,7 +23,7 @@ async fn storage(file: &str) -> SqliteStorage<Job> {
         .synchronous(SqliteSynchronous::Off);
     let pool = SqlitePool::connect_with(options).await.unwrap();
     SqliteStorage::setup(&pool).await.unwrap();
-    // An idle worker looks for due jobs at each heartbeat only, by default every 30 seconds.
+    // An idle worker looks for due jobs only at each heartbeat, by default every 30 seconds.
     let config = Config::default().batch_size(100).heartbeat_interval(Duration::from_secs(1));
     SqliteStorage::new(&pool).with_config(config)
 }

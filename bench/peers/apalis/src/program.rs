@@ -1,5 +1,5 @@
-//! Stores and runs jobs with the `storage` of the program that includes this; see ../README.md for
-//! the arguments and the output.
+//! Stores and runs jobs with the including program's `storage`; ../README.md lists the arguments
+//! and the output.
 
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,13 +23,13 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// Its due times are whole seconds.
+/// apalis has whole-second due times.
 fn task(id: u64, first: u64, rate: u64) -> Task<Job> {
     let due = first + if rate > 0 { id * 1000 / rate } else { 0 };
     if first == 0 {
         return TaskBuilder::new(Job { id, due: now().as_millis() as u64 }).build();
     }
-    // Rounded up, so that no job runs early.
+    // Rounded up so that no job runs early.
     TaskBuilder::new(Job { id, due }).run_at_timestamp(due.div_ceil(1000)).build()
 }
 
@@ -54,7 +54,7 @@ async fn store(address: &str, count: u64, how: &str, first: u64, rate: u64) {
 async fn work(address: &str, sleep: Duration) {
     let run = move |job: Job| async move {
         let started = now().as_micros();
-        // A timer of tokio takes up to a millisecond, also for no time at all.
+        // A tokio timer takes up to a millisecond even for a zero duration.
         if !sleep.is_zero() {
             tokio::time::sleep(sleep).await;
         }

@@ -1,5 +1,5 @@
-//! Delayed jobs with other libraries and with this one, side by side on one private Redis server, and
-//! on files: `cargo xtask peers`.
+//! Compares delayed jobs in dq and other libraries on one private Redis server and on files: `cargo
+//! xtask peers`.
 
 mod measure;
 mod own;
@@ -90,7 +90,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the programs, makes all measurements, and prints the tables.
 fn compare(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
     install::redis()?;
@@ -109,7 +108,7 @@ fn compare(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Builds the peers with this kind of store; only these, if any are named.
+/// Builds the peers for this kind of store, or only the ones named in `only`.
 fn build(kind: Kind, only: &[String]) -> Result<Vec<Peer>> {
     let directory = directory();
     let mut peers = Vec::new();
@@ -124,7 +123,7 @@ fn build(kind: Kind, only: &[String]) -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// Makes the measurements of peers with the same kind of store. Returns also which have failed.
+/// Measures peers with the same kind of store. Also returns the ones that failed.
 fn measure(
     peers: &[Peer],
     place: &Place,
@@ -137,7 +136,7 @@ fn measure(
         {
             continue;
         }
-        // Peers take turns in each measurement, so that a busy minute of the machine hits several.
+        // Peers take turns in each measurement, so a busy minute on the machine hits several.
         for (column, peer) in peers.iter().enumerate() {
             eprintln!("{name}: {}", peer.name);
             let rows = match measure(peer, place, sizes, options.million) {
@@ -157,7 +156,6 @@ fn measure(
     (table, failed)
 }
 
-/// The directory of the built programs.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers")
 }

@@ -9,7 +9,6 @@ use crate::peer::Peer;
 use crate::place::{self, Place};
 use crate::worker::{Run, Worker};
 
-/// Names of rows, with their values.
 type Rows = Vec<(String, String)>;
 type Measure = fn(&Peer, &Place, &Sizes, bool) -> Result<Rows>;
 
@@ -22,20 +21,19 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("kill", kill),
 ];
 
-/// A job of the future is due after all measurements.
+/// Delay for jobs that stay pending during all measurements.
 const FAR: Duration = Duration::from_secs(24 * 3_600);
-/// Time for a worker to start, and to run the jobs of a measurement.
+/// Time for a worker to start and run a measurement's jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long jobs of a killed worker are waited for. By default, Celery gives a job of a lost worker to
-/// another one after an hour.
+/// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
+/// another worker after an hour.
 const RECOVERY: Duration = Duration::from_secs(180);
 
-/// How many jobs are measured.
 pub(crate) struct Sizes {
     bulk: usize,
     single: usize,
     no_op: usize,
-    /// Pending jobs beside those that come due.
+    /// Pending jobs besides the ones that come due.
     pending: &'static [usize],
     late_rate: usize,
     late_seconds: usize,
@@ -75,7 +73,7 @@ fn millis_from_now(after: Duration) -> Result<i64> {
     Ok(i64::try_from(since.as_millis())?)
 }
 
-/// CPU of the server in microseconds for each job, as a row, if there is a server.
+/// A row with the server's CPU microseconds per job, if there is a server.
 fn busy_row(
     name: &str,
     before: Option<f64>,
@@ -139,7 +137,7 @@ fn late(peer: &Peer, place: &Place, sizes: &Sizes, million: bool) -> Result<Rows
         peer.store(&address, pending, "bulk", in_future()?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
-        // Later than they are stored.
+        // After all are stored.
         let first = millis_from_now(Duration::from_secs(6))?;
         peer.store(&address, count, "bulk", first, sizes.late_rate)?;
         let runs = worker.runs(count, PATIENCE);
@@ -152,7 +150,6 @@ fn late(peer: &Peer, place: &Place, sizes: &Sizes, million: bool) -> Result<Rows
     Ok(rows)
 }
 
-/// A worker that has run its first job.
 fn ready(peer: &Peer, address: &str) -> Result<Worker> {
     let worker = Worker::start(peer, address, 0)?;
     peer.store(address, 1, "single", 0, 0)?;
@@ -181,11 +178,11 @@ fn idle(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
     let Place::Redis(redis) = place else { return Ok(Vec::new()) };
     place.clear()?;
     let worker = ready(peer, &place.address())?;
-    // What follows a start.
+    // Skips startup work.
     thread::sleep(sizes.idle / 4);
     let before = place::commands(redis)?;
     thread::sleep(sizes.idle);
-    // It counts the question before.
+    // Minus one: the previous query counts too.
     let commands = place::commands(redis)? - before - 1.0;
     drop(worker);
     let rate = commands / sizes.idle.as_secs_f64();
@@ -205,7 +202,7 @@ fn kill(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
         times.len()
     };
     count(worker.runs(sizes.killed / 4, PATIENCE));
-    // Jobs end together: half of a job later, the next ones run.
+    // Jobs end together. Half a job later, the next ones are running.
     thread::sleep(Duration::from_millis(250));
     let done = count(worker.kill()?);
     let (killed, next) = (Instant::now(), Worker::start(peer, &address, 500)?);
@@ -234,7 +231,6 @@ fn kill(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok(vec![("worker killed (SIGKILL) with 16 jobs running".to_owned(), text)])
 }
 
-/// A number with thousands separators.
 fn whole(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

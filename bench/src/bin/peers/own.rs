@@ -1,4 +1,4 @@
-//! Our own program, with the same commands as those of the peers.
+//! Our own program, with the same commands as the peers.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,6 @@ use crate::Result;
 
 const QUEUE: &str = "JOBS";
 const CONCURRENCY: usize = 16;
-/// Jobs of one call.
 const BULK: u64 = 1_000;
 
 dq::queue!(Jobs: Job = QUEUE);
@@ -20,7 +19,7 @@ dq::queue!(Jobs: Job = QUEUE);
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     id: u64,
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     due: i64,
 }
 
@@ -37,7 +36,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// The URL of the store at `HOST:PORT`, or in a file.
 fn url(address: &str) -> String {
     match address.contains('/') {
         true => format!("sqlite://{address}"),
@@ -69,7 +67,6 @@ async fn store(address: &str, count: u64, is_bulk: bool, first: i64, rate: u64) 
     Ok(dq.close().await?)
 }
 
-/// The handler of [`Jobs`].
 struct Print {
     sleep: Duration,
 }
@@ -87,7 +84,7 @@ impl DelayHandler for Print {
 
     async fn handle(&self, _job: JobContext, job: Job) -> HandlerResult {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_micros();
-        // A timer of tokio takes up to a millisecond, also for no time at all.
+        // A tokio timer takes up to a millisecond even for a zero duration.
         if !self.sleep.is_zero() {
             tokio::time::sleep(self.sleep).await;
         }

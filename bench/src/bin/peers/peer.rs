@@ -1,5 +1,5 @@
-//! The programs of the peers: how each is built and started. Their protocol is described in
-//! `bench/peers/README.md`.
+//! The peers' programs: how each is built and started. `bench/peers/README.md` describes their
+//! protocol.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::Result;
 use crate::place::Kind;
 
-/// The peers and their kinds of store; there is one table for each kind.
+/// The peers and their store kinds. Each kind has its own table.
 pub(crate) const PEERS: [(&str, Kind); 8] = [
     ("dq", Kind::Redis),
     ("asynq", Kind::Redis),
@@ -21,10 +21,8 @@ pub(crate) const PEERS: [(&str, Kind); 8] = [
     ("apalis-sqlite", Kind::File),
 ];
 
-/// The first argument with which this program is our own peer.
 pub(crate) const OWN_PROGRAM: &str = "own-program";
 
-/// A library that is compared.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -34,11 +32,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Builds the program in a directory of its own, with the build tool of its language, which
-    /// reuses what it finds there.
+    /// Builds the program in its own directory with its language's build tool, which reuses earlier
+    /// builds.
     ///
     /// # Errors
-    /// Which tool is missing or failed, with its output.
+    /// Names the missing or failed tool, with its output.
     pub(crate) fn build(name: &'static str, directory: &Path) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;
@@ -81,8 +79,8 @@ impl Peer {
                 cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
                 run(cargo.arg(sources.join("Cargo.toml")).arg("--target-dir").arg(&directory))?;
                 if name == "apalis" {
-                    // Its script passes all due jobs to one command, and Redis limits these to some
-                    // 8,000 arguments: with more, the worker ends.
+                    // Its script passes all due jobs to one command, which Redis limits to some
+                    // 8,000 arguments. Above that, the worker ends.
                     max_due = 5_000;
                 }
                 ("1.0.0", vec![directory.join(format!("release/peer-{name}")).into()])
@@ -92,14 +90,13 @@ impl Peer {
         Ok(Self { name, version, max_due, program })
     }
 
-    /// A command of the program, with the address of a server or the path of a file.
     pub(crate) fn command(&self, command: &str, address: &str) -> Command {
         let mut program = Command::new(&self.program[0]);
         program.args(&self.program[1..]).arg(command).arg(address);
         program
     }
 
-    /// Stores jobs; returns the seconds that the program has measured. See the README for `how`,
+    /// Stores jobs and returns the seconds measured by the program. The README explains `how`,
     /// `first` and `rate`.
     pub(crate) fn store(
         &self,
@@ -121,7 +118,6 @@ fn own() -> Result<OsString> {
     Ok(std::env::current_exe().map(PathBuf::into_os_string)?)
 }
 
-/// Runs a command to its end; returns its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{name} does not start: {error}"))?;

@@ -1,4 +1,4 @@
-//! Where the jobs of a measurement are stored: on a Redis server, or in a file.
+//! Where a measurement stores its jobs: on a Redis server or in a file.
 
 use std::fs;
 use std::path::Path;
@@ -8,21 +8,18 @@ use tempfile::TempDir;
 
 use crate::Result;
 
-/// What a peer stores its jobs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Redis,
     File,
 }
 
-/// A Redis server, or a directory with the file of an embedded store.
 pub(crate) enum Place {
     Redis(Box<Redis>),
     File(TempDir),
 }
 
 impl Place {
-    /// Starts a server, or makes a directory in this one.
     pub(crate) fn start(kind: Kind, directory: &Path) -> Result<Self> {
         Ok(match kind {
             Kind::Redis => Self::Redis(Box::new(Redis::start())),
@@ -30,7 +27,7 @@ impl Place {
         })
     }
 
-    /// `HOST:PORT`, or the path of the file.
+    /// `HOST:PORT`, or the file path.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Redis(redis) => redis.address(),
@@ -38,7 +35,7 @@ impl Place {
         }
     }
 
-    /// Removes all jobs. No process uses them.
+    /// Removes all jobs. No process may be using them.
     pub(crate) fn clear(&self) -> Result<()> {
         match self {
             Self::Redis(redis) => {
@@ -55,7 +52,7 @@ impl Place {
         Ok(())
     }
 
-    /// The memory of the server, or the size of the files, in bytes.
+    /// The server's memory or the files' size, in bytes.
     pub(crate) fn bytes(&self) -> Result<f64> {
         match self {
             Self::Redis(redis) => info(redis, "used_memory"),
@@ -69,7 +66,6 @@ impl Place {
         }
     }
 
-    /// The seconds that the server was busy, if there is a server.
     pub(crate) fn busy(&self) -> Result<Option<f64>> {
         match self {
             Self::Redis(redis) => {
@@ -80,12 +76,11 @@ impl Place {
     }
 }
 
-/// The number of commands that the server has run, without this one: it counts a command when it has run.
+/// Commands the server has run, excluding this one: Redis counts a command once it has run.
 pub(crate) fn commands(redis: &Redis) -> Result<f64> {
     info(redis, "total_commands_processed")
 }
 
-/// A field of `INFO`.
 fn info(redis: &Redis, field: &str) -> Result<f64> {
     let text = redis.command(&["INFO"]).text();
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));

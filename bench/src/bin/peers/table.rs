@@ -1,4 +1,4 @@
-//! The table of results, with a column for each peer.
+//! The results table, with one column per peer.
 
 use std::fmt;
 
@@ -15,8 +15,7 @@ impl Table {
         Self { columns: columns.collect(), rows: Vec::new() }
     }
 
-    /// Sets a cell. Rows are in the order in which they were first set. Cells that are never set are
-    /// shown as "–".
+    /// Sets a cell. Rows keep the order in which they were first set. Unset cells show "–".
     pub(crate) fn set(&mut self, row: String, column: usize, value: String) {
         let at = self.rows.iter().position(|(name, _)| *name == row).unwrap_or_else(|| {
             self.rows.push((row, vec![String::from("–"); self.columns.len()]));
@@ -26,7 +25,6 @@ impl Table {
     }
 }
 
-/// Markdown.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| | {} |", self.columns.join(" | "))?;

@@ -1,4 +1,4 @@
-//! A process that runs jobs, and the lines that it prints.
+//! A process that runs jobs, and the lines it prints.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -10,24 +10,22 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::peer::Peer;
 
-/// A job that was run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) number: usize,
-    /// Start minus due time in microseconds; negative if it was early.
+    /// Start minus due time in microseconds; negative if early.
     pub(crate) lateness: i64,
     /// Microseconds since 1970.
     pub(crate) started: i64,
 }
 
-/// A process that runs jobs. Killed when dropped.
+/// A process that runs jobs. Dropping it kills the process.
 pub(crate) struct Worker {
     process: Child,
     runs: Receiver<Run>,
 }
 
 impl Worker {
-    /// Starts a process; each job takes `millis`.
     pub(crate) fn start(peer: &Peer, address: &str, millis: u64) -> Result<Self> {
         let mut command = peer.command("work", address);
         command.arg(millis.to_string()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -36,7 +34,7 @@ impl Worker {
         let (sender, runs) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n').map_while(std::io::Result::ok) {
-                // Libraries print other lines, too.
+                // Libraries print other lines too.
                 let Some(run) = parse(&String::from_utf8_lossy(&line)) else { continue };
                 if sender.send(run).is_err() {
                     break;
@@ -46,8 +44,7 @@ impl Worker {
         Ok(Self { process, runs })
     }
 
-    /// Waits until jobs with `count` different numbers have run or the time has passed. Returns all
-    /// runs.
+    /// Waits for `count` distinct job numbers or the timeout, then returns all runs.
     pub(crate) fn runs(&self, count: usize, within: Duration) -> Vec<Run> {
         let (deadline, mut numbers, mut runs) =
             (Instant::now() + within, BTreeSet::new(), Vec::new());
@@ -64,8 +61,8 @@ impl Worker {
         runs
     }
 
-    /// Kills the process with SIGKILL. Returns the runs that it has printed and
-    /// [`runs`](Self::runs) has not returned.
+    /// Kills the process with SIGKILL. Returns the printed runs not yet returned by
+    /// [`runs`](Self::runs).
     pub(crate) fn kill(mut self) -> Result<Vec<Run>> {
         self.process.kill()?;
         self.process.wait()?;
@@ -75,7 +72,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has ended if `kill` was called.
+        // A no-op after `kill`.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
