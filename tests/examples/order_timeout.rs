@@ -149,7 +149,6 @@ fn after_a_kill_every_order_has_a_timeout() {
     let (created, first_created) = channel();
     let customer = std::thread::spawn(move || {
         while create_order(&address).is_ok() {
-            // The test waits only for the first.
             let _ = created.send(());
         }
     });

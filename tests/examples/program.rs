@@ -101,7 +101,6 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

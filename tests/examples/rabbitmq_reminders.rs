@@ -125,7 +125,6 @@ fn kill_and_restart(user: &User) -> Result<(), TooSlow> {
         assert_eq!(user.run(&["plan", name, minutes]), [format!("{name} is planned")]);
     }
     let first = runner.line().unwrap();
-    // The next runner must not receive it again.
     user.wait_until_listed(3);
     runner.kill();
     // The reminder for "three" is due after 22 - 10 minutes.

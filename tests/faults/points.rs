@@ -150,7 +150,7 @@ async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
     ensure(stats.stored() == u64::from(case.dead), format!("stored again: {stats:?}"))
 }
 
-/// Otherwise such a job blocks all others forever.
+/// A job is dead after `max_losses` crashes, so that other jobs can run.
 #[tokio::main(flavor = "current_thread")]
 async fn killed_by_poison() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;

@@ -82,13 +82,11 @@ dq::queue!(
 pub(crate) enum Point {
     /// Jobs are leased, and none has started.
     Claimed,
-    /// Just before calling the handler.
     Started,
     Renewed,
     /// The handler has returned; its lease is not settled.
     Finished,
     Settled,
-    /// Shutdown has begun while a handler runs.
     Stopping,
     /// Shutdown without a grace period: the job is released.
     Released,

@@ -95,7 +95,6 @@ pub(crate) async fn until_expired(server: &Redis, key: &str) {
     until("the key has expired", || connection.command(&["TOUCH", key]).int() == 0).await;
 }
 
-/// Sets a key like another program, and waits until it has expired.
 pub(crate) async fn expire(server: &Redis, key: &str) {
     assert!(server.command(&["SET", key, "", "PX", "1"]).is_ok());
     until_expired(server, key).await;

@@ -22,7 +22,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
     backend_from_url(url)?.connect(&environment).await
 }
 
-/// Connects to a working server, which may be slow.
+/// For servers that work, but may be slow.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     let timeout = match url {
         _ if url.contains("response_timeout") => "",

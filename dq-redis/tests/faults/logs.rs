@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-// On the test's thread, so that the subscriber gets all events.
+// On one thread, so that the subscriber gets all events.
 #[tokio::test]
 async fn an_outage_is_logged_once_and_so_is_its_end() {
     let log = Log::default();

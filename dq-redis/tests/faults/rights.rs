@@ -73,7 +73,7 @@ impl Backends {
     }
 }
 
-/// The words of the guide's `ACL SETUSER` command with this ending.
+/// The guide's `ACL SETUSER` command with this ending, as words.
 fn in_the_guide(ending: &str) -> Vec<String> {
     let page = include_str!("../../../docs/guide/redis.md");
     let mut blocks = page.split("ACL SETUSER").skip(1);

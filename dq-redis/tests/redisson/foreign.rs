@@ -154,7 +154,7 @@ async fn entries_that_are_no_members_are_quarantined_and_reported() {
         }
         taken.sort();
         assert_eq!(taken, ["java", "ours"], "{options}");
-        // A listing quarantines a member that is never due.
+        // A listing quarantines members that are never due.
         assert!(listed(&fixture, JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
         let finding = findings.iter().find(|found| found.code == "redis.strays").unwrap();

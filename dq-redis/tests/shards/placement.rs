@@ -53,7 +53,7 @@ async fn a_queue_with_shards_stores_its_layout() {
     let four = process(Topology::Server, &queue, Some(4)).await;
     four.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
     let layout = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
-    // The first change of the shard count, to four.
+    // Change 1, to four shards.
     assert_eq!(layout.text(), "1/4");
     let due: Vec<_> =
         keys(shared_redis(), &queue).into_iter().filter(|key| key.contains("}:due:")).collect();
