@@ -1,5 +1,5 @@
-//! An actix-web service that deletes an account some time after its owner asked for it, unless the
-//! owner keeps it.
+//! An actix-web service that deletes an account some time after its owner asks for it. Until then,
+//! the owner can keep it.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example actix -- --grace 10
@@ -7,7 +7,7 @@
 //! curl -X POST   http://127.0.0.1:3000/accounts/ann/keep   # ann is kept
 //! ```
 //!
-//! It has a dashboard, whose address with a token is printed on stderr.
+//! The service has a dashboard; stderr shows its address and token.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn delete_account(name: String) {
     println!("{name} is deleted");
 }
 
-/// What the request handlers share: any worker thread of the server may schedule and cancel.
+/// State of the request handlers. Any worker thread may schedule and cancel.
 struct Accounts {
     dq: Dq,
     grace: Duration,
@@ -48,7 +48,7 @@ struct Accounts {
 async fn close(accounts: Data<Accounts>, name: Path<String>) -> actix_web::Result<HttpResponse> {
     let name = name.into_inner();
     let deletion = accounts.dq.schedule::<delete_account>(name.clone());
-    // A repeated request keeps the job that it finds under the key, and its due time.
+    // A repeated request finds the job under its key, and keeps its due time.
     let scheduled = deletion.after(accounts.grace).key(&name).await.map_err(failed)?;
     Ok(HttpResponse::Accepted().body(format!("{name} is deleted at {}", scheduled.due())))
 }
@@ -61,12 +61,12 @@ async fn keep(accounts: Data<Accounts>, name: Path<String>) -> actix_web::Result
         Cancelled::NotFound => {
             HttpResponse::NotFound().body(format!("{name} is not being deleted"))
         }
-        // It runs, or on some stores it may.
+        // It runs, or on some stores it may run.
         _ => HttpResponse::Conflict().body(format!("it may be too late to keep {name}")),
     })
 }
 
-/// Only errors in the request are shown to the client; the details of others are in the log.
+/// Shows the client only errors in the request; others go to the log.
 fn failed(error: dq::Error) -> actix_web::Error {
     if error.kind() == ErrorKind::InvalidInput {
         return ErrorBadRequest(error);
@@ -75,7 +75,7 @@ fn failed(error: dq::Error) -> actix_web::Error {
     ErrorInternalServerError("sorry, try again later")
 }
 
-// Not `actix_web::main`, whose runtime has one thread: the runner uses all cores.
+// `actix_web::main` has a single-threaded runtime; here the runner uses all cores.
 #[tokio::main]
 async fn main() -> HandlerResult<()> {
     let Options { grace, listen, backend } = Options::parse();
@@ -84,18 +84,18 @@ async fn main() -> HandlerResult<()> {
     let accounts = Data::new(Accounts { dq: dq.clone(), grace: grace.seconds() });
     let auth = Auth::loopback();
     let token = auth.generated_token().unwrap_or_default().to_owned();
-    // One router for all workers, so that the store is read once for all open pages.
+    // All workers share one router, so that the store is read once for all open pages.
     let dashboard = dq_web::router(Ops::new(dq.clone()), auth);
     let app = move || {
         let dashboard = dq_web::actix::scope("/ops/dq", dashboard.clone());
         App::new().app_data(accounts.clone()).service(close).service(keep).service(dashboard)
     };
 
-    // After Ctrl-C or SIGTERM both finish: the server answers its requests, the runner waits for its
+    // After Ctrl-C or SIGTERM, the server answers its requests and the runner waits for its
     // handlers.
     let server = HttpServer::new(app)
         .shutdown_signal(dq::shutdown_signal())
-        // In seconds: an open page of the dashboard has a request without an end.
+        // In seconds: an open dashboard page holds an endless request.
         .shutdown_timeout(5)
         .bind(&listen)
         .map_err(|error| format!("cannot listen on {listen}: {error}"))?;

@@ -1,5 +1,5 @@
-//! An order is offered to one courier after the other. One who does not accept in time loses it to the
-//! next; when nobody is left, a person has to decide.
+//! Offers an order to one courier after another. A courier who does not accept in time loses it to
+//! the next. When nobody is left, a person decides.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example courier
@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 const COURIERS: [&str; 3] = ["ann", "bob", "eve"];
 
-/// An offer of an order to a courier, by the number of the courier.
+/// Offers an order to a courier, by index.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     order: u64,
     courier: usize,
 }
 
-/// The courier who has accepted, by order.
+/// Accepting couriers, by order.
 #[derive(Clone, Default)]
 struct Dispatch(Arc<Mutex<BTreeMap<u64, &'static str>>>);
 
@@ -37,7 +37,7 @@ impl Dispatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&order).copied()
     }
 
-    /// Asks a courier. Here, Eve accepts order 1, and nobody order 2.
+    /// Asks a courier. Here, Eve accepts order 1, and nobody accepts order 2.
     fn offer(&self, order: u64, courier: usize) {
         println!("order {order}: offered to {}", COURIERS[courier]);
         if order == 1 && COURIERS[courier] == "eve" {
@@ -46,8 +46,8 @@ impl Dispatch {
     }
 }
 
-/// Runs when a courier's time to accept is over. Each offer is a step of one job: cancelling the key
-/// of the order ends them all.
+/// Runs when a courier's time is over. Each offer is a step of one job, so cancelling the order's
+/// key ends them all.
 #[delay_handler("OFFER_TIMEOUT")]
 async fn offer_timeout(State(dispatch): State<Dispatch>, offer: Offer) -> HandlerResult {
     if let Some(courier) = dispatch.courier(offer.order) {

@@ -1,5 +1,5 @@
-//! A reminder before a meeting, which moves when the meeting moves. A reminder that comes after the
-//! meeting has begun, as after an outage, is not sent.
+//! A meeting reminder that moves with its meeting. If the meeting has begun, such as after an
+//! outage, the reminder is skipped.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example meeting_reminder
@@ -16,26 +16,25 @@ struct Meeting {
     title: String,
 }
 
-// The reminder comes 15 minutes before the meeting, and is pointless 15 minutes later.
+// The reminder comes 15 minutes before the meeting, and is useless once it begins.
 #[delay_handler("MEETING_REMINDER", late(after = "15m", then = "skip"))]
 async fn remind(meeting: Meeting) {
     println!("in 15 minutes: {}", meeting.title);
 }
 
-/// Whether the reminder still waited.
 fn is_moved(answer: Rescheduled) -> bool {
     matches!(answer, Rescheduled::Moved(_))
 }
 
 #[tokio::main]
 async fn main() -> dq::Result<()> {
-    // The store remembers ended jobs, which are listed at the end.
+    // Keeps ended jobs in the history, to list them at the end.
     let settings = QueueSettings::new().history(HistoryLimit::default());
     let dq = Dq::builder().url("memory:").defaults(settings).connect().await?;
     let now = Timestamp::from(SystemTime::now());
     let remind_at = |meeting: Timestamp| Timestamp::from_millis(meeting.as_millis() - 15 * 60_000);
 
-    // The key is the meeting, so that no job id is needed to move or cancel its reminder.
+    // With the meeting as key, you need no job id to move or cancel its reminder.
     for (key, title) in [("m-1", "planning"), ("m-2", "review"), ("m-3", "lunch")] {
         let meeting = Meeting { title: title.to_owned() };
         let at = remind_at(now + 3.hours());
@@ -50,7 +49,7 @@ async fn main() -> dq::Result<()> {
     println!("planning: {:?}", is_moved(dq.reschedule::<remind>("m-1", earlier).await?));
     // Lunch is cancelled.
     println!("lunch: {:?}", dq.cancel::<remind>("m-3").await?);
-    // The review began an hour ago, and nobody was there to send the reminder.
+    // The review began an hour ago, and nobody sent the reminder.
     let began = remind_at(now - 1.hours());
     println!("review: {:?}", is_moved(dq.reschedule::<remind>("m-2", began).await?));
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The job carries the trace in its header `traceparent`. Two short pieces connect it to
-//! OpenTelemetry: a propagator, which gives a new job the current span, and middleware, which
-//! continues the trace in a span around the handler. Here an exporter prints each span; a program
-//! of yours sends them to a collector instead, such as with `opentelemetry-otlp`.
+//! OpenTelemetry. A propagator gives a new job the current span. Middleware continues the trace in
+//! a span around the handler. This example prints each span; in your program, send them to a
+//! collector instead, such as with `opentelemetry-otlp`.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ struct Options {
     backend: String,
 }
 
-/// Gives new jobs the current span of OpenTelemetry as their parent.
+/// Makes the current OpenTelemetry span the parent of new jobs.
 #[derive(Debug)]
 struct CurrentSpan;
 
@@ -59,7 +59,7 @@ impl Propagator for CurrentSpan {
     }
 }
 
-/// The context of a span in another process, or of another time.
+/// Builds the context of a remote span.
 fn remote(trace: TraceContext) -> Context {
     let flags = if trace.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
     let (trace_id, span_id) = (TraceId::from(trace.trace_id), SpanId::from(trace.parent_id));
@@ -67,7 +67,7 @@ fn remote(trace: TraceContext) -> Context {
     Context::new().with_remote_span_context(span)
 }
 
-/// Starts a span as the current one, in the trace if there is one.
+/// Starts a span and makes it current, in `trace` if given.
 fn start(name: String, kind: SpanKind, trace: Option<TraceContext>) -> Context {
     let tracer = global::tracer("orders");
     let parent = trace.map_or_else(Context::new, remote);
@@ -75,7 +75,7 @@ fn start(name: String, kind: SpanKind, trace: Option<TraceContext>) -> Context {
     parent.with_span(span)
 }
 
-/// Runs each handler in a span of the trace that its job carries.
+/// Runs each handler in a span of its job's trace.
 struct Traced;
 
 #[dq::async_trait]
@@ -97,12 +97,11 @@ impl Middleware for Traced {
 
 #[delay_handler("CLOSE_ORDER")]
 async fn close_order(order: u64) {
-    // Any span that is started here is a child of the one around the handler.
+    // Spans started here are children of the handler's span.
     let tracer = global::tracer("orders");
     tracer.in_span("look for a payment", |_| println!("order {order} is closed"));
 }
 
-/// What the request handlers share.
 #[derive(Clone)]
 struct Orders {
     dq: Dq,
@@ -124,7 +123,6 @@ async fn place(State(orders): State<Orders>, Path(order): Path<u64>, headers: He
     reply
 }
 
-/// Prints each span on one line.
 #[derive(Debug)]
 struct Print;
 

@@ -7,8 +7,8 @@
 //! curl         http://127.0.0.1:3000/orders/1
 //! ```
 //!
-//! Orders and jobs are in one SQLite file, so that one transaction creates an order and its
-//! timeout. There is never an order without a timeout, even if the process is killed.
+//! Orders and jobs share one SQLite file, so one transaction creates an order and its timeout.
+//! Every order has a timeout, even if the process is killed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,7 +59,7 @@ struct UnpaidOrder {
     id: i64,
 }
 
-/// Runs when the time for payment is over. `blocking`, since rusqlite is synchronous.
+/// Runs when the payment time is over. `blocking`, because rusqlite is synchronous.
 #[delay_handler("ORDER_TIMEOUT", blocking, max_attempts = 5, timeout = "30s")]
 fn order_timeout(State(shop): State<Shop>, order: UnpaidOrder) -> HandlerResult {
     // One atomic statement decides between payment and timeout.
@@ -127,7 +127,7 @@ impl Shop {
     }
 
     fn orders(&self) -> MutexGuard<'_, Connection> {
-        // After a panic the connection is usable: its transaction was rolled back.
+        // After a panic the connection is usable, because its transaction was rolled back.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +163,7 @@ async fn pay(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) ->
     if !changed {
         return Ok(refusal(StatusCode::CONFLICT, format!("order {id} is {} already", order.state)));
     }
-    // Optional: a timeout that runs nevertheless skips a paid order.
+    // Optional, because the timeout skips a paid order anyway.
     if let Err(error) = dq.cancel::<order_timeout>(id).await {
         tracing::warn!(%error, id, "the timeout of a paid order was not cancelled");
     }
@@ -178,7 +178,7 @@ fn refusal(status: StatusCode, why: String) -> Response {
     (status, Json(serde_json::json!({ "error": why }))).into_response()
 }
 
-/// An error with details in the log but not in the response.
+/// Logs the details and hides them from the response.
 struct InternalError;
 
 impl<E: Into<BoxError>> From<E> for InternalError {
@@ -207,7 +207,7 @@ async fn main() -> HandlerResult<()> {
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     println!("listening on http://{}", listener.local_addr()?);
 
-    // After Ctrl-C or SIGTERM both finish: the server answers its requests, the runner waits for its
+    // After Ctrl-C or SIGTERM, the server answers its requests and the runner waits for its
     // handlers.
     let server = axum::serve(listener, routes(shop.clone()));
     let server = server.with_graceful_shutdown(dq::shutdown_signal());

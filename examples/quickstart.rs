@@ -1,5 +1,5 @@
 //! Schedules jobs a few seconds ahead and runs them when they are due. Kill it at any moment, even
-//! with `kill -9`, and start it again: it continues with the jobs that are left.
+//! with `kill -9`, and start it again: it continues with the remaining jobs.
 
 use clap::Parser;
 use dq::prelude::*;
@@ -17,7 +17,7 @@ struct Options {
     backend: String,
 }
 
-/// Prints a line. The short lease lets a job whose runner was killed run again soon.
+/// Prints a line. With the short lease, a killed runner's job soon runs again.
 #[delay_handler("QUICKSTART", lease = "2s")]
 async fn greet(ctx: JobContext, number: u32) {
     let again = if ctx.deliveries() > 1 { " (again: its runner was killed)" } else { "" };

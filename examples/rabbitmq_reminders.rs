@@ -1,12 +1,12 @@
-//! Reminders of meetings, stored in RabbitMQ alone. Any process can move or cancel a meeting, and
-//! its reminder with it.
+//! Meeting reminders, stored in RabbitMQ alone. Any process can move or cancel a meeting with its
+//! reminder.
 //!
 //! ```sh
 //! alias reminders='cargo run -q -p dq-examples --example rabbitmq_reminders -- --minute 1'
 //! reminders remind                # leave it running: here a minute takes one second
 //! ```
 //!
-//! and in a second terminal, with the same alias:
+//! In a second terminal, with the same alias:
 //!
 //! ```sh
 //! reminders plan standup 20       # it starts in 20 minutes, so the reminder is due in 10
@@ -53,7 +53,7 @@ enum Command {
 }
 
 impl Options {
-    /// The delay of the reminder for a meeting that starts in this many minutes.
+    /// Returns the reminder's delay for a meeting that starts in this many minutes.
     fn reminder(&self, minutes: u32) -> Duration {
         const BEFORE: u32 = 10;
         Duration::from_secs(self.minute.into()) * minutes.saturating_sub(BEFORE)
@@ -67,7 +67,7 @@ struct Meeting {
 
 #[delay_handler("MEETING_REMINDER", max_attempts = 5, timeout = "30s")]
 async fn remind(ctx: JobContext, meeting: Meeting) {
-    // An application would send a message here.
+    // Your application sends a message here.
     println!("{} is about to start ({} ms late)", meeting.name, ctx.lateness().as_millis());
 }
 
@@ -77,7 +77,7 @@ async fn main() -> dq::Result<()> {
     let dq = Dq::connect(&options.url).await?;
     match &options.command {
         Command::Plan { name, minutes } => {
-            // The name is the key: a second plan of the same meeting changes nothing.
+            // The name is the key: a second plan for the same meeting changes nothing.
             let reminder = dq.schedule::<remind>(Meeting { name: name.clone() });
             match reminder.after(options.reminder(*minutes)).key(name).await? {
                 Scheduled::Created(_) => println!("{name} is planned"),
@@ -93,7 +93,7 @@ async fn main() -> dq::Result<()> {
             }
         }
         Command::Off { name } => match dq.cancel::<remind>(name).await? {
-            // No process sends it any more, not even one that has received the message.
+            // No process sends it any more, even if it has received the message.
             Cancelled::Cancelled => println!("{name} is cancelled"),
             Cancelled::AlreadyRunning => println!("the reminder of {name} is being sent"),
             _ => println!("there is no reminder of {name}"),
@@ -107,7 +107,7 @@ async fn main() -> dq::Result<()> {
     dq.close().await
 }
 
-/// Lists the reminders that run, those that are due, and then the others in due order.
+/// Lists running reminders, then ready ones, then the rest by due time.
 async fn list(dq: &Dq) -> dq::Result<()> {
     let queue = dq.queue_of::<remind>()?;
     for state in [JobState::Running, JobState::Ready, JobState::Scheduled] {

@@ -1,5 +1,5 @@
-//! "Continue reading?", two hours after the last page. Each page that a reader turns replaces the
-//! reminder of that reader and book, so that the two hours start anew.
+//! "Continue reading?", two hours after the last page. Each page turn replaces the reminder for
+//! that reader and book, so the two hours start again.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example reading_progress
@@ -26,7 +26,7 @@ async fn continue_reading(progress: Progress) {
     println!("{reader}: continue {book:?} at page {page}?");
 }
 
-/// Called for each page that is turned; returns whether the reminder was set.
+/// Called for each page turn; returns whether the reminder was set.
 async fn turn_page(dq: &Dq, reader: &str, book: &str, page: u32) -> dq::Result<bool> {
     let progress = Progress { reader: reader.to_owned(), book: book.to_owned(), page };
     let scheduled = dq
@@ -34,7 +34,7 @@ async fn turn_page(dq: &Dq, reader: &str, book: &str, page: u32) -> dq::Result<b
         .after(IDLE)
         .key(format!("{reader}/{book}"))
         .on_conflict(OnConflict::Replace)
-        // A page that is turned while the reminder is being sent is not lost either.
+        // A page turned while the reminder is being sent counts too.
         .on_running(OnRunning::Detach)
         .await?;
     Ok(scheduled.is_stored())

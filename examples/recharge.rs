@@ -1,4 +1,4 @@
-//! A recharge at a provider that answers later: it is polled with growing gaps until it has succeeded,
+//! A recharge at a provider that answers later. It is polled with growing gaps until it succeeds,
 //! and given up after half an hour.
 //!
 //! ```sh
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The first gap; a minute in the real world.
 const FIRST_GAP: Duration = Duration::from_millis(50);
 
-/// Number of polls after which the recharge is given up.
+/// Polls after which the recharge is given up.
 const MAX_POLLS: u32 = 6;
 
 #[derive(Serialize, Deserialize)]
@@ -28,8 +28,8 @@ async fn has_succeeded(recharge: &Recharge) -> Result<bool, std::io::Error> {
     Ok(recharge.number == 1 && recharge.polls >= 4)
 }
 
-/// Each poll is a step of one job. A poll that fails is retried by itself: its attempts start again
-/// with each step.
+/// Each poll is a step of one job. A failed poll is retried on its own, because attempts start
+/// again with each step.
 #[delay_handler("RECHARGE", max_attempts = 3)]
 async fn poll(recharge: Recharge) -> HandlerResult {
     let recharge = Recharge { polls: recharge.polls + 1, ..recharge };

@@ -1,6 +1,6 @@
 //! A report every two seconds, by any number of processes: start it several times on one file. Kill
-//! one at any moment, even with `kill -9`: each occurrence is still one job. Of the time without a
-//! process, the last ten occurrences of the last minute are reported when one starts again.
+//! one at any moment, even with `kill -9`: each occurrence is still one job. If no process ran, the
+//! next start makes up for the last minute, with at most ten reports.
 
 use clap::Parser;
 use dq::prelude::*;
@@ -15,7 +15,7 @@ struct Options {
     reports: Option<usize>,
 }
 
-/// The schedule is stored when a runner starts. In an application, `every` may be
+/// Stored when a runner starts. In your application, you may replace `every` with
 /// `cron = "30 2 * * MON-FRI", tz = "Europe/Stockholm"`.
 #[delay_handler("EXAMPLE_REPORT", every = "2s", catch_up = "all:10", deadline = "1m")]
 async fn report(
@@ -24,7 +24,7 @@ async fn report(
 ) -> HandlerResult {
     let occurrence = ctx.occurrence().ok_or("not the job of a schedule")?;
     println!("report of {occurrence}, {} ms late", ctx.lateness().as_millis());
-    // Fails if the program ends.
+    // Fails if the program is ending.
     let _ = done.try_send(());
     Ok(Outcome::Done)
 }

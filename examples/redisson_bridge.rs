@@ -1,11 +1,11 @@
-//! A Rust runner for delayed queues that it shares with a Java service that uses Redisson.
+//! A Rust runner that shares delayed queues with a Java service using Redisson.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example redisson_bridge -- --redis redis://127.0.0.1:6379/0
 //! ```
 //!
-//! Java adds to `ORDER_TIMEOUT`, which is handled here, and takes from `ORDER_FEEDBACK`, which is
-//! scheduled here:
+//! Java adds jobs to `ORDER_TIMEOUT`, which Rust handles. Rust schedules jobs in `ORDER_FEEDBACK`,
+//! which Java takes:
 //!
 //! ```java
 //! // class Order { public long id; }
@@ -18,7 +18,7 @@
 //! System.out.println("how was order " + feedback.take().id);
 //! ```
 //!
-//! Without Java, these commands in a second terminal do the same:
+//! Without Java, use these commands in a second terminal:
 //!
 //! ```sh
 //! redis-cli EVAL "local due = redis.call('TIME')[1] * 1000 + 5000
@@ -33,7 +33,7 @@ use dq::prelude::*;
 use dq::redis::{Codec, Format, RedissonConfig};
 use serde::{Deserialize, Serialize};
 
-/// Handles jobs of Redisson's delayed queue ORDER_TIMEOUT, and schedules jobs of ORDER_FEEDBACK for
+/// Handles jobs of Redisson's delayed queue ORDER_TIMEOUT, and schedules jobs in ORDER_FEEDBACK for
 /// Java's take().
 #[derive(Parser)]
 struct Options {
@@ -49,7 +49,7 @@ struct Options {
     legacy: bool,
 }
 
-/// Matches Java's class; other fields of it are ignored.
+/// Matches Java's class, and ignores its other fields.
 #[derive(Serialize, Deserialize)]
 struct Order {
     id: i64,
@@ -58,11 +58,11 @@ struct Order {
 // Handled by Java.
 dq::queue!(ORDER_FEEDBACK: Order);
 
-/// Runs when an order that Java has offered is due.
+/// Runs when an order from Java is due.
 #[delay_handler("ORDER_TIMEOUT", max_attempts = 5, timeout = "30s")]
 async fn order_timeout(State(dq): State<Dq>, order: Order) -> HandlerResult {
     println!("order {} was not paid in time", order.id);
-    // A job may run twice; because of the key, only the first run schedules feedback.
+    // A job may run twice. The key makes only the first run schedule feedback.
     let id = order.id;
     let _ = dq.schedule::<ORDER_FEEDBACK>(order).after(3.seconds()).key(id).await?;
     Ok(Outcome::Done)
@@ -71,13 +71,13 @@ async fn order_timeout(State(dq): State<Dq>, order: Order) -> HandlerResult {
 #[tokio::main]
 async fn main() -> dq::Result<()> {
     let options = Options::parse();
-    // Logs jobs that cannot be decoded, with the reason.
+    // Logs jobs that fail to decode, with the reason.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut config = RedissonConfig::new(options.redis);
     config.codec = options.codec;
     config.format = if options.legacy { Format::Legacy } else { Format::Current };
-    // Redisson moves due jobs to the list that take() reads only while a Java process has the
-    // RDelayedQueue open. With this setting the runner moves them too, so that take() suffices.
+    // Redisson moves due jobs to take()'s list only while a Java process has the RDelayedQueue
+    // open. With this setting the runner moves them too, so take() suffices.
     config.consumed_by_java.insert(ORDER_FEEDBACK::queue()?);
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 

@@ -1,5 +1,5 @@
-//! A help desk whose tickets escalate: the agent is reminded, then the team lead, then the ticket is
-//! handed over. Closing a ticket ends that at any step.
+//! A help desk that escalates tickets: it reminds the agent, then the team lead, then hands the
+//! ticket over. Closing a ticket ends this at any step.
 //!
 //! ```sh
 //! cargo run -p dq-examples --example work_ticket    # a day takes 200 milliseconds
@@ -16,7 +16,6 @@ struct Ticket {
     id: u64,
 }
 
-/// The tickets that are open.
 #[derive(Clone, Default)]
 struct Desk(Arc<Mutex<BTreeSet<u64>>>);
 
@@ -34,12 +33,12 @@ impl Desk {
     }
 }
 
-/// Asked before each step, so that a closed ticket is never escalated.
+/// Runs before each step, so that a closed ticket is never escalated.
 async fn is_open(_ctx: JobContext, State(desk): State<Desk>, ticket: Ticket) -> bool {
     desk.is_open(ticket.id)
 }
 
-// A real help desk writes ["24h", "24h", "48h"].
+// A real help desk uses ["24h", "24h", "48h"].
 #[delay_handler("TICKET", escalate = ["200ms", "200ms", "400ms"], guard = is_open)]
 async fn escalate(ctx: JobContext, State(_desk): State<Desk>, ticket: Ticket) -> HandlerResult {
     match ctx.step() {

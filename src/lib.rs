@@ -1,7 +1,7 @@
 //! Delayed jobs, typed end to end, on the store you already run.
 //!
-//! You write an async function and schedule calls of it. A runner calls it when it is due, in this
-//! process or another, even if the process that scheduled it was killed.
+//! You write an async function and schedule calls to it. A runner makes each call when it is due,
+//! in this process or another, even if the process that scheduled it was killed.
 //!
 //! ```standalone_crate
 //! use dq::prelude::*;
@@ -38,9 +38,8 @@
 //!
 //! # Schedule
 //!
-//! [`Dq::schedule`] takes the name of a handler function, which determines the queue, and a payload
-//! of the type that the handler takes. The result is a builder; `.await` stores the job and returns
-//! a [`Scheduled`].
+//! Name a handler function in [`Dq::schedule`]; it determines the queue and the payload type. The
+//! call returns a builder. `.await` stores the job and returns a [`Scheduled`].
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -61,15 +60,15 @@
 //! # }
 //! ```
 //!
-//! A service that schedules jobs for handlers of another service declares their queue with
-//! [`queue!`]: `dq::queue!(pub SEND_MAIL: String);`. For payloads that are not JSON, and for queues
-//! whose name is known only at run time, there is [`Dq::queue`].
+//! If another service has the handler, declare its queue with [`queue!`]:
+//! `dq::queue!(pub SEND_MAIL: String);`. Use [`Dq::queue`] for payloads that are not JSON, and for
+//! queue names you learn at run time.
 //!
 //! # Keys
 //!
-//! A key is text or an integer. At most one live job of a queue has a given key, where *live* means
-//! scheduled, ready or running; [`OnConflict`] says what happens to a second one. Jobs are
-//! cancelled, rescheduled and found by key, or by the id in the result of scheduling them.
+//! A key is text or an integer. Within a queue, at most one live job (scheduled, ready or running)
+//! has a given key. [`OnConflict`] decides what happens to a second one. You cancel, reschedule and
+//! find jobs by key, or by the id in a [`Scheduled`].
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -97,10 +96,10 @@
 //!
 //! # Handle
 //!
-//! [`#[delay_handler]`](macro@delay_handler) makes a function the handler of a queue. Its arguments
-//! are extractors, then the payload: [`JobContext`] (id, attempt, cancellation, …), [`State`]
-//! (values given to the runner), [`RawPayload`], or any type that implements [`FromJob`]. A plain
-//! `fn` with `blocking` in the attribute runs on a thread for blocking calls.
+//! [`#[delay_handler]`](macro@delay_handler) turns a function into a queue's handler. Its arguments
+//! are extractors, then the payload. Extractors are [`JobContext`] (id, attempt, cancellation, …),
+//! [`State`] (a value you gave the runner), [`RawPayload`], and your own [`FromJob`] types. Add
+//! `blocking` to the attribute for a plain `fn`; it runs on a thread for blocking calls.
 //!
 //! ```standalone_crate
 //! # use dq::prelude::*;
@@ -124,11 +123,11 @@
 //! # }
 //! ```
 //!
-//! A job runs at least once: it may run twice if its runner was killed or lost its lease. Make
-//! handlers idempotent, or store [`JobContext::fencing_token`] with the data that they write.
+//! A job runs at least once. It can run twice if its runner is killed or loses the lease. Make your
+//! handlers idempotent, or store [`JobContext::fencing_token`] with the data they write.
 //!
-//! An object can be a handler too: see [`DelayHandler`]. Code around all handlers is a
-//! [`Middleware`].
+//! Implement [`DelayHandler`] to use an object as a handler, and [`Middleware`] to run code around
+//! every handler.
 //!
 //! # What a handler returns
 //!
@@ -141,18 +140,19 @@
 //! | [`Outcome::dead("why")`](Outcome::dead) | keep the job as dead; no retry |
 //! | any error, a panic, a timeout | retry after the backoff; dead after the last attempt |
 //!
-//! A payload that does not decode makes the job dead at once. Dead jobs stay in the store until an
-//! operator replays or removes them.
+//! A payload that fails to decode makes the job dead at once. Dead jobs stay in the store until you
+//! replay or remove them.
 //!
 //! # Run
 //!
 //! [`Dq::runner`] serves the queues of all `#[delay_handler]` functions in linked crates.
-//! [`RunnerBuilder::run_until`] runs until its argument completes, such as [`shutdown_signal`], then
-//! lets running handlers finish within the grace period. Run it beside a web server, or in as many
-//! processes as you like.
+//! [`RunnerBuilder::run_until`] runs until the future you pass completes, such as
+//! [`shutdown_signal`]. Then it gives running handlers the grace period to finish. Run it beside a
+//! web server, or in as many processes as you like. [`RunnerBuilder::only`] serves some of the
+//! queues.
 //!
-//! A crate that is never named in the program is not linked, so its handlers are not found: write
-//! `use my_handlers as _;`. [`RunnerBuilder::only`] serves some of the queues.
+//! A crate that your program never names is not linked, so its handlers are missing. Write
+//! `use my_handlers as _;` to link it.
 //!
 //! # Inspect and operate
 //!
@@ -176,15 +176,16 @@
 //! # }
 //! ```
 //!
-//! [`Dq::runners`] lists the runners with their load, [`QueueHandle::forecast`] counts jobs by due
-//! time, and a [`Filter`] selects the jobs of a [listing](QueueHandle::browse) or of a
-//! [change of many](Bulk). If `history` is set, and on RabbitMQ also if it is not, the store remembers
-//! ended jobs for a while: [`Dq::get`] and `browse(JobState::Ended)` return them.
-//! [`Dq::backend_as`] gives the store as its own type.
+//! [`Dq::runners`] lists the runners with their load. [`QueueHandle::forecast`] counts jobs by due
+//! time. A [`Filter`] selects jobs for a [listing](QueueHandle::browse) or a [bulk change](Bulk).
+//! [`Dq::backend_as`] returns the store as its own type.
+//!
+//! With `history` set, and always on RabbitMQ, the store keeps ended jobs in the history for a
+//! while. [`Dq::get`] and `browse(JobState::Ended)` return them.
 //!
 //! # Test
 //!
-//! `dq-testkit` runs handlers on a virtual clock, in the test's process and without a server.
+//! `dq-testkit` runs handlers on a virtual clock, inside your test and without a server.
 //!
 //! ```standalone_crate
 //! # use dq::prelude::*;
@@ -207,7 +208,7 @@
 //!
 //! # Configure
 //!
-//! By URL, by file, by environment variables, or in code:
+//! Configure the client by URL, file, environment variables, or in code:
 //!
 //! ```no_run
 //! # use dq::prelude::*;
@@ -225,14 +226,14 @@
 //! ```
 //!
 //! [`Config`](config::Config) describes the file and the variables, and
-//! [`QueueSettings`](config::QueueSettings) the settings of a queue. Logs go to `tracing`;
-//! [`Observer`] receives the events of a runner, for metrics.
+//! [`QueueSettings`](config::QueueSettings) a queue's settings. Logs go to `tracing`. For metrics,
+//! pass the runner an [`Observer`]; it receives each event.
 //!
 //! # Several stores
 //!
-//! To move to another store without losing jobs, make it the main store and list the old one under
-//! `[[drain]]`: it receives no new jobs, and its jobs still run. Cancelling, rescheduling and
-//! statistics include it.
+//! You can move to another store without losing jobs: make it the main store and list the old one
+//! under `[[drain]]`. The old store receives no new jobs, and its jobs still run. Cancelling,
+//! rescheduling and statistics include it.
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -253,7 +254,7 @@
 //! # }
 //! ```
 //!
-//! [`Dq::import`] moves the jobs of other systems, such as a sorted set in Redis.
+//! [`Dq::import`] moves jobs from other systems, such as a sorted set in Redis.
 //!
 //! # Backends and features
 //!
@@ -264,12 +265,12 @@
 //! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
 //! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
 //!
-//! `sqlite` builds SQLite from source; `sqlite-system`, in place of the default features, links
-//! the one that is installed. The module [`backend`] has what a crate with another store needs.
+//! `sqlite` builds SQLite from source. To link the installed library, turn off default features and
+//! turn on `sqlite-system`. To write your own backend, see the module [`backend`].
 
 pub mod prelude;
 
-// The client, and the results of its calls.
+// The client and its results.
 #[doc(inline)]
 pub use dq_core::{
     Browse, Bulk, Cancelled, Cursor, Dq, DqBuilder, Filter, Finding, ForecastMinute, ImportPreview,
@@ -296,7 +297,7 @@ pub use dq_core::{
     JobContext, JobError, JobResult, Middleware, Next, Outcome, Payload, RawHandler, RawPayload,
     Requirements, SharedState, State, async_trait,
 };
-// The runner and its events, and messages that become jobs.
+// The runner, its events, and ingress.
 #[doc(inline)]
 pub use dq_core::{
     Event, FencingToken, Histogram, HistogramBucket, Ingress, Lease, Observer, PendingQueue,
@@ -323,8 +324,8 @@ pub use dq_sqlite as sqlite;
 #[doc(hidden)]
 pub use dq_core::{__private, Registration, Registry, RunContext, StateMap};
 
-/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and
-/// runners.
+/// Configuration: [`Config`](config::Config) for files and variables, and the settings of queues
+/// and runners.
 pub mod config {
     #[doc(inline)]
     pub use dq_core::config::{
@@ -333,16 +334,15 @@ pub mod config {
     };
 }
 
-/// What a crate needs to add a store: the trait [`Backend`](backend::Backend), its parameters and
-/// results, settings and registration.
+/// Everything you need to add a store.
 ///
-/// 1. Implement [`Backend`](backend::Backend), whose documentation is the contract. `dq-testkit`
-///    has a suite of tests for it. A store that wraps another one implements
-///    [`Layer`](backend::Layer).
+/// 1. Implement [`Backend`](backend::Backend); its documentation is the contract. Run the test
+///    suite in `dq-testkit` against it. To wrap another store, implement [`Layer`](backend::Layer).
 /// 2. Implement [`BackendConfig`](backend::BackendConfig) for its settings.
 /// 3. Register its name and URL schemes with [`register_backend!`](backend::register_backend).
 ///
-/// Applications then select it by `type = "…"` in `dq.toml` or by URL, as they do built-in stores.
+/// Applications then select it by URL or with `type = "…"` in `dq.toml`, as they do built-in
+/// stores.
 pub mod backend {
     #[doc(inline)]
     pub use dq_core::backend::*;

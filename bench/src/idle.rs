@@ -112,6 +112,7 @@ impl IdleRunner {
         }
         let (stop, stopped) = oneshot::channel::<()>();
         let task = runtime.spawn(runner.run_until(async move {
+            // Resolves once `stop` drops the sender.
             let _ = stopped.await;
         }));
         Self { stop, task }

@@ -121,6 +121,7 @@ impl DelayHandler for InQueue {
 /// probe expects and be a multiple of [`BULK`]; the run never ends if it is not.
 pub(crate) async fn schedule_and_run(dq: &Dq, probe: &Probe, jobs: usize) -> Result<()> {
     for _ in 0..jobs / BULK {
+        // JSON adds two quotes.
         let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
         let _ = dq.schedule_many((0..BULK).map(job)).await?;
     }

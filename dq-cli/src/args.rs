@@ -30,17 +30,17 @@ pub(crate) struct Args {
 /// Where the jobs are.
 #[derive(Debug, Default, ClapArgs)]
 pub(crate) struct TargetArgs {
-    /// The configuration file of the store.
+    /// Configuration file of the store.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The URL of the store, such as sqlite://jobs.db.
+    /// URL of the store, such as sqlite://jobs.db.
     #[arg(long, global = true)]
     pub(crate) url: Option<String>,
-    /// The address of a server, such as http://127.0.0.1:7373.
+    /// Address of a server, such as http://127.0.0.1:7373.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Option<String>,
-    /// The token for the server; better in DQ_TOKEN, since arguments are visible to others.
-    // A token that the user has chosen may begin with a hyphen. `dq serve` generates none such.
+    /// Token for the server; DQ_TOKEN is safer, because others can see arguments.
+    // A user-chosen token may begin with a hyphen; a token from `dq serve` never does.
     #[arg(long, global = true, allow_hyphen_values = true, value_parser = token)]
     pub(crate) token: Option<String>,
     /// Print one JSON value a line instead of text.
@@ -62,12 +62,12 @@ pub(crate) enum Command {
     Jobs(JobsCommand),
     /// Schedule a job.
     Enqueue(EnqueueArgs),
-    /// Show what has happened to a job, and why it does not run now.
+    /// Show what happened to a job, and why it does not run now.
     Where(JobArgs),
-    /// Show and change the schedules of recurring jobs.
+    /// Show and change schedules.
     #[command(subcommand)]
     Cron(CronCommand),
-    /// Show what is due in the next hours, of all queues or by hour of one.
+    /// Show what is due in the next hours: all queues, or one queue by hour.
     Forecast {
         #[arg(value_parser = queue)]
         queue: Option<QueueName>,
@@ -75,10 +75,10 @@ pub(crate) enum Command {
         #[arg(long, default_value = "24h", value_parser = duration)]
         window: Duration,
     },
-    /// Play the next hours on a virtual clock: how late jobs will start, and when a backlog is
+    /// Simulate the next hours on a virtual clock: how late jobs start, and when a backlog is
     /// drained.
     Simulate(SimulateArgs),
-    /// Show all queues, or one, again and again until Ctrl-C.
+    /// Show all queues, or one, and refresh until Ctrl-C.
     Watch(WatchArgs),
     /// Show the runners.
     Runners,
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     Pause {
         #[arg(value_parser = queue)]
         queue: QueueName,
-        /// Pause the queue also if nobody uses it yet; otherwise its name counts as misspelt.
+        /// Pause the queue even if nobody uses it yet; without this, its name counts as misspelt.
         #[arg(long)]
         create: bool,
     },
@@ -95,17 +95,17 @@ pub(crate) enum Command {
         #[arg(value_parser = queue)]
         queue: QueueName,
     },
-    /// Delete every job of a queue that is not running.
+    /// Delete all jobs of a queue, except running jobs.
     Purge {
         #[arg(value_parser = queue)]
         queue: QueueName,
-        /// The name of the queue again; otherwise it is read from stdin.
+        /// The queue name again; read from stdin if absent.
         #[arg(long, value_name = "QUEUE")]
         confirm: Option<String>,
     },
-    /// Show what should be changed in the store's settings. Fails if something is an error.
+    /// Show problems of the store and missed objectives. Fails if one is an error.
     Check,
-    /// Move the jobs of another system into a queue, each exactly once.
+    /// Move jobs from another system into a queue, each exactly once.
     #[cfg(feature = "redis")]
     #[command(subcommand)]
     Import(ImportCommand),
@@ -115,10 +115,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ServeArgs {
-    /// The address to listen on [default: 127.0.0.1:7373].
+    /// Address to listen on [default: 127.0.0.1:7373].
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
-    /// Serve a store in memory, with example queues in which jobs come and go.
+    /// Serve a store in memory, with example queues and changing jobs.
     #[arg(long, conflicts_with_all = ["config", "url"])]
     pub(crate) demo: bool,
 }
@@ -131,43 +131,43 @@ pub(crate) enum ImportCommand {
     RedisZset {
         #[command(flatten)]
         from: ImportArgs,
-        /// The key of the sorted set.
+        /// Key of the sorted set.
         #[arg(long, value_parser = NonEmptyStringValueParser::new())]
         key: String,
-        /// The queue that gets the jobs.
+        /// The queue for the jobs.
         #[arg(long, value_parser = queue)]
         queue: QueueName,
-        /// The unit of the scores, which are Unix times.
+        /// Unit of the scores, which are Unix times.
         #[arg(long, default_value = "millis", value_parser = ["millis", "seconds"])]
         scores: String,
     },
-    /// From a delayed queue of Redisson, with its destination queue.
+    /// From a Redisson delayed queue, including its destination queue.
     Redisson {
         #[command(flatten)]
         from: ImportArgs,
-        /// The name of the queue, with the prefix of a NameMapper.
+        /// The queue name, with the NameMapper's prefix.
         #[arg(long, value_parser = NonEmptyStringValueParser::new())]
         name: String,
-        /// The queue that gets the jobs [default: the one of the same name].
+        /// The queue for the jobs [default: the same name].
         #[arg(long, value_parser = queue)]
         queue: Option<QueueName>,
-        /// The codec of the Java clients: raw, string, json, jackson or kryo5.
+        /// Codec of the Java clients: raw, string, json, jackson or kryo5.
         #[arg(long, default_value = "raw", value_parser = codec)]
         codec: dq_redis::Codec,
     },
 }
 
-/// What all imports have in common.
+/// Arguments of all imports.
 #[cfg(feature = "redis")]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// The URL of the server, such as redis://localhost:6379/0.
+    /// URL of the server, such as redis://localhost:6379/0.
     #[arg(long, value_name = "URL")]
     pub(crate) from: String,
-    /// Move the jobs; without it they are only counted.
+    /// Move the jobs; without this, only count them.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Only count the jobs, which then is no failure.
+    /// Only count the jobs, and succeed.
     #[arg(long, conflicts_with = "yes")]
     pub(crate) dry_run: bool,
 }
@@ -178,17 +178,17 @@ pub(crate) enum JobsCommand {
     Ls(ListArgs),
     /// Show one job with payload and headers.
     Get(JobArgs),
-    /// Find jobs by id, by the beginning of their key, or by a text in their payload.
+    /// Find jobs by id, key prefix, or payload text.
     Find(FindArgs),
-    /// Cancel a waiting job, or all that match.
+    /// Cancel a waiting job, or all matching jobs.
     Cancel(ChangeArgs),
-    /// Change the due time of a waiting job, or of all that match.
+    /// Change the due time of a waiting job, or of all matching jobs.
     Move(MoveArgs),
-    /// Make a waiting job due now, or all that match.
+    /// Make a waiting job due now, or all matching jobs.
     Run(ChangeArgs),
-    /// Make a dead job due now with all of its attempts, or all that match.
+    /// Make a dead job due now with all its attempts, or all matching jobs.
     Replay(ChangeArgs),
-    /// Delete a dead job, or all that match.
+    /// Remove a dead job, or all matching jobs.
     Rm(ChangeArgs),
 }
 
@@ -196,24 +196,24 @@ pub(crate) enum JobsCommand {
 pub(crate) enum CronCommand {
     /// List the schedules, the next due first.
     Ls,
-    /// Show one schedule with its payload and its next times.
+    /// Show one schedule with its payload and next occurrences.
     Show {
         name: String,
-        /// The number of next times; up to 100.
+        /// How many next occurrences to show; up to 100.
         #[arg(long, default_value_t = 5)]
         next: usize,
     },
-    /// Store a schedule, or change it to this one.
+    /// Store a schedule, or replace it.
     Set(CronSetArgs),
-    /// Stop the jobs of a schedule; those of the pause do not run later.
+    /// Pause a schedule; occurrences during the pause are not caught up.
     Pause { name: String },
-    /// Go on with the next occurrence of a paused schedule.
+    /// Resume a paused schedule with its next occurrence.
     Resume { name: String },
-    /// Leave the next occurrence out.
+    /// Skip the next occurrence.
     Skip { name: String },
-    /// Schedule a job of the schedule now, beside its occurrences.
+    /// Schedule one of the schedule's jobs now, beside its occurrences.
     Run { name: String },
-    /// Schedule the occurrences of a time in the past now, at most 1,000.
+    /// Schedule past occurrences now, at most 1,000.
     Backfill {
         name: String,
         /// Only occurrences after this time.
@@ -227,7 +227,7 @@ pub(crate) enum CronCommand {
     Rm { name: String },
 }
 
-/// What a schedule is to be.
+/// Definition of a schedule.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CronSetArgs {
     pub(crate) name: String,
@@ -236,13 +236,13 @@ pub(crate) struct CronSetArgs {
     /// The payload of each job, as JSON.
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) payload: String,
-    /// The times as a cron expression, such as "30 2 * * *".
+    /// A cron expression, such as "30 2 * * *".
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) cron: Option<String>,
-    /// The time zone of the cron expression [default: UTC].
+    /// Time zone of the cron expression [default: UTC].
     #[arg(long, value_name = "ZONE", requires = "cron")]
     pub(crate) tz: Option<String>,
-    /// The times as an interval, such as 90s.
+    /// The interval, such as 90s.
     #[arg(
         long,
         value_name = "DURATION",
@@ -250,10 +250,10 @@ pub(crate) struct CronSetArgs {
         required_unless_present = "cron"
     )]
     pub(crate) every: Option<String>,
-    /// The version of the payload's schema.
+    /// Version of the payload's schema.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) schema_version: Option<u32>,
-    /// What happens to missed occurrences: last, none, or such as all:10 [default: last].
+    /// What happens to missed occurrences: last, none, or a limit such as all:10 [default: last].
     #[arg(long)]
     pub(crate) catch_up: Option<String>,
     /// What happens while an earlier job is live: skip, allow or queue_one.
@@ -262,27 +262,28 @@ pub(crate) struct CronSetArgs {
     /// How late an occurrence may be scheduled, such as 1h.
     #[arg(long, value_name = "DURATION")]
     pub(crate) deadline: Option<String>,
-    /// Make all occurrences later by the same part of this time, such as 10s.
+    /// Delay all occurrences by the same fixed part of this time, such as 10s.
     #[arg(long, value_name = "DURATION")]
     pub(crate) jitter: Option<String>,
 }
 
-/// What a simulation plays.
+/// Parameters of a simulation.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SimulateArgs {
-    /// How far to play; up to 31 days.
+    /// How far to simulate; up to 31 days.
     #[arg(long, default_value = "24h", value_name = "DURATION")]
     pub(crate) window: String,
-    /// A time in the future at which the window begins; now by default.
+    /// Start of the window, in the future; now by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) start: Option<String>,
-    /// How often each job is played.
+    /// How many copies of each job to simulate.
     #[arg(long, default_value_t = 1)]
     pub(crate) load: u32,
-    /// The number of jobs that run at once, of a queue (MAIL=8) or of queues without a runner (8).
+    /// Jobs that run at once, in one queue (MAIL=8) or in queues without a runner (8).
     #[arg(long, value_name = "[QUEUE=]NUMBER")]
     pub(crate) concurrency: Vec<String>,
-    /// How long each job runs, of a queue (MAIL=300ms) or of queues without a measured time (300ms).
+    /// How long each job runs, in one queue (MAIL=300ms) or in queues without a measured time
+    /// (300ms).
     #[arg(long, value_name = "[QUEUE=]DURATION")]
     pub(crate) run_time: Vec<String>,
 }
@@ -291,7 +292,7 @@ pub(crate) struct SimulateArgs {
 pub(crate) struct WatchArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
-    /// The time between two readings.
+    /// Time between readings.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub(crate) interval: Duration,
     /// Stop after this many readings.
@@ -312,10 +313,10 @@ pub(crate) struct JobArgs {
 /// Which jobs to list.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ListArgs {
-    /// The queue; all queues if it is left out.
+    /// The queue; all queues if absent.
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
-    /// running, ready, scheduled, dead or ended; all but ended if it is left out.
+    /// running, ready, scheduled, dead or ended; by default all except ended.
     #[arg(long, value_parser = state, value_delimiter = ',')]
     pub(crate) state: Vec<JobState>,
     #[command(flatten)]
@@ -329,21 +330,21 @@ pub(crate) struct ListArgs {
     /// List all jobs.
     #[arg(long)]
     pub(crate) all: bool,
-    /// The latest first.
+    /// Latest first.
     #[arg(long)]
     pub(crate) desc: bool,
 }
 
-/// Which jobs to take of a queue; they must match all parts.
+/// Selects jobs in a queue; they must match all parts.
 #[derive(Debug, Default, ClapArgs)]
 pub(crate) struct FilterArgs {
     /// Only jobs whose key begins with this text.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     key_prefix: Option<String>,
-    /// Only jobs that are due at this time or later.
+    /// Only jobs due at this time or later.
     #[arg(long, value_name = "TIME", value_parser = timestamp)]
     due_from: Option<Timestamp>,
-    /// Only jobs that are due before this time.
+    /// Only jobs due before this time.
     #[arg(long, value_name = "TIME", value_parser = timestamp)]
     due_before: Option<Timestamp>,
     /// Only jobs whose last error or reason contains this text.
@@ -364,10 +365,10 @@ impl FilterArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FindArgs {
-    /// An id, the beginning of a key, or a text in a payload.
+    /// An id, a key prefix, or a payload text.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
-    /// Search this queue only.
+    /// Search only this queue.
     #[arg(long, value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// Maximum number of jobs.
@@ -380,15 +381,15 @@ pub(crate) struct FindArgs {
 pub(crate) struct ChangeArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
-    /// The id, or key:KEY; many jobs by the options below if it is left out.
+    /// The id, or key:KEY; if absent, the options below select many jobs.
     #[arg(value_parser = job)]
     pub(crate) job: Option<Target>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
-    /// All jobs of the queue that can be changed so.
+    /// All jobs of the queue that this command can change.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Change many jobs; without it they are only counted.
+    /// Change many jobs; without this, only count them.
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -427,18 +428,18 @@ pub(crate) struct EnqueueArgs {
     /// Maximum number of attempts.
     #[arg(long)]
     pub(crate) max_attempts: Option<u32>,
-    /// A name of this request, by which it can be repeated without storing a second job.
+    /// A name for this request, so that you can repeat it without storing a second job.
     #[arg(long, value_name = "NAME")]
     pub(crate) idempotency_key: Option<String>,
-    /// How long the id is remembered after the end of the job, such as 7d.
+    /// How long the store remembers the id after the job ends, such as 7d.
     #[arg(long, value_name = "DURATION")]
     pub(crate) remember: Option<String>,
-    /// The MIME type of the payload.
+    /// MIME type of the payload.
     #[arg(long, default_value = "application/json", value_name = "TYPE")]
     pub(crate) content_type: String,
 }
 
-/// The reason why an argument is refused, with what to write instead.
+/// Formats an error with its remedy.
 fn refused(error: &dq_core::Error) -> String {
     match error.remedy_text() {
         Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -450,8 +451,8 @@ fn queue(text: &str) -> Result<QueueName, String> {
     QueueName::new(text).map_err(|error| refused(&error))
 }
 
-/// Refuses the next option in place of a value, as of `--token $EMPTY --api URL`. A token that
-/// begins with two hyphens can be given in DQ_TOKEN.
+/// Refuses an option in place of the value, as in `--token $EMPTY --api URL`. Give a token that
+/// begins with two hyphens in DQ_TOKEN.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
 }
@@ -481,7 +482,7 @@ fn state(text: &str) -> Result<JobState, String> {
     word(text)
 }
 
-/// A value with one word for each of its variants.
+/// Parses a value whose variants are single words.
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde_json::Value::String(text.to_owned());
     serde_json::from_value(value).map_err(|error| error.to_string())
@@ -492,7 +493,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     pair.ok_or_else(|| "it has no `=`".to_owned())
 }
 
-/// The command line as clap sees it, for completions.
+/// The command line for clap's completions.
 pub(crate) fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }

@@ -1,4 +1,4 @@
-//! Why a command did not do what it should, and the exit codes.
+//! Why a command failed, and the exit codes.
 
 use std::io;
 
@@ -6,49 +6,44 @@ use dq_ops::OpsError;
 
 use crate::text;
 
-/// Result of a part of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why a command ends with another code than 0.
+/// Why a command ends early or with an exit code other than 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The store, the server or this program refuses the request.
+    /// The store, the server or this program refused the request.
     Error {
-        /// The kind, as [`OpsError::kind`] names it; of a server's answer, which may also be `too large`
-        /// or `timeout`, the title of the problem; or one of this program, such as `listen`.
+        /// Error kind: [`OpsError::kind`], a problem title from the server (also `too large` or
+        /// `timeout`), or a kind of this program, such as `listen`.
         kind: String,
-        /// What went wrong.
         message: String,
-        /// What to do about it.
         remedy: Option<String>,
     },
-    /// Nobody reads the output any more, such as after `| head -1`: not an error.
+    /// The reader closed the output, as in `| head -1`. Not an error.
     OutputClosed,
-    /// The output says what is wrong: only the exit code is left.
+    /// The output already says what is wrong; only the exit code remains.
     Reported(u8),
 }
 
-/// The exit code of a failure without one of its own.
+/// The default exit code of a failure.
 pub(crate) const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
-/// The exit code if the state of a job forbids the request, also if another job has its key.
+/// Exit code for a job whose state forbids the request, or a key another job has.
 pub(crate) const CONFLICT: u8 = 4;
 const UNREACHABLE: u8 = 5;
 
 impl Failure {
-    /// An error of a kind, with a remedy.
     pub(crate) fn new(kind: &str, message: impl Into<String>, remedy: &str) -> Self {
         let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
         Self::Error { kind: kind.to_owned(), message: message.into(), remedy }
     }
 
-    /// An argument that is wrong.
     pub(crate) fn usage(message: impl Into<String>, remedy: &str) -> Self {
         Self::new("invalid input", message, remedy)
     }
 
-    /// An error of stdout. A reader that has gone away is none.
+    /// A broken pipe is not an error.
     pub(crate) fn output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -56,7 +51,6 @@ impl Failure {
         }
     }
 
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::OutputClosed => 0,
@@ -71,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// The text for stderr; `None` if nothing is to be said.
+    /// The text for stderr; `None` if there is nothing to say.
     pub(crate) fn report(&self) -> Option<String> {
         let Self::Error { message, remedy, .. } = self else { return None };
         let mut report = format!("error: {}\n", text::clean(message));
@@ -81,17 +75,14 @@ impl Failure {
         Some(report)
     }
 
-    /// Whether there is no such job or queue.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code() == NOT_FOUND
     }
 
-    /// Whether the request needs another role.
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Error { kind, .. } if kind == "forbidden")
     }
 
-    /// Whether the store lacks what the request needs.
     pub(crate) fn is_unsupported(&self) -> bool {
         matches!(self, Self::Error { kind, .. } if kind == "unsupported")
     }

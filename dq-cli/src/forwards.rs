@@ -1,5 +1,5 @@
-//! The runner of `dq serve`: it forwards the queues of the configuration to other systems, and starts
-//! the jobs of schedules.
+//! The runner in `dq serve`, which forwards configured queues to other systems and starts schedule
+//! jobs.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::failure::{Failure, Result};
 
-/// How often the recorder adds the latest values to its histograms, which otherwise keep each value
-/// until somebody reads the metrics.
+/// How often the recorder folds new values into its histograms. Without this, values pile up until
+/// somebody reads the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// The queues that the configuration forwards to other systems, and what does it.
+/// The forwarded queues and their runner.
 #[derive(Default)]
 pub(crate) struct Forwards<'a> {
     pub(crate) queues: Vec<&'a QueueName>,
-    /// `None` if there are no such queues: then this process starts no jobs of schedules either.
+    /// `None` without such queues. Then this process starts no schedule jobs either.
     pub(crate) runner: Option<ForwardRunner>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ForwardRunner {
 }
 
 impl<'a> Forwards<'a> {
-    /// Installs the recorder of metrics of this process if there is something to forward.
+    /// Installs the process's metrics recorder if there is something to forward.
     pub(crate) fn new(dq: &'a Dq) -> Result<Self> {
         let queues: Vec<_> = dq.forwarded_queues().collect();
         if queues.is_empty() {
@@ -37,7 +37,7 @@ impl<'a> Forwards<'a> {
         let internal = |error| Failure::new("internal", format!("metrics: {error}"), "");
         let recorder = PrometheusBuilder::new().set_buckets(BUCKETS).map_err(internal)?;
         let metrics = recorder.install_recorder().map_err(internal)?;
-        // The server takes the messages itself, also for queues that it does not forward.
+        // The server runs the ingress itself, also for queues it does not forward.
         let runner = dq.runner().without_linked_handlers().without_ingress().only(&queues);
         let runner = runner.observer(RunnerMetrics::new()).build().map_err(|error| {
             let remedy = error.remedy_text().unwrap_or_default();
@@ -48,7 +48,7 @@ impl<'a> Forwards<'a> {
         Ok(Self { queues, runner: Some(ForwardRunner { runner, metrics }) })
     }
 
-    /// The metrics of the runner in the format of Prometheus; empty if there is none.
+    /// Returns the runner's metrics in the Prometheus format; empty without a runner.
     pub(crate) fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let metrics = self.runner.as_ref().map(|runner| runner.metrics.clone());
         move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default()
@@ -56,7 +56,6 @@ impl<'a> Forwards<'a> {
 }
 
 impl ForwardRunner {
-    /// Runs jobs until `stop` completes.
     pub(crate) async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         tokio::select! {
             ran = self.runner.run_until(stop) => Ok(ran?),

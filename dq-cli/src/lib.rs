@@ -1,7 +1,7 @@
-//! The program `dq`: a server with dashboard and HTTP API for services in any language, and commands
-//! to see and change queues and jobs.
+//! The program `dq`: a server with dashboard and HTTP API for services in any language, and
+//! commands to inspect and change queues and jobs.
 //!
-//! The program knows the stores of this workspace. With a store of another crate, build your own:
+//! The program knows this workspace's stores. To add a store from another crate, build your own:
 //!
 //! ```no_run
 //! // use my_store as _; // a crate that is never named registers nothing
@@ -11,11 +11,11 @@
 //! | Exit code | Meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | failed, or `dq check` has found an error, or `dq import` has left entries behind |
-//! | 2 | an argument or the configuration is wrong, or `--yes` is missing. Nothing was changed, unless the store has refused a setting or a right in the middle of a change: the error names it, and you look before you repeat it |
+//! | 1 | failed, or `dq check` found an error, or `dq import` left entries behind |
+//! | 2 | an argument or the configuration is wrong, or `--yes` is missing. Nothing changed, unless the store refused a setting or permission during a change: the error names it, so look before you repeat it |
 //! | 3 | there is no such queue or job |
-//! | 4 | the state of the job or the queue forbids it |
-//! | 5 | the store or the server cannot be reached |
+//! | 4 | the job's or queue's state forbids it |
+//! | 5 | the store or server is unreachable |
 
 #[cfg(feature = "rabbitmq")]
 use dq_rabbit as _;
@@ -39,7 +39,7 @@ mod text;
 
 pub use run::run;
 
-/// Defines `main` as that of the program `dq`.
+/// Defines the `main` function of the program `dq`.
 #[macro_export]
 macro_rules! main {
     () => {

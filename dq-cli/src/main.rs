@@ -1,3 +1,3 @@
-//! The program `dq`, with the stores of this workspace.
+//! The program `dq`, with this workspace's stores.
 
 dq_cli::main!();

@@ -1,4 +1,4 @@
-//! What a command prints: text for people, or one JSON value a line.
+//! Command output: text for people, or JSON, one value per line.
 
 use std::io::{BufWriter, Write};
 use std::time::Duration;
@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// The output of a command.
 pub(crate) struct Output<'a> {
     results: BufWriter<Box<dyn Write + 'a>>,
     notes: Box<dyn Write + 'a>,
@@ -16,23 +15,21 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Results go to the first writer, notes about them to the second.
+    /// Results go to the first writer, notes to the second.
     pub(crate) fn new(results: impl Write + 'a, notes: impl Write + 'a, json: bool) -> Self {
         Self { results: BufWriter::new(Box::new(results)), notes: Box::new(notes), json }
     }
 
-    /// Whether results are JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Prints a text as it is.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         self.results.write_all(text.as_bytes()).map_err(Failure::output)
     }
 
-    /// Prints a value as one line of JSON. Control characters that JSON allows in texts, and that a
-    /// terminal may obey, are escaped, too.
+    /// Prints a value as one line of JSON. Also escapes control characters that JSON allows but a
+    /// terminal may obey.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(value)
             .map_err(|error| Failure::new("internal", error.to_string(), ""))?;
@@ -47,7 +44,6 @@ impl<'a> Output<'a> {
         self.text(&escaped)
     }
 
-    /// Prints a value as JSON, or else as text.
     pub(crate) fn either(
         &mut self,
         value: &impl Serialize,
@@ -59,14 +55,13 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Tells the person something that is not part of the result.
+    /// Tells the user something that is not part of the result.
     pub(crate) fn note(&mut self, text: &str) {
         // The result does not depend on it.
         let _ = writeln!(self.notes, "{text}");
     }
 
-    /// Shows that something is done which may take long, until it is done. Nothing is shown unless
-    /// standard error is a terminal.
+    /// Shows a spinner during slow work, if stderr is a terminal.
     pub(crate) fn during<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
         const TICK: Duration = Duration::from_millis(100);
         let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
@@ -80,7 +75,6 @@ impl<'a> Output<'a> {
         done
     }
 
-    /// Hands on what was printed.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.results.flush().map_err(Failure::output)
     }

@@ -1,4 +1,4 @@
-//! Parses the command line, runs the command, and turns its result into an exit code.
+//! Parses the command line, runs the command, and returns an exit code.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -14,13 +14,14 @@ use crate::output::Output;
 use crate::serve;
 use crate::source;
 
-/// Runs the command of a command line, whose first argument is the name of the program, and returns
-/// its exit code. Results go to stdout, errors and logs to stderr.
+/// Runs a command line and returns the exit code.
+///
+/// The first argument is the program name. Results go to stdout, errors and logs to stderr.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
-            // Fails if nobody reads it; the exit code says enough.
+            // Fails if nobody reads; the exit code says enough.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -33,7 +34,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.report() {
-                // What was printed before the failure comes first; stderr may be closed.
+                // Print the results first. Stderr may be closed.
                 let _ = output.flush();
                 let _ = io::stderr().write_all(text.as_bytes());
             }
@@ -57,7 +58,7 @@ fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
             let source = source::open(&args.target)?;
             let result = commands::run(command, &*source, output);
             let closed = source.close();
-            // A failure of the command is the cause, and that of closing its consequence.
+            // The command's failure comes first, because a failed close is its consequence.
             result.and_then(|()| closed.map_err(Failure::from))
         }
     }

@@ -1,11 +1,11 @@
-//! `dq serve`: the dashboard and the HTTP API as a program of its own.
+//! `dq serve`: the dashboard and the HTTP API as a program.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
 
 use dq_core::config::ServeSettings;
 use dq_core::{Backend as _, Dq, HistoryLimit, Ingress, QueueName, shutdown_signal};
-// Links the crate, which registers the types of forwards and of ingresses.
+// Links the crate, which registers forward and ingress types.
 #[cfg(any(feature = "webhooks", feature = "redis", feature = "rabbitmq"))]
 use dq_forward as _;
 use dq_ops::{Actor, Ops, Role};
@@ -33,7 +33,7 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
     }
     crate::source::runtime()?.block_on(async {
         let token = target.token.clone().or_else(|| std::env::var("DQ_TOKEN").ok());
-        // A mistake in `[serve]` must not create a store, so the server is bound first.
+        // A mistake in `[serve]` must not create a store, so the server binds first.
         if args.demo {
             let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
             let dq = stores::with_history(Dq::builder().url("memory:")).connect().await?;
@@ -54,13 +54,13 @@ pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'
     })
 }
 
-/// Closes the store after the server. A failure of the server is the one to report.
+/// Closes the store after the server. The server's failure is the one to report.
 async fn close(served: Result<()>, dq: &Dq) -> Result<()> {
     let closed = dq.close().await;
     served.and_then(|()| Ok(closed?))
 }
 
-/// A server that does not serve yet.
+/// A bound server that does not serve yet.
 struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -69,7 +69,7 @@ struct Server {
 }
 
 impl Server {
-    /// Listens on the address of the arguments or of the settings.
+    /// Binds the address from the arguments or the settings.
     async fn bind(token: Option<&str>, args: &ServeArgs, settings: &ServeSettings) -> Result<Self> {
         let auth = auth(token, settings)?;
         let address = args.address.as_deref().or(settings.address.as_deref()).unwrap_or(ADDRESS);
@@ -89,7 +89,7 @@ impl Server {
         Ok(Self { listener, address, auth, forward: settings.forward })
     }
 
-    /// Serves a store until the process is asked to stop.
+    /// Serves a store until a signal arrives.
     async fn run(
         self,
         ops: &Ops,
@@ -98,8 +98,8 @@ impl Server {
         output: &mut Output<'_>,
     ) -> Result<()> {
         let mut signal = Box::pin(shutdown_signal());
-        // The first poll installs the handlers: from the announcement on, a signal ends the server
-        // in order.
+        // The first poll installs the signal handlers, so a signal after the announcement ends the
+        // server cleanly.
         tokio::select! {
             biased;
             () = &mut signal => return Ok(()),
@@ -119,10 +119,10 @@ impl Server {
         started.announce(output)?;
         let metrics = forwards.metrics();
         let stop = CancellationToken::new();
-        // The error of the runner, for when a signal ends the others.
+        // The runner's error, kept in case a signal ends the others.
         let failure = OnceCell::new();
         let server = async {
-            // Whatever ends first ends the others.
+            // The first to end stops the others.
             let _stop_others = stop.clone().drop_guard();
             let stopped = stop.clone().cancelled_owned();
             let served =
@@ -150,8 +150,8 @@ impl Server {
                 () = stop.cancelled() => {}
             }
         };
-        // A signal ends a server that is stopping at once: it need not wait for a webhook without an
-        // answer, whose job is sent again.
+        // A second signal ends a stopping server at once. A webhook that does not answer need not
+        // delay it, because its job is sent again.
         let hurried = async {
             stop.cancelled().await;
             shutdown_signal().await;
@@ -165,8 +165,8 @@ impl Server {
     }
 }
 
-/// Who may make requests: the holders of the tokens. If none is configured, a person on this
-/// machine, by a token that is made for this run.
+/// Accepts the configured tokens. Without any, accepts one person on this machine, with a token
+/// generated for this run.
 fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     let mut tokens = Vec::new();
     if let Some(token) = token {
@@ -193,14 +193,13 @@ fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
     Ok(auth.unwrap_or_else(Auth::loopback))
 }
 
-/// An error about a token, with the place of the token.
+/// Adds the token's origin to an error.
 fn named(origin: &str, error: dq_core::Error) -> Failure {
     let remedy = error.remedy_text().unwrap_or_default();
     Failure::new("config", format!("{origin}: {}", error.message()), remedy)
 }
 
-/// What a server tells when it starts: where it is, how to reach it, what it remembers, which queues it
-/// forwards, and from how many sources it takes messages.
+/// A server's startup message: address, token, history, forwarded queues, ingress count.
 struct Started<'a> {
     place: &'a str,
     bound: SocketAddr,

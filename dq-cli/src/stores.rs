@@ -1,4 +1,4 @@
-//! Which store the arguments, the configuration or the current directory name.
+//! Selects the store from arguments, configuration or current directory.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,21 @@ use dq_core::{Backend, Dq, HistoryLimit};
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 
-/// The configuration file in the current directory.
 const CONFIG: &str = "dq.toml";
-/// The file of the embedded store in the current directory.
+/// The embedded store's file in the current directory.
 const FILE: &str = "dq.db";
 
-/// A store that is not open yet.
 pub(crate) struct Store {
     pub(crate) builder: DqBuilder,
-    /// How many ended jobs this program remembers, for queues without a setting of their own.
+    /// How many ended jobs this program keeps, for queues without their own setting.
     pub(crate) history: HistoryLimit,
     pub(crate) serve: ServeSettings,
-    /// What names it, for people; a URL may contain a password.
+    /// A name for people; the URL may contain a password.
     pub(crate) origin: String,
-    /// The file that is used because nothing names a store.
+    /// The default file, if nothing names a store.
     pub(crate) default_file: Option<PathBuf>,
 }
 
-/// The store that the arguments name.
 pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     if [target.config.is_some(), target.url.is_some(), target.api.is_some()]
         .iter()
@@ -64,12 +61,12 @@ pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
     })
 }
 
-/// Lets a store remember ended jobs: people who look at it want to see them.
+/// Turns the history on, because people who inspect a store want to see ended jobs.
 pub(crate) fn with_history(builder: DqBuilder) -> DqBuilder {
     builder.defaults(QueueSettings::new().history(HistoryLimit::default()))
 }
 
-/// The store of a configuration, with a history unless the configuration says otherwise.
+/// Uses the configured store, with a history unless the configuration says otherwise.
 fn of_config(mut config: Config, origin: String) -> Store {
     let serve = std::mem::take(&mut config.serve);
     let history = *config.defaults.history.get_or_insert_default();
@@ -77,12 +74,12 @@ fn of_config(mut config: Config, origin: String) -> Store {
 }
 
 impl Store {
-    /// Opens the store, and creates it if it does not exist.
+    /// Opens the store, or creates it.
     pub(crate) async fn open(self) -> Result<Dq> {
         Ok(self.builder.connect().await?)
     }
 
-    /// Opens the store if it exists: a command must not create one at a misspelt path.
+    /// Opens the store if it exists. A command must not create a store at a misspelt path.
     pub(crate) async fn open_existing(self) -> Result<Dq> {
         if self.default_file.as_ref().is_some_and(|file| !file.exists()) {
             return Err(Failure::new(

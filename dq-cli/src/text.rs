@@ -2,7 +2,7 @@
 
 use dq_core::Timestamp;
 
-/// The text without control characters, so that a key or an error cannot control the terminal.
+/// Escapes control characters, so that a key or an error cannot control the terminal.
 pub(crate) fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for character in text.chars() {
@@ -16,14 +16,14 @@ pub(crate) fn clean(text: &str) -> String {
     cleaned
 }
 
-/// The first line of a text, cut to `max` characters, without control characters.
+/// Returns the first line, escaped and cut to `max` characters.
 pub(crate) fn line(text: &str, max: usize) -> String {
     let first = text.lines().next().unwrap_or_default();
     let line: String = clean(first).chars().take(max).collect();
     if line.len() < clean(text).len() { format!("{line}…") } else { line }
 }
 
-/// A duration with its two largest units: `41 s`, `3 min 5 s`, `2 h 13 min`, `4 d 2 h`.
+/// Formats the two largest units: `41 s`, `3 min 5 s`, `2 h 13 min`, `4 d 2 h`.
 pub(crate) fn duration(millis: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
     let largest = units.iter().position(|(length, _)| millis >= *length).unwrap_or(4);
@@ -40,12 +40,12 @@ pub(crate) fn duration(millis: u64) -> String {
     }
 }
 
-/// The time from one point to a later one, as [`duration`].
+/// Formats the time since `earlier`, as [`duration`] does.
 pub(crate) fn since(now: Timestamp, earlier: Timestamp) -> String {
     duration(u64::try_from(now.since(earlier).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A point in time in UTC: the time of day if it is on the day of `now`, else with its date.
+/// Formats a UTC time; includes the date unless it is today.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> String {
     let (text, today) = (at.to_string(), now.to_string());
     match (text.split_once('T'), today.split_once('T')) {
@@ -58,15 +58,15 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// How many of what: `1 job`, `2 jobs`.
+/// Formats a count: `1 job`, `2 jobs`.
 pub(crate) fn count(number: u64, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
-/// A table that may be printed in parts; later parts have at least the widths of earlier ones.
+/// A table printed in parts. Columns never get narrower.
 pub(crate) struct Table {
-    /// The titles; a column whose title begins with `>` is aligned to the right.
+    /// Titles; `>` in front aligns the column to the right.
     titles: Vec<&'static str>,
     widths: Vec<usize>,
     has_begun: bool,
@@ -77,7 +77,7 @@ impl Table {
         Self { titles: titles.to_vec(), widths: vec![0; titles.len()], has_begun: false }
     }
 
-    /// The rows as text, with the titles before the first ones.
+    /// Formats rows, with titles before the first ones.
     pub(crate) fn rows(&mut self, rows: &[Vec<String>]) -> String {
         let titles = self.titles.iter().map(|title| title.trim_start_matches('>').to_owned());
         let titles: Vec<String> = titles.collect();

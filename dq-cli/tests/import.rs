@@ -1,4 +1,4 @@
-//! `dq import`: jobs of other systems.
+//! `dq import`.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn jobs_of_a_sorted_set_are_counted_and_moved_once() {
     assert_eq!(ok(path, &["jobs", "ls", "ORDER", "--json"]).lines().count(), 2);
     assert_eq!(redis.command(&["ZCARD", "timeouts"]).int(), 2);
 
-    // What is left has seconds.
+    // Only the entry with seconds is left.
     redis.command(&["ZREM", "timeouts", "4"]);
     let seconds = import(&["--yes", "--scores", "seconds", "--json"]);
     let json = r#"{"action":"import","dry_run":false,"imported":1,"queue":"ORDER","rejected":[],"#;
@@ -59,7 +59,7 @@ fn an_interrupted_import_goes_on_with_the_same_queue_and_store_only() {
     drop(Server::start(path, &[]));
     let redis = dq_servers::Redis::options().start();
     redis.command(&["ZADD", "timeouts", "4102444800000", "1"]);
-    // An entry of the journal, as an interrupted import leaves it: its stage, and the job.
+    // A journal entry of an interrupted import: its stage, and the job.
     let interrupted = |stage: &[u8]| {
         let job = dq_core::import::ImportJob {
             queue: dq_core::QueueName::new("ORDER").unwrap(),
@@ -90,7 +90,7 @@ fn an_interrupted_import_goes_on_with_the_same_queue_and_store_only() {
         assert_eq!(import("OTHER", arguments), refused, "{arguments:?}");
     }
 
-    // The job is in the store of the interrupted import, which is not this one.
+    // The interrupted import's store has the job, and this is another store.
     interrupted(b"S");
     let (code_of_store, stdout, error) = import("ORDER", &["--yes"]);
     assert_eq!((code_of_store, stdout), (2, String::new()), "{error}");
@@ -110,7 +110,7 @@ fn jobs_of_redisson_are_counted_and_moved_once() {
     let path = directory.path();
     drop(Server::start(path, &[]));
     let redis = dq_servers::Redis::options().start();
-    // As a Java client offers: the entry in both keys, packed by Redisson's script.
+    // As a Java client offers a job: the entry in both keys, packed by Redisson's script.
     let offer = "local member = struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2]) \
                  redis.call('ZADD', KEYS[1], '4102444800000', member) \
                  redis.call('RPUSH', KEYS[2], member)";
@@ -135,7 +135,7 @@ fn jobs_of_redisson_are_counted_and_moved_once() {
     assert_eq!(jobs.lines().count(), 2, "{jobs}");
     assert_eq!(import(&["--codec", "java"]).0, 2);
 
-    // The store is the source: refused, unless the queue is another one.
+    // The store is the source, which is refused unless the queue differs.
     let same = url.replacen("redis://", "redisson://", 1);
     assert_eq!(import(&["--yes", "--url", &same]), (2, String::new()));
     let moved = import(&["--yes", "--url", &same, "--queue", "ELSEWHERE"]);

@@ -1,4 +1,4 @@
-//! The program as its users start it: servers and commands as processes.
+//! Servers and commands as processes.
 
 mod support;
 
@@ -28,7 +28,6 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     let server = Server::start(path, &[]);
     assert_ne!(server.token.as_deref(), Some(old.as_str()));
     assert_eq!(ok(path, &server.api(&["jobs", "get", "MAIL", "key:k"])), before);
-    // The same store without a server.
     assert_eq!(ok(path, &["jobs", "get", "MAIL", "key:k"]), before);
     let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
     assert_eq!(status, 1, "{error}");
@@ -36,7 +35,7 @@ fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
     let (status, error) = code(path, &["queues", "--api", &server.address]);
     assert_eq!(status, 1, "{error}");
     assert!(error.contains("asks for a token\nremedy: give the one that `dq serve`"), "{error}");
-    // Nobody has asked for it, but people who look at this store want to see what has ended.
+    // History is on by default, because people who inspect the store want to see ended jobs.
     ok(path, &server.api(&["jobs", "cancel", "MAIL", "key:k"]));
     let ended = ok(path, &server.api(&["jobs", "ls", "MAIL", "--state", "ended"]));
     assert!(ended.contains("cancelled"), "{ended}");
@@ -134,7 +133,6 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
             other => panic!("a request with {other:?}"),
         }
     }
-    // Nobody has configured a history.
     wait_until("the job has ended", || {
         let job = ok(path, &server.api(&["jobs", "get", "BILLING", id, "--json"]));
         serde_json::from_str::<Value>(&job).unwrap()["state"] == "ended"
@@ -143,7 +141,7 @@ fn a_server_forwards_due_jobs_and_runs_the_schedules_of_its_configuration() {
         let shown = ok(path, &server.api(&["where", "BILLING", name]));
         assert!(shown.starts_with("BILLING/17   done"), "{shown}");
     }
-    // The gauges of the store, and the counters of what the server has sent.
+    // Store gauges, and counters of what the server sent.
     for metric in [
         "dq_queue_jobs{queue=\"BILLING\",state=\"dead\"} 0",
         "dq_jobs_total{queue=\"BILLING\",outcome=\"done\"}",
@@ -203,7 +201,7 @@ fn forwards_may_be_left_to_other_programs() {
     assert!(ok(path, &server.api(&["queues", "BILLING", "--json"])).contains("\"ready\":1"));
 }
 
-/// A receiver of webhooks: its address, and the head and the body of each request.
+/// A webhook receiver: its address, and each request's head and body.
 fn webhook() -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/due", listener.local_addr().unwrap());
@@ -239,7 +237,7 @@ fn a_demo_fills_every_page_and_leaves_nothing_behind() {
     let sum = |field: &str| {
         lines(&["queues"]).iter().filter_map(|queue| queue[field].as_u64()).sum::<u64>()
     };
-    // Those without jobs are known as soon as the runners have announced themselves.
+    // Queues without jobs appear once the runners announce themselves.
     wait_until("eight queues of the demo", || {
         let is_own = |queue: &&Value| !queue["queue"].as_str().unwrap().starts_with("dq.");
         lines(&["queues"]).iter().filter(is_own).count() == 8
@@ -256,7 +254,7 @@ fn a_demo_fills_every_page_and_leaves_nothing_behind() {
     let results: Vec<_> = audit.iter().map(|entry| &entry["outcome"]["result"]).collect();
     assert!(results.iter().filter(|result| **result == "ok").count() >= 4, "{audit:?}");
     assert_eq!(results.iter().filter(|result| **result == "failed").count(), 2, "{audit:?}");
-    // Jobs run as soon as the runners have claimed them: seconds on a slow machine.
+    // Claiming takes seconds on a slow machine.
     wait_until("dead jobs with several errors", || {
         let dead = lines(&["jobs", "ls", "ORDER_TIMEOUT", "--state", "dead"]);
         let errors = dead.iter().map(|job| job["dead"]["message"].to_string());
@@ -275,7 +273,6 @@ fn a_demo_fills_every_page_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
 }
 
-/// Waits for something that comes by itself.
 #[track_caller]
 fn wait_until(what: &str, is_there: impl Fn() -> bool) {
     for _ in 0..1_800 {
@@ -317,7 +314,7 @@ fn a_server_that_others_can_reach_needs_a_token() {
     let (status, error) = code(path, &server.api(&["enqueue", "MAIL"]));
     assert_eq!(status, 1);
     assert!(error.contains("this needs the role operator, and yours is viewer"), "{error}");
-    // A search leaves the payloads out, which a viewer may not see.
+    // A search omits payloads, which a viewer may not see.
     ok(path, &["enqueue", "MAIL", "--key", "order-17", "--due", "1h"]);
     let found = run(path, &server.api(&["jobs", "find", "order-17"]));
     assert!(found.status.success() && text(&found.stdout).contains("order-17"), "{found:?}");
@@ -352,7 +349,6 @@ fn each_exit_code_is_that_of_the_guide() {
     assert_eq!(code(path, &["queues", "--config", "missing.toml"]).0, 2);
     assert_eq!(code(path, &[&["where", "MAIL", "key:k"], &url[..]].concat()).0, 3);
     ok(path, &[&["enqueue", "MAIL", "--key", "k"], &url[..]].concat());
-    // It waits, so it is not dead.
     let job: Value =
         serde_json::from_str(&ok(path, &[&["jobs", "ls", "--json"], &url[..]].concat())).unwrap();
     let id = job["id"].as_str().unwrap();
@@ -375,7 +371,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         let mut command = dq(path);
         command.args(line).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Nobody reads from the start: the first write fails.
+        // Close the pipe first, so that the first write fails.
         drop(child.stdout.take());
         let mut error = String::new();
         child.stderr.take().unwrap().read_to_string(&mut error).unwrap();

@@ -1,4 +1,4 @@
-//! The same commands on a store and through a server print the same.
+//! A store and a server must print the same.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::{Server, run, text};
 
-/// The text with `now` in place of each time within minutes of this moment.
+/// Replaces each time close to now with `now`.
 fn without_now(text: &str) -> String {
     const TIME: &str = "2027-01-31T10:00:00.000Z";
     let now = dq_core::Timestamp::from(std::time::SystemTime::now());
@@ -32,7 +32,6 @@ fn without_now(text: &str) -> String {
     result
 }
 
-/// The same commands on a store and through a server in front of it.
 fn same_output_on(url: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -58,7 +57,7 @@ fn same_output_on(url: &str) {
             if printed.0 == printed.1 {
                 break;
             }
-            // An hour may have ended between the two, or the store may have been slow once.
+            // An hour may have ended between the two, or the store was slow once.
             printed = both();
         }
         assert_eq!(printed.0, printed.1, "{url}: {line:?}");
@@ -105,7 +104,6 @@ fn same_output_on(url: &str) {
     assert_eq!(text(&purged.stdout), "deleted 1 job of ORDER\n", "{}", text(&purged.stderr));
 }
 
-/// Schedules, forecasts and simulations.
 fn the_future_is_the_same(
     direct: &dyn Fn(&[&str]) -> Output,
     api: &dyn Fn(&[&str]) -> Output,
@@ -178,6 +176,6 @@ fn redis_with_key_expiry_prints_the_same_directly_and_through_the_api() {
 #[test]
 fn rabbitmq_prints_the_same_directly_and_through_the_api() {
     let broker = dq_servers::RabbitMq::options().start();
-    // A busy machine takes longer than the default of 5 s to declare a ladder.
+    // On a busy machine, declaring a ladder takes longer than the default of 5 s.
     same_output_on(&format!("{}?response_timeout=60s", broker.url()));
 }

@@ -1,4 +1,4 @@
-//! Publishes each job to an exchange of an AMQP 0-9-1 broker.
+//! Forwards to an exchange of an AMQP 0-9-1 broker.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,30 +18,29 @@ use tokio::time::Instant;
 use crate::broker::{Broker, Link, TIMEOUT};
 use crate::error::invalid_setting;
 
-/// The delivery mode of a message that a broker keeps on disk.
+/// The broker keeps such a message on disk.
 const PERSISTENT: u8 = 2;
 
-/// The settings of a forward to an exchange: `type = "amqp"`.
+/// AMQP forward settings (`type = "amqp"`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AmqpSettings {
     /// The broker: `amqp://user:password@host[:port][/vhost]`, or `amqps://…` with TLS.
     pub url: Secret,
-    /// The exchange, which must exist. Default: the default exchange, whose routing keys are names of
-    /// queues.
+    /// The exchange, which must exist. By default the default exchange, whose routing keys are
+    /// queue names.
     #[serde(default)]
     pub exchange: String,
-    /// The routing key of all messages.
+    /// The routing key for every message.
     pub routing_key: String,
-    /// A PEM file with the certificate authority to trust. Default: those of the operating system.
+    /// A PEM file with the certificate authority to trust; the operating system's by default.
     #[serde(default)]
     pub ca: Option<PathBuf>,
 }
 
 impl AmqpSettings {
-    /// The settings for a broker, the default exchange and a routing key, which is the name of a
-    /// queue.
+    /// Returns the settings for a broker's default exchange, with a queue name as routing key.
     #[must_use]
     pub fn new(url: impl Into<String>, routing_key: impl Into<String>) -> Self {
         Self {
@@ -58,9 +57,10 @@ impl AmqpSettings {
 /// The job is done when the broker has confirmed the message and not returned it. An unroutable
 /// message, a refusal and a lost connection are failures, which are retried.
 ///
-/// Messages are persistent. `message_id` is the id of the job; `content_type` and the headers are
-/// those of the job, with `x-dq-queue`, `x-dq-key` if it has one, and as numbers `x-dq-due` in
-/// milliseconds, `x-dq-first-due`, `x-dq-attempt`, `x-dq-deliveries` and `x-dq-fencing-token`.
+/// Messages are persistent. `message_id` is the job id; `content_type` and headers are copied from
+/// the job. Further headers are `x-dq-queue`, `x-dq-key` if the job has one, and as numbers
+/// `x-dq-due` in milliseconds, `x-dq-first-due`, `x-dq-attempt`, `x-dq-deliveries` and
+/// `x-dq-fencing-token`.
 pub struct AmqpForward {
     broker: Broker,
     exchange: ShortString,
@@ -68,21 +68,20 @@ pub struct AmqpForward {
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
-/// A connection and its channels.
 struct Pool {
     link: Link,
     /// Channels without a message in flight.
     ///
-    /// A channel carries one message at a time: the client library cannot tell which of several
-    /// messages in flight was returned.
+    /// A channel carries one message at a time, because lapin cannot tell which of several messages
+    /// in flight was returned.
     idle: std::sync::Mutex<Vec<Channel>>,
 }
 
 impl AmqpForward {
-    /// Checks the settings. Does not connect.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
-    /// `Config` naming the setting that cannot be used.
+    /// `Config` naming the unusable setting.
     pub fn new(settings: AmqpSettings) -> Result<Self> {
         let short = |name: &str, value: String| {
             ShortString::try_new(value).map_err(|_| {
@@ -97,7 +96,6 @@ impl AmqpForward {
         })
     }
 
-    /// The open connection; connects if necessary.
     async fn pool(&self) -> Result<Arc<Pool>, BoxError> {
         // Held while connecting, so that concurrent jobs share the connection.
         let mut pool = self.pool.lock().await;
@@ -110,10 +108,10 @@ impl AmqpForward {
         Ok(new)
     }
 
-    /// Publishes a message and waits until it is confirmed.
     async fn publish(&self, job: &JobContext, properties: BasicProperties) -> Result<(), BoxError> {
         let deadline = Instant::now() + TIMEOUT;
-        // A failed attempt to connect is not shared: jobs that wait for it make their own, one by one.
+        // Each waiting job makes its own connection attempt in turn, so the deadline covers the
+        // wait, too.
         let pool = tokio::time::timeout_at(deadline, self.pool()).await;
         let pool =
             pool.map_err(|_| format!("no connection to the broker within {TIMEOUT:?}"))??;
@@ -144,7 +142,7 @@ impl AmqpForward {
             Confirmation::Nack(_) => Err("the broker has refused the message".into()),
             Confirmation::NotRequested => Err("the broker does not confirm messages".into()),
         };
-        // After a failure before, or if this future is dropped, the channel is closed instead.
+        // After an earlier failure, or if this future is dropped, the channel is closed instead.
         pool.idle().push(channel);
         result
     }
@@ -155,7 +153,6 @@ impl Pool {
         lock(&self.idle)
     }
 
-    /// A channel without a message in flight.
     async fn channel(&self) -> Result<Channel, BoxError> {
         while let Some(channel) = { self.idle().pop() } {
             if channel.status().connected() {
@@ -182,7 +179,7 @@ impl RawHandler for AmqpForward {
     async fn handle(&self, job: JobContext) -> HandlerResult {
         let properties = match properties(&job) {
             Ok(properties) => properties,
-            // It would not fit the next time either.
+            // A retry would fail the same way.
             Err(what) => return Ok(Outcome::dead(what)),
         };
         self.publish(&job, properties).await?;
@@ -190,10 +187,8 @@ impl RawHandler for AmqpForward {
     }
 }
 
-/// The properties of a message.
-///
 /// # Errors
-/// The reason if a header of the job is too long for AMQP.
+/// The reason if a job header is too long for AMQP.
 fn properties(job: &JobContext) -> Result<BasicProperties, String> {
     let short = |what: &str, value: &str| {
         ShortString::try_new(value)

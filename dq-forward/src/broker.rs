@@ -14,22 +14,21 @@ use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::error::invalid_setting;
 
-/// Maximum time for connecting, and for an answer.
+/// Time limit for connecting, and for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection counts as lost after twice this time without data from the broker.
+/// After twice this time without data from the broker, the connection counts as lost.
 const HEARTBEAT_SECONDS: u16 = 10;
-/// How often a call looks whether its connection still exists.
+/// How often a call checks that its connection is still open.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A broker, and how to connect to it.
 pub(crate) struct Broker {
     uri: AMQPUri,
-    /// Certificates as PEM.
+    /// PEM certificates.
     ca: Option<String>,
 }
 
 impl Broker {
-    /// Checks the URL and reads the certificate. Does not connect.
+    /// Checks the URL and reads the certificate, without connecting.
     ///
     /// # Errors
     /// `Config` if the URL is malformed or the file cannot be read.
@@ -57,20 +56,20 @@ impl Broker {
         Ok(Self { uri, ca: ca.map(read).transpose()? })
     }
 
-    /// Host, port and virtual host.
+    /// Host, port and virtual host, without the password.
     pub(crate) fn address(&self) -> String {
         let AMQPAuthority { host, port, .. } = &self.uri.authority;
         format!("{}/{}", authority(host, *port), self.uri.vhost)
     }
 
-    /// Connects; `purpose` is part of the name of the connection.
+    /// `purpose` becomes part of the connection name.
     pub(crate) async fn connect(&self, purpose: &str) -> Result<Link, BoxError> {
         let name = format!("dq {purpose} (process {})", std::process::id());
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let tls = OwnedTLSConfig { identity: None, cert_chain: self.ca.clone() };
         let runtime = lapin::runtime::default_runtime()?;
         let uri = self.uri.clone();
-        // Boxed, because the futures of the client library are large.
+        // Boxed because lapin's futures are large.
         let connecting =
             Box::pin(Connection::connect_uri_with_config(uri, properties, tls, runtime));
         let connected = tokio::time::timeout(TIMEOUT, connecting).await;
@@ -80,8 +79,7 @@ impl Broker {
     }
 }
 
-/// The IPv6 address that is the host of a URL. The client library takes such a host for none, and
-/// connects to this computer instead.
+/// Finds an IPv6 host in a URL. lapin ignores such a host and connects to localhost.
 fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -89,29 +87,26 @@ fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
     host.strip_prefix('[')?.split(']').next()?.parse().ok()
 }
 
-/// An open connection.
 pub(crate) struct Link {
     connection: Connection,
-    /// Whether the broker has left a call without an answer.
+    /// Set after the broker left a call unanswered.
     is_abandoned: AtomicBool,
 }
 
 impl Link {
-    /// Whether calls can be made.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_abandoned.load(Ordering::Relaxed) && self.connection.status().connected()
     }
 
-    /// A new channel; call it within [`Link::answer`].
+    /// Call this within [`Link::answer`].
     pub(crate) async fn channel(&self) -> lapin::Result<Channel> {
         self.connection.create_channel().await
     }
 
-    /// Waits for the answer to a call, at most for `limit`.
+    /// Waits up to `limit` for the answer to a call.
     ///
-    /// The client library does not end all calls whose connection has ended, so the status of the
-    /// connection is watched. After a call without an answer the connection is not used again, and
-    /// all other calls on it fail.
+    /// lapin does not end every call when its connection ends, so this watches the connection.
+    /// After an unanswered call it is not reused, and all other calls on it fail.
     pub(crate) async fn answer<T, E: Into<BoxError>>(
         &self,
         limit: Duration,
@@ -128,18 +123,18 @@ impl Link {
         }
     }
 
-    /// Completes when no calls can be made: the connection has ended, or one had no answer.
+    /// Completes when the connection has ended or left a call unanswered.
     pub(crate) async fn lost(&self) {
         while self.is_open() {
             tokio::time::sleep(STATUS_INTERVAL).await;
         }
     }
 
-    /// Closes the connection; messages without an acknowledgement return to their queues.
+    /// Closes the connection; unacknowledged messages return to their queues.
     pub(crate) async fn close(&self) {
         let closed = self.connection.close(200, ShortString::default());
-        // It waits for one status interval at most: a connection that is being closed counts as lost.
-        // The client library goes on to close it.
+        // A closing connection counts as lost, so this waits one status interval at most. lapin
+        // finishes the close.
         let _ = self.answer(TIMEOUT, closed).await;
     }
 }

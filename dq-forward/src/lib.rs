@@ -1,5 +1,5 @@
-//! Due jobs to other systems, and messages of other systems to jobs: `[queues.NAME.forward]` and
-//! `[[ingress]]`.
+//! Forwards due jobs to other systems, and turns their messages into jobs: `[queues.NAME.forward]`
+//! and `[[ingress]]`.
 //!
 //! ```toml
 //! [backend]
@@ -18,17 +18,17 @@
 //! routing_key = "due"
 //! ```
 //!
-//! Name this crate in code, so that it is linked: `use dq_forward as _;`. Each runner then serves
-//! the configured queues and takes the configured messages. A forward is a handler: retries,
-//! backoff, dead jobs, pauses and metrics are those of the queue.
+//! Name this crate in your code so that it is linked: `use dq_forward as _;`. Each runner then
+//! serves the configured queues and takes the configured messages. A forward is a handler, so the
+//! queue's retries, backoff, dead jobs, pauses and metrics apply.
 //!
 //! A job is done when the other system has taken it: the broker has confirmed and not returned the
-//! message, Redis has answered, or the receiver of the webhook has answered with 2xx. Delivery is
-//! *at least once*: after a crash or a lost answer the message is sent again, with the same id,
-//! which is the id of the job.
+//! message, Redis has answered, or the webhook's receiver has answered with 2xx. Delivery is *at
+//! least once*. After a crash or a lost answer the message is sent again with the same id, which is
+//! the job id.
 //!
-//! The other way round, `[[ingress]]` takes plain messages of other systems and schedules them as
-//! jobs: see [`IngressSettings`].
+//! In the other direction, `[[ingress]]` takes plain messages from other systems and schedules them
+//! as jobs; see [`IngressSettings`].
 //!
 //! ```toml
 //! [[ingress]]
@@ -47,8 +47,7 @@
 //! | `redis-stream` | `redis` | [`RedisStreamSettings`] |
 //! | `redis-list` | `redis` | [`RedisListSettings`] |
 //!
-//! The types of an ingress are `amqp` (feature `amqp`), `redis-stream` and `redis-list` (feature
-//! `redis`).
+//! Ingress types are `amqp` (feature `amqp`), `redis-stream` and `redis-list` (feature `redis`).
 
 mod error;
 #[cfg(any(feature = "amqp", feature = "redis"))]

@@ -1,4 +1,4 @@
-//! Appends each job to a stream or a list of Redis.
+//! Forwards to Redis: each job is appended to a stream or a list.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,57 +19,57 @@ use crate::error::invalid_setting;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time of a job at the server, with the time that it waits for the connection of others.
+/// Time limit per job, including the wait for another job's connection attempt.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The settings of a forward to a stream: `type = "redis-stream"`.
+/// Stream settings (`type = "redis-stream"`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisStreamSettings {
     /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
-    /// `unix:///path`. No Cluster and no Sentinel.
+    /// `unix:///path`. Cluster and Sentinel are not supported.
     pub url: Secret,
-    /// The key of the stream.
+    /// The stream's key.
     pub stream: String,
-    /// If set, the stream is trimmed to about this many entries. Entries that nobody has read by then
-    /// are lost.
+    /// Trims the stream to about this many entries. Entries trimmed before anyone reads them are
+    /// lost.
     #[serde(default)]
     pub max_len: Option<u64>,
 }
 
 impl RedisStreamSettings {
-    /// The settings for a server and a stream that is not trimmed.
+    /// Returns the settings for a server and an untrimmed stream.
     #[must_use]
     pub fn new(url: impl Into<String>, stream: impl Into<String>) -> Self {
         Self { url: Secret::new(url), stream: stream.into(), max_len: None }
     }
 }
 
-/// The settings of a forward to a list: `type = "redis-list"`.
+/// List settings (`type = "redis-list"`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisListSettings {
-    /// The server, as of [`RedisStreamSettings::url`].
+    /// The server, as in [`RedisStreamSettings::url`].
     pub url: Secret,
-    /// The key of the list.
+    /// The list's key.
     pub list: String,
 }
 
 impl RedisListSettings {
-    /// The settings for a server and a list.
+    /// Returns the settings for a server and a list.
     #[must_use]
     pub fn new(url: impl Into<String>, list: impl Into<String>) -> Self {
         Self { url: Secret::new(url), list: list.into() }
     }
 }
 
-/// A handler that adds each job to a stream by `XADD`.
+/// A handler that adds each job to a stream with `XADD`.
 ///
-/// The fields of an entry are `id` (of the job), `queue`, `key` if the job has one, `due` in
-/// milliseconds, `first-due`, `attempt`, `deliveries`, `fencing-token`, `content-type`, `payload`, and each header
-/// of the job as `header:NAME`.
+/// An entry has the fields `id` (the job id), `queue`, `key` if the job has one, `due` in
+/// milliseconds, `first-due`, `attempt`, `deliveries`, `fencing-token`, `content-type`, `payload`,
+/// and each job header as `header:NAME`.
 #[derive(Debug)]
 pub struct RedisStreamForward {
     server: Server,
@@ -77,11 +77,11 @@ pub struct RedisStreamForward {
     max_len: Option<u64>,
 }
 
-/// A handler that adds each job to the head of a list by `LPUSH`.
+/// A handler that adds each job to the head of a list with `LPUSH`.
 ///
-/// An element is a JSON object with `id` (of the job), `queue`, `key` or null, `due` in milliseconds,
-/// `first_due`, `attempt`, `deliveries`, `fencing_token`, `headers`, and `payload`; a payload that is not JSON is
-/// `payload_base64` instead.
+/// An element is a JSON object with `id` (the job id), `queue`, `key` or null, `due` in
+/// milliseconds, `first_due`, `attempt`, `deliveries`, `fencing_token`, `headers` and `payload`. A
+/// payload that is not JSON is in `payload_base64` instead.
 #[derive(Debug)]
 pub struct RedisListForward {
     server: Server,
@@ -89,10 +89,10 @@ pub struct RedisListForward {
 }
 
 impl RedisStreamForward {
-    /// Checks the settings. Does not connect.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
-    /// `Config` naming the setting that cannot be used.
+    /// `Config` naming the unusable setting.
     pub fn new(settings: RedisStreamSettings) -> Result<Self> {
         let RedisStreamSettings { url, stream, max_len } = settings;
         if max_len == Some(0) {
@@ -103,10 +103,10 @@ impl RedisStreamForward {
 }
 
 impl RedisListForward {
-    /// Checks the settings. Does not connect.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
-    /// `Config` naming the setting that cannot be used.
+    /// `Config` naming the unusable setting.
     pub fn new(settings: RedisListSettings) -> Result<Self> {
         Ok(Self { server: Server::new(&settings.url)?, list: settings.list })
     }
@@ -159,7 +159,7 @@ fn other_headers(job: &JobContext) -> impl Iterator<Item = (&str, &str)> {
     job.headers().iter().filter(|(name, _)| *name != Headers::CONTENT_TYPE)
 }
 
-/// A job as an element of a list.
+/// A list element.
 #[derive(Serialize)]
 struct Envelope<'a> {
     id: String,
@@ -171,7 +171,7 @@ struct Envelope<'a> {
     deliveries: u32,
     fencing_token: u64,
     headers: &'a Headers,
-    /// As it is: parsing it would round large numbers.
+    /// Unparsed, because parsing would round large numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,15 +200,13 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// A connection to a server, made at the first command and replaced when it breaks.
+/// Connects at the first command, and again when the connection breaks.
 pub(crate) struct Server {
     client: Client,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Server {
-    /// Checks the URL. Does not connect.
-    ///
     /// # Errors
     /// `Config` if the URL is malformed.
     pub(crate) fn new(url: &Secret) -> Result<Self> {
@@ -225,7 +223,7 @@ impl Server {
         Ok(Self { client, connection: Mutex::default() })
     }
 
-    /// Host, port and database.
+    /// Host, port and database, without the password.
     pub(crate) fn address(&self) -> String {
         let info = self.client.get_connection_info();
         let server = match info.addr() {
@@ -237,9 +235,10 @@ impl Server {
         format!("{server}/{}", info.redis_settings().db())
     }
 
-    /// Runs a command. After an error it may have taken effect.
+    /// Runs a command. After an error it may still have taken effect.
     async fn run(&self, command: &Cmd) -> Result<(), BoxError> {
-        // A failed attempt to connect is not shared: jobs that wait for it make their own, one by one.
+        // Each waiting job makes its own connection attempt in turn, so this limit covers the wait,
+        // too.
         let ran = tokio::time::timeout(TIMEOUT, self.try_run(command)).await;
         ran.map_err(|_| format!("Redis has not answered within {TIMEOUT:?}"))?
     }
@@ -248,7 +247,7 @@ impl Server {
         let mut connection = self.connection().await?;
         let result: redis::RedisResult<redis::Value> = command.query_async(&mut connection).await;
         if result.is_err() {
-            // Also after an error reply: a server that has become a replica refuses writes.
+            // Reconnect after an error reply, too: a server that became a replica rejects writes.
             *self.connection.lock().await = None;
         }
         result?;
@@ -266,7 +265,6 @@ impl Server {
         Ok(new)
     }
 
-    /// A new connection.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, BoxError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -276,7 +274,7 @@ impl Server {
 }
 
 impl fmt::Debug for Server {
-    /// Without the URL, which may hold a password.
+    /// Hides the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Server")
     }
@@ -326,7 +324,6 @@ mod tests {
         while let Some(ran) = jobs.join_next().await {
             assert!(ran.unwrap().is_err());
         }
-        // The clock is virtual.
         let waited = start.elapsed();
         assert!(waited < TIMEOUT + Duration::from_secs(1), "{waited:?}");
     }

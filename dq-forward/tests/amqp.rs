@@ -25,7 +25,6 @@ async fn declare(channel: &Channel, queue: &str) {
     channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap();
 }
 
-/// Takes all messages: their properties and bodies.
 async fn take_all(channel: &Channel, queue: &str) -> Vec<(BasicProperties, Vec<u8>)> {
     let mut messages = Vec::new();
     let options = BasicGetOptions { no_ack: true };
@@ -35,7 +34,7 @@ async fn take_all(channel: &Channel, queue: &str) -> Vec<(BasicProperties, Vec<u
     messages
 }
 
-/// A client whose queue `Q` is forwarded to the queue `due` of the broker.
+/// The queue `Q` is forwarded to the broker's queue `due`.
 async fn forwarding(url: &str) -> Dq {
     let forward = format!("type = \"amqp\"\nurl = \"{url}\"\nrouting_key = \"due\"");
     client(&format!("[queues.Q]\nconcurrency = 8\n[queues.Q.forward]\n{forward}")).await
@@ -149,7 +148,7 @@ async fn a_broker_killed_in_mid_publish_loses_nothing() {
         .await;
     running.stop().await;
     for (properties, body) in take_all(&channel(&url).await, "due").await {
-        // A message whose confirmation was lost arrives twice.
+        // A message arrives twice if its confirmation was lost.
         let id = properties.message_id().as_ref().unwrap().as_str();
         if let Some(job) = missing.remove(id) {
             assert_eq!(body, job.to_string().as_bytes());

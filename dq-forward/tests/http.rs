@@ -1,4 +1,4 @@
-//! Webhooks to real servers of this process.
+//! Webhooks to real local servers.
 
 mod common;
 mod receiver;
@@ -16,7 +16,6 @@ use receiver::{HANG, Receiver, Request, UNFINISHED};
 
 const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
-/// A client with a webhook to a receiver.
 async fn webhook(receiver: &Receiver, more: &str) -> Dq {
     let url = receiver.url("/hook?x=1");
     client(&format!(
@@ -54,7 +53,7 @@ async fn a_request_says_which_job_it_is_for() {
     let mut running = Running::start(dq.runner());
     let mut done = 0;
     while done < 2 {
-        // Others are of the schedule itself.
+        // Other verdicts belong to the schedule job.
         done += usize::from(running.next().await.1 == Verdict::Done);
     }
     running.stop().await;
@@ -94,7 +93,7 @@ async fn each_answer_has_its_outcome_and_nothing_is_lost() {
         (&["HTTP/1.1 422 U\r\n\r\n"], &["dead rejected: answered 422"]),
         (&[metadata, OK], &["retry answered 302", "done"]),
         (&[&redirect, OK], &["retry answered 307", "done"]),
-        // The connection ends before the answer, in the middle of the answer, or does not end.
+        // The connection closes before the answer, in the middle of it, or never.
         (&["", OK], &["retry no answer", "done"]),
         (&["HTTP/1.1 20", OK], &["retry no answer", "done"]),
         (&["garbage\r\n\r\n", OK], &["retry no answer", "done"]),
@@ -147,7 +146,7 @@ async fn a_receiver_that_is_down_gets_the_job_later() {
 #[tokio::test]
 async fn a_route_that_is_deployed_late_gets_the_job() {
     const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\n\r\n";
-    // With the attempts that forwards have unless they are configured.
+    // With the default attempt limit for forwards.
     let last = [[NOT_FOUND; 14].as_slice(), &[OK]].concat();
     for (answers, expected) in
         [(&last[..], "done"), (&[NOT_FOUND], "dead exhausted: answered 404 Not Found")]
@@ -216,7 +215,7 @@ async fn each_request_has_the_numbers_of_its_run() {
     assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
-/// Answers with one list after the other, for ever.
+/// Resolves to one address list after the other, in a cycle.
 #[derive(Debug)]
 struct Changing {
     answers: Vec<Vec<IpAddr>>,
@@ -320,7 +319,7 @@ async fn only_the_host_of_the_url_with_a_trusted_certificate_gets_the_job() {
     }
 }
 
-/// Resolves every name to this computer.
+/// Resolves every name to localhost.
 #[derive(Debug)]
 struct Fixed;
 
@@ -395,6 +394,6 @@ async fn a_queue_has_either_a_handler_or_a_forward() {
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     let text = error.to_string();
     assert!(text.contains("queues.HOOK.forward") && text.contains("tests/http.rs"), "{text}");
-    // A runner of other queues does not need it.
+    // A runner for other queues does not need it.
     assert!(dq.runner().raw_handler("OTHER", forward()).only(["OTHER"]).build().is_ok());
 }

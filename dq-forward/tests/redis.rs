@@ -9,7 +9,7 @@ use common::{Running, client, schedule};
 use dq_core::{Dq, Verdict};
 use dq_servers::{Redis, Reply};
 
-/// A client whose queue `S` is forwarded to a stream, and `L` to a list.
+/// The queue `S` is forwarded to a stream, and `L` to a list.
 async fn forwarding(url: &str) -> Dq {
     client(&format!(
         "[queues.S.forward]\ntype = \"redis-stream\"\nurl = \"{url}\"\nstream = \"due-stream\"\n\
@@ -18,7 +18,6 @@ async fn forwarding(url: &str) -> Dq {
     .await
 }
 
-/// The fields of all entries of the stream.
 fn entries(redis: &Redis) -> Vec<BTreeMap<String, Vec<u8>>> {
     let reply = redis.command(&["XRANGE", "due-stream", "-", "+"]);
     let entries = reply.list().iter().map(|entry| {
@@ -28,7 +27,7 @@ fn entries(redis: &Redis) -> Vec<BTreeMap<String, Vec<u8>>> {
     entries.collect()
 }
 
-/// All elements of the list, the last one first.
+/// All list elements, last first.
 fn elements(redis: &Redis) -> Vec<String> {
     redis.command(&["LRANGE", "due-list", "0", "-1"]).list().iter().map(Reply::text).collect()
 }
@@ -58,13 +57,13 @@ async fn jobs_become_entries_and_elements() {
         assert_eq!(entry[field], value, "{field}");
     }
 
-    // A number that does not fit into a float, and bytes that are no JSON.
+    // A number too large for a float, and bytes that are not JSON.
     let first = schedule(&dq, "L", "{\"n\":12345678901234567890123}").await;
     assert_eq!(running.next().await, (first, Verdict::Done));
     let list = dq.queue("L").unwrap();
     let second = list.schedule(b"\x00\xff".to_vec(), "application/x-bytes").key("k").await;
     assert_eq!(running.next().await, (second.unwrap().id(), Verdict::Done));
-    // Parameters do not matter: JSON is always UTF-8.
+    // Parameters do not matter, because JSON is always UTF-8.
     let third = list.schedule(b"[3]".to_vec(), "Application/JSON; charset=utf-8").await;
     assert_eq!(running.next().await, (third.unwrap().id(), Verdict::Done));
     running.stop().await;

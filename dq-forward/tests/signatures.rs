@@ -1,4 +1,4 @@
-//! Signatures, as the recipe of the guide verifies them, by the Python library of Standard Webhooks.
+//! The Standard Webhooks Python library verifies signatures with the guide's recipe.
 
 mod common;
 mod receiver;
@@ -11,8 +11,8 @@ use common::{Running, client, schedule};
 use dq_core::Verdict;
 use receiver::{Receiver, Request};
 
-/// Runs the recipe, its argument, on a request of Flask that it reads: three headers as lines, and then
-/// the body.
+/// Runs the recipe in its argument on a Flask request from stdin: three header lines, then the
+/// body.
 const PROGRAM: &str = "\
 import sys, types
 names = ['Webhook-Id', 'Webhook-Timestamp', 'Webhook-Signature']
@@ -29,14 +29,13 @@ except Exception as error:
     print('invalid:', error)
 ";
 
-/// The recipe of the guide.
 fn recipe() -> &'static str {
     let page = include_str!("../../docs/guide/forwarding.md");
     let (_, recipe) = page.split_once("```python\n").unwrap();
     recipe.split_once("```").unwrap().0
 }
 
-/// What the recipe says about a request.
+/// Returns the recipe's verdict on a request.
 fn verify(library: &Path, secret: &str, request: &Request) -> String {
     let mut python = Command::new("python3");
     python.args(["-c", PROGRAM, recipe()]);

@@ -1,4 +1,4 @@
-//! Actions on single jobs and on whole queues.
+//! Actions on single jobs and whole queues.
 
 use dq_core::{
     Backend, Cancelled, Due, Error, JobState, QueueHandle, QueueName, Rescheduled, Target,
@@ -18,7 +18,7 @@ use crate::text;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Moved {
-    /// The id.
+    /// The job id.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub id: dq_core::JobId,
     /// The due time.
@@ -27,13 +27,13 @@ pub struct Moved {
     pub due: Timestamp,
 }
 
-/// All of these need the role operator, except [`purge`](Self::purge).
+/// These need the role operator, except [`purge`](Self::purge).
 impl Session {
-    /// Cancels a waiting job, which then never starts.
+    /// Cancels a waiting job.
     ///
     /// # Errors
-    /// `NotFound` if there is no live job with this id or key, `Conflict` if it runs, `Forbidden`,
-    /// and errors of the store.
+    /// `NotFound` if no live job has this id or key, `Conflict` if it is running, `Forbidden`, and
+    /// store errors.
     pub async fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
         let audit = self.begin("cancel", queue, Some(name_of(target)));
         audit.end(self.try_cancel(queue, target).await, |_| 1)
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    /// Changes the due time of a waiting job.
+    /// Moves a waiting job to another due time.
     ///
     /// # Errors
     /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
@@ -77,17 +77,17 @@ impl Session {
         }
     }
 
-    /// Makes a dead job due now, with all of its attempts.
+    /// Makes a dead job due now, with all its attempts again.
     ///
     /// # Errors
     /// `NotFound` if there is no such job, `Conflict` if it is not dead or a live job has its key,
-    /// `InvalidInput` if it is named by a key, `Forbidden`, and errors of the store.
+    /// `InvalidInput` if you name it by key, `Forbidden`, and store errors.
     pub async fn replay(&self, queue: &QueueName, target: &Target) -> Result<()> {
         let audit = self.begin("replay", queue, Some(name_of(target)));
         audit.end(self.try_dead(queue, target, true).await, |()| 1)
     }
 
-    /// Deletes a dead job.
+    /// Removes a dead job.
     ///
     /// # Errors
     /// As [`Self::replay`].
@@ -119,15 +119,15 @@ impl Session {
         ))
     }
 
-    /// Pauses a queue in all processes; running jobs finish. Returns `false` if it is paused
-    /// already.
+    /// Pauses a queue in all processes.
     ///
-    /// A queue that no job, runner, schedule or configuration names is refused, because its name may be
-    /// misspelt: see [`create_paused`](Self::create_paused).
+    /// Running jobs finish. Returns `false` if the queue is already paused. An unknown queue is
+    /// rejected because its name may be misspelt; use [`create_paused`](Self::create_paused) for a
+    /// new one.
     ///
     /// # Errors
-    /// `NotFound` if there is no such queue, `Unsupported` if the store cannot pause queues, `Forbidden`,
-    /// `Unavailable`.
+    /// `NotFound` if no job, runner, schedule or configuration names the queue; `Unsupported` if
+    /// the store cannot pause queues; `Forbidden`; `Unavailable`.
     pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
         let audit = self.begin("pause", queue, None);
         let result = async {
@@ -138,17 +138,19 @@ impl Session {
         audit.end(result.await, |changed| u64::from(*changed))
     }
 
-    /// [`pause`](Self::pause), also for a queue that nobody uses yet, such as before its first deployment.
+    /// Pauses a queue that may not exist yet, for example before its first deployment.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot pause queues, `Forbidden`, `Unavailable`.
+    /// `Unsupported` if the store cannot pause queues; `Forbidden`; `Unavailable`.
     pub async fn create_paused(&self, queue: &QueueName) -> Result<bool> {
         let audit = self.begin("pause", queue, None);
         let result = async { Ok(self.open(queue)?.pause().await?) };
         audit.end(result.await, |changed| u64::from(*changed))
     }
 
-    /// Resumes a paused queue. Returns `false` if it is not paused.
+    /// Resumes a paused queue.
+    ///
+    /// Returns `false` if it is not paused.
     ///
     /// # Errors
     /// As [`Self::pause`].
@@ -158,11 +160,12 @@ impl Session {
         audit.end(result.await, |changed| u64::from(*changed))
     }
 
-    /// Deletes every job of a queue that is not running; returns how many. `typed` is the name of
-    /// the queue as a person has typed it. Needs the role admin.
+    /// Deletes every job of a queue except running ones.
+    ///
+    /// Pass the queue name as a person typed it in `typed`. Needs the role admin.
     ///
     /// # Errors
-    /// `Conflict` if `typed` is not the name of the queue, `Forbidden`, `Unavailable`.
+    /// `Conflict` if `typed` is not the queue name; `Forbidden`; `Unavailable`.
     pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<BulkReport> {
         let audit = self.begin("purge", queue, None);
         let result = async {
@@ -181,14 +184,14 @@ impl Session {
         audit.end(result.await, |report| report.changed)
     }
 
-    /// Requires that somebody uses a queue, or is going to.
     async fn require_known(&self, queue: &QueueName) -> Result<()> {
         let dq = self.ops.dq();
         if dq.is_configured(queue) {
             return Ok(());
         }
         let Err(unknown) = self.queue(queue).await else { return Ok(()) };
-        // Its first occurrence may not have been due. A store without schedules has none that names it.
+        // A schedule may not have reached its first occurrence. A store without schedules names no
+        // queue.
         let schedules = dq.recurring_schedules().await.unwrap_or_default();
         match schedules.iter().any(|schedule| schedule.spec.queue == *queue) {
             true => Ok(()),
@@ -196,18 +199,17 @@ impl Session {
         }
     }
 
-    /// Opens a queue for changes.
     pub(crate) fn open(&self, queue: &QueueName) -> Result<QueueHandle> {
         self.may_change(queue, Role::Operator)?;
         Ok(self.ops.dq().queue(queue)?)
     }
 
-    /// Why a job that is not waiting cannot be changed.
+    /// Explains why a job cannot be changed.
     async fn not_waiting(&self, queue: &QueueName, target: &Target) -> OpsError {
         if !self.ops.dq().backend().capabilities().browse {
             return not_found(queue, target);
         }
-        // A key is not looked for among the dead and the ended ones: services cancel by key, and often too
+        // Dead and ended jobs are not searched by key, because services often cancel by key too
         // late.
         let found = async { Ok(self.ops.dq().queue(queue)?.get(target).await?) };
         match found.await {

@@ -1,4 +1,4 @@
-//! Who makes a request, and what this person or program may do.
+//! Who makes a request, and with which role.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plain::plain;
 
-/// What an [`Actor`] may do. Each role includes those before it.
+/// An [`Actor`]'s role; each role includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -16,20 +16,19 @@ use crate::plain::plain;
 pub enum Role {
     /// Sees queues, jobs and runners, but neither payloads nor headers.
     Viewer,
-    /// Sees payloads and headers too.
+    /// Also sees payloads and headers.
     Reader,
-    /// Changes jobs, queues and schedules: schedule, cancel, move, replay, remove, pause, resume;
-    /// plays simulations.
+    /// Changes jobs, queues and schedules, and runs simulations.
     Operator,
     /// Purges queues, imports from other stores, and reads the audit.
     Admin,
 }
 
 impl Role {
-    /// All roles, the least first.
+    /// All roles, lowest first.
     pub const ALL: &[Self] = &[Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
 
-    /// The name of the role.
+    /// Returns the role name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +57,7 @@ impl FromStr for Role {
     }
 }
 
-/// A person or a program that makes requests, with its role.
+/// A person or program that makes requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
     name: String,
@@ -66,23 +65,25 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Maximum length of a name in characters; longer ones are cut.
+    /// Maximum name length in characters; longer names are cut.
     pub const MAX_NAME: usize = 128;
 
-    /// Creates an actor. The name is for the audit: control characters are replaced, and it is cut
-    /// at [`Self::MAX_NAME`] characters.
+    /// Creates an actor.
+    ///
+    /// The name is for the audit. Control characters are replaced, and it is cut at
+    /// [`Self::MAX_NAME`] characters.
     #[must_use]
     pub fn new(name: impl AsRef<str>, role: Role) -> Self {
         Self { name: plain(name.as_ref(), Self::MAX_NAME), role }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The role.
+    /// Returns the role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role

@@ -1,4 +1,4 @@
-//! Jobs of all queues, by state, id or key.
+//! Job listings and searches across all queues.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -11,19 +11,19 @@ use crate::jobs::{JobQuery, JobSummary};
 use crate::ops::Session;
 use crate::overview::{Overview, QueueSummary};
 
-/// Maximum number of queues that one listing reads.
+/// Queues read by one listing.
 const MAX_QUEUES: usize = 50;
 
-/// Number of calls of the store that are made at once.
+/// Concurrent store calls.
 const AT_ONCE: usize = 50;
 
-/// Maximum number of jobs that a listing with a filter compares in all queues together, about.
+/// About how many jobs a filtered listing compares over all queues.
 const MAX_COMPARED: u64 = 20_000;
 
-/// The same with a search in payloads.
+/// The same limit for a search in payloads.
 const MAX_SEARCHED: u64 = 2_000;
 
-/// The states in which a search by key looks, the problems first.
+/// The states searched by key, problems first.
 const STATES: [JobState; 5] =
     [JobState::Dead, JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Ended];
 
@@ -33,17 +33,15 @@ const STATES: [JobState; 5] =
 pub struct JobsAnywhere {
     /// The jobs, in order.
     pub jobs: Vec<JobSummary>,
-    /// Whether these are all. Otherwise jobs or whole queues are left out, which the listing of one
-    /// queue has.
+    /// Whether these are all. If not, list single queues to see the rest.
     pub complete: bool,
 }
 
 impl Session {
-    /// The jobs of all queues in one state, ordered by time. The queues are those of `overview`
-    /// without the framework's own.
+    /// Lists the jobs in one state across the queues of `overview`, ordered by time.
     ///
-    /// Reads at most 50 queues: for waiting jobs those that are due first, else those with the most
-    /// jobs. There is one page, so [`JobQuery::after`] is not read.
+    /// Skips the framework's own queues and reads at most 50 others: the earliest due for waiting
+    /// jobs, otherwise the largest. It returns a single page and ignores [`JobQuery::after`].
     ///
     /// # Errors
     /// As [`jobs`](Self::jobs).
@@ -62,7 +60,7 @@ impl Session {
         }
         let all = queues.len();
         let limit = query.limit.clamp(1, JobQuery::MAX_LIMIT);
-        // The earliest ready jobs are in the queues whose earliest job is due first.
+        // The earliest ready jobs are in the queues whose first job is due first.
         let suffice = query.state == JobState::Ready && query.filter.is_empty();
         queues.truncate(if suffice { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
         let budget = match (query.contains.is_some(), query.filter.is_empty()) {
@@ -93,15 +91,14 @@ impl Session {
         Ok(JobsAnywhere { jobs, complete })
     }
 
-    /// Finds jobs in any queue and state by an id, a key, or the beginning of a key. Dead jobs come
-    /// first, then ready, running, scheduled and ended ones.
+    /// Finds jobs in any queue and state by id, key or key prefix.
     ///
-    /// An id, and a live job's whole key, are found in every queue. Otherwise the search compares a
-    /// limited number of keys.
+    /// Dead jobs come first, then ready, running, scheduled and ended ones. An id, or a live job's
+    /// whole key, is found in every queue; other searches compare a limited number of keys.
     ///
     /// # Errors
-    /// `InvalidInput` if the text is empty or too long, `Unsupported` if the store cannot read or list
-    /// jobs, `Unavailable` if it cannot be reached.
+    /// `InvalidInput` for an empty or too long text; `Unsupported` if the store cannot read or list
+    /// jobs; `Unavailable`.
     pub async fn find(&self, overview: &Overview, text: &str) -> Result<JobsAnywhere> {
         let text = text.trim();
         if let Ok(id) = text.parse::<JobId>() {
@@ -123,7 +120,7 @@ impl Session {
                     complete &= found.complete;
                     jobs.extend(found.jobs.into_iter().filter(|job| known.insert(job.id)));
                 }
-                // A store without a history.
+                // The store has no history.
                 Err(error) if state == JobState::Ended && is_unsupported(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -132,7 +129,7 @@ impl Session {
         Ok(JobsAnywhere { jobs, complete })
     }
 
-    /// The jobs with this id, and the live jobs with this key, of all queues.
+    /// By key, this finds live jobs only.
     async fn find_one(&self, overview: &Overview, target: &Target) -> Result<Vec<JobSummary>> {
         let mut found = Vec::new();
         for queues in overview.queues.chunks(AT_ONCE) {
@@ -151,8 +148,7 @@ fn is_unsupported(error: &OpsError) -> bool {
     matches!(error, OpsError::Store(error) if error.kind() == ErrorKind::Unsupported)
 }
 
-/// The number of jobs of a queue in a state. How many ended ones the store remembers is not known:
-/// no more than were ever stored.
+/// For ended jobs this is an upper bound, because the store does not count its history.
 fn count_of(queue: &QueueSummary, state: JobState) -> u64 {
     match state {
         JobState::Scheduled => queue.scheduled,
@@ -163,7 +159,7 @@ fn count_of(queue: &QueueSummary, state: JobState) -> u64 {
     }
 }
 
-/// The time by which a listing is ordered; see [`Order`](dq_core::Order).
+/// The sort key of a listing; see [`Order`](dq_core::Order).
 fn time_of(job: &JobSummary) -> Timestamp {
     let dead = job.dead.as_ref().map(|dead| dead.at);
     let ended = job.ended.as_ref().map(|ended| ended.at);

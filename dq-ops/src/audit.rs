@@ -1,4 +1,4 @@
-//! The audit: who changed what, and with which result.
+//! The audit: who changed what, with which result.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,26 +14,26 @@ use crate::error::Result;
 use crate::plain::plain;
 use crate::text;
 
-/// A write that somebody has tried.
+/// An attempted write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct AuditEntry {
-    /// When, by the clock of this process.
+    /// The start time, by this process's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
-    /// The name of the actor.
+    /// The actor's name.
     pub actor: String,
-    /// The role of the actor.
+    /// The actor's role.
     pub role: Role,
-    /// What was to be done, such as `cancel`.
+    /// The action, such as `cancel`.
     pub action: String,
-    /// The queue; empty if the name in the request is not valid, and for an action on a schedule
-    /// that does not exist or could not be read.
+    /// The queue. It is empty if the requested name is invalid, or the schedule does not exist or
+    /// cannot be read.
     pub queue: String,
-    /// The job, the filter or the schedule, cut at 512 characters and with control characters
-    /// replaced; `None` for actions on the whole queue, and for a new job without a key.
+    /// The job, filter or schedule, cut at 512 characters, without control characters. `None` for
+    /// actions on a whole queue, and for a new job without a key.
     pub target: Option<String>,
     /// The result.
     pub outcome: AuditOutcome,
@@ -47,28 +47,26 @@ pub struct AuditEntry {
 pub enum AuditOutcome {
     /// It took effect.
     Ok {
-        /// Number of jobs, queues or schedules that changed; 1 also if a request with an idempotency
-        /// key was repeated whose job is still stored.
+        /// Changed jobs, queues or schedules. Repeating a request with an idempotency key also
+        /// counts 1 while its job is stored.
         changed: u64,
     },
-    /// It was refused or failed. A change of many jobs may have changed some of them before, and a write
-    /// whose outcome is unknown may have taken effect.
+    /// It was rejected or failed. A bulk change may have changed some jobs before, and a write with
+    /// an unknown outcome may have taken effect.
     Failed {
-        /// The error, cut at 512 characters and with control characters replaced.
+        /// The error, cut at 512 characters, without control characters.
         error: String,
     },
-    /// The caller went away before the result was known. What was complete took effect; the call to
-    /// the store that was in progress may have.
+    /// The caller went away before the result was known. Completed store calls took effect; the
+    /// call in progress may have.
     Interrupted,
 }
 
-/// Where entries go besides the log: the last ones, and a function of the user's.
 #[derive(Clone, Default)]
 pub(crate) struct Audit {
     shared: Arc<Shared>,
 }
 
-/// A function that receives each entry.
 type Sink = Box<dyn Fn(&AuditEntry) + Send + Sync>;
 
 #[derive(Default)]
@@ -79,11 +77,11 @@ struct Shared {
 }
 
 impl Audit {
-    /// Number of entries that are kept in memory.
+    /// Entries kept in memory.
     pub(crate) const KEPT: usize = 1_000;
 
-    /// Maximum length of a target and of an error in characters. Both may contain what a caller
-    /// wrote, before it is checked.
+    /// Maximum target and error length in characters. Both may contain unchecked text from a
+    /// caller.
     const MAX_TEXT: usize = 512;
 
     pub(crate) fn with_sink(sink: impl Fn(&AuditEntry) + Send + Sync + 'static) -> Self {
@@ -91,13 +89,13 @@ impl Audit {
         Self { shared: Arc::new(Shared { last, sink: Some(sink) }) }
     }
 
-    /// The last entries by the time at which they ended, the latest first.
+    /// Latest first, by end time.
     pub(crate) fn last(&self, limit: usize) -> Vec<AuditEntry> {
         let last = lock(&self.shared.last);
         last.iter().rev().take(limit).cloned().collect()
     }
 
-    /// Begins an entry, which is recorded when the write has ended, or was dropped.
+    /// The entry is recorded when `Pending` is dropped.
     pub(crate) fn begin(
         &self,
         actor: &Actor,
@@ -140,7 +138,7 @@ impl Audit {
             }
             last.push_back(entry.clone());
         }
-        // The function of the user comes last: it may panic.
+        // The user's function comes last because it may panic.
         if let Some(sink) = &self.shared.sink {
             sink(&entry);
         }
@@ -153,7 +151,6 @@ impl fmt::Debug for Audit {
     }
 }
 
-/// A write that has not ended.
 #[must_use = "the write counts as interrupted when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -162,7 +159,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Records the result; `changed` counts what has changed.
     pub(crate) fn end<T>(mut self, result: Result<T>, changed: impl Fn(&T) -> u64) -> Result<T> {
         self.entry.outcome = match &result {
             Ok(value) => AuditOutcome::Ok { changed: changed(value) },

@@ -1,4 +1,4 @@
-//! Changes of many jobs of a queue, with the number shown first.
+//! Bulk changes, with a count to confirm first.
 
 use dq_core::{Due, JobState, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -9,25 +9,25 @@ use crate::filter::JobFilter;
 use crate::ops::Session;
 use crate::text;
 
-/// Maximum number of jobs that one count compares.
+/// Jobs compared by one count.
 const MAX_COMPARED: u64 = 200_000;
 
-/// A change of many jobs.
+/// A bulk change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BulkAction {
     /// Cancels waiting jobs.
     Cancel,
-    /// Gives waiting jobs this due time.
+    /// Moves waiting jobs to this due time.
     Reschedule(Due),
     /// Makes dead jobs due now.
     Replay,
-    /// Deletes dead jobs.
+    /// Removes dead jobs.
     Remove,
 }
 
 impl BulkAction {
-    /// The name, as in the audit.
+    /// Returns the action's name, as in the audit.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl BulkAction {
         }
     }
 
-    /// The states of the jobs that it changes.
+    /// Returns the job states it changes.
     #[must_use]
     pub const fn states(self) -> &'static [JobState] {
         match self {
@@ -48,14 +48,14 @@ impl BulkAction {
     }
 }
 
-/// How many jobs a change would concern.
+/// How many jobs a bulk change would affect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct BulkCount {
-    /// Number of jobs that match now.
+    /// Jobs that match now.
     pub matching: u64,
-    /// Whether all jobs were compared; otherwise there are at least as many.
+    /// Whether all jobs were compared; if not, `matching` is a lower bound.
     pub complete: bool,
     /// When they were counted, by the store's clock.
     #[serde(with = "text")]
@@ -63,22 +63,23 @@ pub struct BulkCount {
     pub at: Timestamp,
 }
 
-/// The result of a change of many jobs.
+/// A bulk change's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct BulkReport {
-    /// Number of jobs that have changed.
+    /// Changed jobs.
     pub changed: u64,
 }
 
 impl Session {
-    /// Counts the jobs that a change would concern now. Up to about 200,000 jobs are compared with a
-    /// filter; the count of more is not complete.
+    /// Counts the jobs that a bulk change would affect now.
+    ///
+    /// With a filter, it compares about 200,000 jobs at most; beyond that the count is incomplete.
     ///
     /// # Errors
-    /// `Forbidden` below operator, `InvalidInput` if the filter is invalid, `Unsupported` if the
-    /// store cannot list jobs, `Unavailable` if it cannot be reached.
+    /// `Forbidden` below operator; `InvalidInput` for an invalid filter; `Unsupported` if the store
+    /// cannot list jobs; `Unavailable`.
     pub async fn count(
         &self,
         queue: &QueueName,
@@ -100,17 +101,17 @@ impl Session {
         Ok(BulkCount { matching: count.matching, complete: count.complete, at })
     }
 
-    /// Changes all jobs that match. With `expected`, the [`BulkCount::matching`] that was shown to a
-    /// person, nothing changes if more jobs match now, or if there are too many jobs to count those
-    /// that match.
+    /// Changes all matching jobs.
     ///
-    /// If the future is dropped, it stops after the current step of up to 1,000 jobs.
+    /// Pass the confirmed [`BulkCount::matching`] as `expected`. Then nothing changes if more jobs
+    /// match now, or if there are too many jobs to count.
+    ///
+    /// If you drop the future, it stops after the current step of up to 1,000 jobs.
     ///
     /// # Errors
-    /// `Conflict` if more jobs match than expected or they cannot be counted, `Forbidden` below
-    /// operator, `InvalidInput` if the filter is invalid, `Unsupported` if the
-    /// store cannot list or change jobs, `Unavailable` if it cannot be reached: the steps before
-    /// have taken effect then.
+    /// `Conflict` if more jobs match than expected or they cannot be counted; `Forbidden` below
+    /// operator; `InvalidInput` for an invalid filter; `Unsupported` if the store cannot list or
+    /// change jobs; `Unavailable`, after earlier steps have taken effect.
     pub async fn bulk(
         &self,
         queue: &QueueName,

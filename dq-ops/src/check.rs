@@ -1,4 +1,4 @@
-//! What an operator should change in the store's settings.
+//! Findings about the store, its queues and its schedules.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::error::{OpsError, Result};
 use crate::ops::Session;
 use crate::overview::Observed;
 
-/// A schedule that is this much overdue has no runner: a runner looks at it within a second.
+/// A runner looks at a due schedule within a second, so one this much overdue has no runner.
 const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 
-/// Maximum number of queues or schedules that a finding names.
+/// Names per finding.
 const MAX_NAMES: usize = 5;
 
-/// A problem of the store, and how to fix it.
+/// A problem and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct FindingView {
-    /// How serious it is: `info`, `warning` or `error`.
+    /// The severity: `info`, `warning` or `error`.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Severity))]
     pub severity: String,
     /// A stable code, such as `sqlite.wal-reset-bug`.
     pub code: String,
-    /// What is wrong.
+    /// The cause.
     pub cause: String,
     /// How to fix it.
     pub remedy: String,
@@ -39,7 +39,7 @@ impl From<Finding> for FindingView {
         let severity = match finding.severity {
             Severity::Info => "info",
             Severity::Warning => "warning",
-            // A kind of a later version is taken seriously.
+            // A severity from a later version counts as an error.
             _ => "error",
         };
         Self {
@@ -52,12 +52,15 @@ impl From<Finding> for FindingView {
 }
 
 impl Session {
-    /// The problems of the main store, the queues that miss their lateness objective or have due jobs
-    /// and no runner, and the schedules that cannot be read, repeat within a second, or have no runner.
+    /// Checks the main store, its queues and its schedules.
+    ///
+    /// Reports store problems, queues that miss their lateness objective or have due jobs but no
+    /// runner, and schedules that are unreadable, repeat within a second or have no runner.
     pub async fn check(&self) -> Vec<FindingView> {
         let dq = self.ops.dq();
         let mut findings: Vec<_> = dq.check().await.into_iter().map(FindingView::from).collect();
-        // Also if the main store has such a finding: these read drained stores, too.
+        // Reported even if the main store has the same finding, because these checks also read
+        // drained stores.
         let failed = |code: &str, what: &str, error: &OpsError| FindingView {
             severity: "error".to_owned(),
             code: code.to_owned(),
@@ -81,7 +84,7 @@ impl Session {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             Err(error) => findings.push(failed("schedules.unknown", "schedules", &error.into())),
         }
-        // An error of the store is a finding already.
+        // The schedule listing's error is already a finding.
         if let (Ok(observed), Ok(schedules)) = (observed, dq.recurring_schedules().await) {
             findings.extend(missed_schedules(&observed, &schedules));
             findings.extend(rapid_schedules(&schedules));
@@ -89,8 +92,7 @@ impl Session {
         findings
     }
 
-    /// The findings of queues whose jobs wait: those that miss their objective, and the others that no
-    /// runner serves.
+    /// Queues that miss their objective, and other queues with due jobs and no runner.
     async fn waiting_queues(&self, observed: &Observed) -> Result<Vec<FindingView>> {
         let Observed { stats, runners, now } = observed;
         let statuses = self.ops.dq().lateness_in(stats, runners.as_deref(), *now).await?;
@@ -126,7 +128,6 @@ impl Session {
     }
 }
 
-/// The first of these names, and how many more there are.
 fn list(names: &[String]) -> String {
     let shown = names[..names.len().min(MAX_NAMES)].join(", ");
     match names.len().saturating_sub(MAX_NAMES) {
@@ -135,7 +136,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// The finding of schedules that no runner looks at: there is no runner, or they are overdue.
+/// Schedules without a runner, or overdue.
 fn missed_schedules(observed: &Observed, schedules: &[RecurringView]) -> Option<FindingView> {
     let has_no_runner = observed.runners.as_ref().is_some_and(Vec::is_empty);
     let is_missed = |it: &&RecurringView| {
@@ -156,7 +157,6 @@ fn missed_schedules(observed: &Observed, schedules: &[RecurringView]) -> Option<
     })
 }
 
-/// The finding of schedules whose interval is too short.
 fn rapid_schedules(schedules: &[RecurringView]) -> Option<FindingView> {
     let rapid = schedules.iter().filter(|it| it.spec.is_rapid());
     let rapid: Vec<_> = rapid.map(|it| format!("{} ({})", it.name, it.spec.recurrence)).collect();
@@ -175,7 +175,7 @@ fn rapid_schedules(schedules: &[RecurringView]) -> Option<FindingView> {
 }
 
 fn unreadable_schedule(error: &Error) -> FindingView {
-    // Processes of the version that has written it start its jobs.
+    // The version that wrote the schedule still starts its jobs.
     let is_newer = error.kind() == ErrorKind::Incompatible;
     let (severity, what) = if is_newer {
         ("warning", "a schedule starts no jobs of processes of this version")
@@ -190,7 +190,6 @@ fn unreadable_schedule(error: &Error) -> FindingView {
     }
 }
 
-/// The finding of a missed objective; `None` if it is met.
 fn missed_objective(status: &LatenessStatus) -> Option<FindingView> {
     if !status.is_missed() {
         return None;

@@ -1,4 +1,4 @@
-//! The text form of a position in a listing, which clients pass back as they got it.
+//! The text form of listing cursors. Clients pass it back unchanged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,11 +6,10 @@ use dq_core::{Cursor, Error, JobState, Order, Timestamp};
 
 use crate::error::{OpsError, Result};
 
-/// The first byte of the format.
+/// The first byte, so that the format can change.
 const VERSION: u8 = 1;
 const LENGTH: usize = 1 + 1 + 8 + 16;
 
-/// Encodes a position in the listing of a state and an order.
 pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     let mut bytes = vec![VERSION, listing(state, order)];
     bytes.extend(cursor.at.as_millis().to_be_bytes());
@@ -18,10 +17,8 @@ pub(crate) fn encode(state: JobState, order: Order, cursor: Cursor) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Decodes a position.
-///
 /// # Errors
-/// `InvalidInput` if it is no position, `Conflict` if it is one of another listing.
+/// `InvalidInput` if the text is not a cursor, `Conflict` if it belongs to another listing.
 pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor> {
     let bytes = if text.len() > 64 { None } else { URL_SAFE_NO_PAD.decode(text).ok() };
     let bytes = bytes.and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
@@ -40,7 +37,7 @@ pub(crate) fn decode(state: JobState, order: Order, text: &str) -> Result<Cursor
     Ok(Cursor { at: Timestamp::from_millis(at), seq })
 }
 
-/// A number of the listing.
+/// Each listing has its own number.
 fn listing(state: JobState, order: Order) -> u8 {
     let state = match state {
         JobState::Scheduled => 0,

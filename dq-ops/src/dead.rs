@@ -1,4 +1,4 @@
-//! Dead jobs of a queue, grouped by error.
+//! Dead jobs, grouped by error.
 
 use std::collections::HashMap;
 
@@ -9,60 +9,59 @@ use crate::error::Result;
 use crate::ops::Session;
 use crate::text;
 
-/// Maximum number of dead jobs that are grouped.
+/// Dead jobs examined.
 const MAX_GROUPED: usize = 10_000;
 
-/// Maximum number of groups.
 const MAX_GROUPS: usize = 100;
 
-/// Maximum length of the part of a message by which jobs are grouped, in characters.
+/// In characters; the rest of a message does not affect grouping.
 const MAX_PATTERN: usize = 160;
 
-/// Dead jobs of a queue, grouped by error.
+/// A queue's dead jobs, grouped by error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroups {
-    /// The groups, the largest first; at most 100.
+    /// The groups, largest first; at most 100.
     pub groups: Vec<DeadGroup>,
-    /// Number of jobs that were grouped: the latest 10,000 at most.
+    /// Jobs examined: the latest 10,000 at most.
     pub examined: u64,
-    /// Whether all dead jobs of the main store were grouped, and all groups are listed.
+    /// Whether all dead jobs in the main store were examined, and all groups are listed.
     pub complete: bool,
 }
 
-/// Dead jobs with the same error, except for numbers in it.
+/// Dead jobs whose errors differ only in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadGroup {
-    /// The kind of reason.
+    /// Why the jobs are dead.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
     pub kind: DeadKind,
-    /// The first line of the message, with `#` for each number.
+    /// The message's first line, with `#` for each number.
     pub pattern: String,
-    /// The longest part of the pattern without numbers: a text for
-    /// [`JobFilter::error`](crate::JobFilter::error). Jobs of other groups may contain it too.
+    /// The pattern's longest part without numbers, for use in
+    /// [`JobFilter::error`](crate::JobFilter::error). It may match other groups, too.
     pub search: String,
-    /// The message of the latest job.
+    /// The latest job's message.
     pub sample: String,
-    /// Number of jobs.
+    /// Job count.
     pub count: u64,
-    /// When the first of them died.
+    /// The earliest time of death.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub first: Timestamp,
-    /// When the last of them died.
+    /// The latest time of death.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub last: Timestamp,
 }
 
 impl Session {
-    /// The dead jobs of a queue, grouped by error.
+    /// Groups a queue's dead jobs by error.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot list jobs, `Unavailable` if it cannot be reached.
+    /// `Unsupported` if the store cannot list jobs; `Unavailable`.
     pub async fn dead(&self, queue: &QueueName) -> Result<DeadGroups> {
         let handle = self.ops.dq().queue(queue)?;
         let mut groups: HashMap<(DeadKind, String), DeadGroup> = HashMap::new();
@@ -104,7 +103,7 @@ impl Session {
     }
 }
 
-/// The pattern of a message, and its longest part without numbers.
+/// Returns the message's pattern and the pattern's longest part without numbers.
 fn pattern_of(message: &str) -> (String, String) {
     let line = message.lines().next().unwrap_or_default();
     let line: String = line.chars().take(MAX_PATTERN).collect();
@@ -112,7 +111,7 @@ fn pattern_of(message: &str) -> (String, String) {
     let search = parts.iter().max_by_key(|part| part.len()).unwrap_or(&"").trim().to_owned();
     let mut pattern = String::new();
     for (index, part) in parts.iter().enumerate() {
-        // Empty parts lie between the digits of one number, which gets one `#`.
+        // Empty parts lie between digits of one number, which gets one `#`.
         if index > 0 && (!part.is_empty() || index + 1 == parts.len()) {
             pattern.push('#');
         }

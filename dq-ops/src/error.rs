@@ -9,43 +9,42 @@ use crate::actor::Role;
 /// Result of a request.
 pub type Result<T, E = OpsError> = std::result::Result<T, E>;
 
-/// Why a request failed. New kinds may be added in any release.
+/// Why a request failed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum OpsError {
     /// The actor's role does not allow the request.
     Forbidden {
-        /// The least role that does.
+        /// The lowest role that allows it.
         needs: Role,
-        /// The role of the actor.
+        /// The actor's role.
         has: Role,
     },
     /// There is no such queue or job.
     NotFound {
         /// The queue.
         queue: QueueName,
-        /// The id or the key of the job; `None` if the queue is not known.
+        /// The job id or key; `None` if the queue is unknown.
         job: Option<String>,
     },
     /// There is no such schedule.
     NoSchedule {
-        /// The name of the schedule.
+        /// The schedule name.
         name: String,
     },
-    /// The request does not fit the state of the job or the queue, such as the cancellation of a job
-    /// that runs.
+    /// The request does not fit the job's or queue's state, such as cancelling a running job.
     Conflict {
-        /// What does not fit.
+        /// The conflict.
         message: String,
-        /// What to do about it.
+        /// How to resolve it.
         remedy: String,
     },
-    /// An error of `dq_core`: the client or the store failed, or an argument was refused.
+    /// The client or the store failed, or rejected an argument.
     Store(Error),
 }
 
 impl OpsError {
-    /// The error for a request that is valid, but does not fit what the store has.
+    /// Turns invalid input into a conflict: the request is valid, but the store's state rejects it.
     pub(crate) fn unfit(error: Error) -> Self {
         match error.kind() {
             ErrorKind::InvalidInput => {
@@ -59,7 +58,8 @@ impl OpsError {
         Self::Conflict { message: message.into(), remedy: remedy.into() }
     }
 
-    /// The name of the kind: that of the [`ErrorKind`], or `forbidden`, `not found` or `conflict`.
+    /// Returns the kind's name: the [`ErrorKind`]'s, or `forbidden`, `not found` or
+    /// `conflict`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl OpsError {
         }
     }
 
-    /// The kind of an error of `dq_core`; `None` for the other variants.
+    /// Returns the store's error kind; `None` for the other variants.
     #[must_use]
     pub fn store_kind(&self) -> Option<ErrorKind> {
         match self {
@@ -79,7 +79,7 @@ impl OpsError {
         }
     }
 
-    /// What went wrong, without kind and remedy.
+    /// Returns the message without kind and remedy.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -96,7 +96,7 @@ impl OpsError {
         }
     }
 
-    /// What to do about it, if known.
+    /// Returns the remedy, if known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {

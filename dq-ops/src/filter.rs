@@ -1,17 +1,17 @@
-//! Which jobs of a queue a listing or a bulk takes.
+//! Job filters for listings and bulk changes.
 
 use dq_core::{Error, Filter, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Maximum length of a text to compare with, in bytes.
+/// In bytes.
 const MAX_TEXT: usize = 4 * 1024;
 
-/// Which jobs to take; jobs must match all parts that are set.
+/// A job filter; a job matches if it meets every condition that is set.
 ///
-/// A text has 1 to 4,096 bytes. An empty one is refused: it is probably a variable of the caller that is
-/// not set, and would match far more jobs than intended.
+/// Each text has 1 to 4,096 bytes. Empty texts are rejected: they usually come from an unset
+/// variable, and would match far more jobs than intended.
 ///
 /// ```
 /// let mut filter = dq_ops::JobFilter::default();
@@ -34,14 +34,14 @@ pub struct JobFilter {
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub due_before: Option<Timestamp>,
-    /// Only jobs whose last error, reason of death or reason of their end contains this text.
+    /// Only jobs whose last error, death reason or end reason contains this text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::FilterText>))]
     pub error: Option<String>,
 }
 
 impl JobFilter {
-    /// Whether every job matches.
+    /// Returns whether every job matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -70,7 +70,6 @@ impl JobFilter {
         })
     }
 
-    /// The filter as one line, for the audit.
     pub(crate) fn describe(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.key_prefix.iter().map(|prefix| format!("key begins with {prefix:?}")));
@@ -81,10 +80,10 @@ impl JobFilter {
     }
 }
 
-/// Refuses an empty text, and one that is too long.
+/// Rejects an empty or too long text.
 ///
 /// # Errors
-/// `InvalidInput`, with the name of the text.
+/// `InvalidInput`, naming the text.
 pub(crate) fn check_text(name: &str, text: &str, max: usize) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("the text {name} is empty"))

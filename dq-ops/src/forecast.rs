@@ -1,4 +1,4 @@
-//! How many jobs will be due, by time.
+//! Due-job forecasts.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::error::Result;
 use crate::ops::Session;
 use crate::text;
 
-/// How many jobs of a queue will be due, in steps of the same length.
+/// One queue's due jobs, in equal steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Forecast {
-    /// Where the first step begins: now, by the store's clock.
+    /// Start of the first step: now, by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
-    /// The length of a step in milliseconds.
+    /// Step length in milliseconds.
     pub step_ms: u64,
-    /// The number of jobs in each step.
+    /// Due jobs in each step.
     pub counts: Vec<u64>,
 }
 
 impl Session {
-    /// Counts the waiting jobs of a queue by due time, from now on. `window` is clamped to one minute
-    /// to 366 days, `steps` to 1 to 240.
+    /// Counts a queue's waiting jobs by due time, from now on.
+    ///
+    /// `window` is clamped to one minute to 366 days, `steps` to 1 to 240.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot count jobs by due time, `Unavailable` if it cannot be
-    /// reached.
+    /// `Unsupported` if the store cannot count jobs by due time; `Unavailable`.
     pub async fn forecast(
         &self,
         queue: &QueueName,
@@ -50,17 +50,17 @@ impl Session {
     }
 }
 
-/// What is due in all queues, by hour.
+/// All queues' due jobs, by hour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Forecasts {
-    /// The time, by the store's clock.
+    /// The time by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
-    /// The queues with jobs in the window, ordered by name. The occurrences of schedules are counted
-    /// with the queue of their jobs.
+    /// Queues with jobs in the window, ordered by name. A schedule's occurrences count in its
+    /// queue.
     pub queues: Vec<QueueForecastView>,
 }
 
@@ -72,31 +72,31 @@ pub struct QueueForecastView {
     /// The queue.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
-    /// Jobs that are due already and wait for a slot.
+    /// Jobs already due that wait for a slot.
     pub overdue: u64,
-    /// Whether the queue is paused: then no job of it starts, whatever the capacity.
+    /// Whether the queue is paused: its jobs do not start, whatever the capacity.
     pub paused: bool,
-    /// How many jobs of the queue the runners can do in a minute; `None` if that is not known.
+    /// Jobs that the runners can do per minute; `None` if unknown.
     pub capacity_per_minute: Option<f64>,
-    /// The minute in which the most jobs are due; `None` if none is.
+    /// The minute with the most due jobs; `None` if no job is due.
     pub peak: Option<ForecastPeak>,
-    /// The hours of the clock in UTC; the first and the last are cut by the window.
+    /// The UTC hours; the window cuts the first and the last.
     pub hours: Vec<ForecastHour>,
 }
 
-/// The minute in which the most jobs of a queue are due.
+/// The minute with the most due jobs in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ForecastPeak {
-    /// The beginning of the minute.
+    /// Start of the minute.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
-    /// Number of jobs that are due in it.
+    /// Jobs due in it.
     pub due: u64,
-    /// When all jobs that are due until its end are done; `None` if the capacity is not known, or the
-    /// queue is paused.
+    /// When all jobs due by its end are done; `None` if the capacity is unknown or the queue is
+    /// paused.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub drained_by: Option<Timestamp>,
@@ -107,19 +107,18 @@ pub struct ForecastPeak {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ForecastHour {
-    /// The beginning of the hour; of the first one, the beginning of the window.
+    /// Start of the hour; for the first one, start of the window.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
-    /// Number of jobs that are due in it.
+    /// Jobs due in it.
     pub due: u64,
-    /// Number of jobs that are due and not done at its end, at the present capacity; `None` if that
-    /// is not known.
+    /// Jobs due but not done at its end, at the current capacity; `None` if unknown.
     pub backlog: Option<u64>,
 }
 
 impl QueueForecastView {
-    /// Number of jobs that are due in the window, without those that are due already.
+    /// Counts jobs that become due in the window, without overdue ones.
     #[must_use]
     pub fn due(&self) -> u64 {
         self.hours.iter().map(|hour| hour.due).sum()
@@ -150,14 +149,15 @@ impl QueueForecastView {
     }
 }
 
-/// The number of the hour since 1970-01-01T00:00Z.
+/// Hours since 1970-01-01T00:00Z.
 fn hour_of(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(3_600_000)
 }
 
 impl Session {
-    /// Counts the waiting jobs and the occurrences of schedules of all queues by hour, beside what the
-    /// runners can do. `window` is clamped to one minute to seven days.
+    /// Counts waiting jobs and schedule occurrences per queue and hour, beside the capacity.
+    ///
+    /// `window` is clamped to one minute to seven days.
     ///
     /// # Errors
     /// As [`forecast`](Self::forecast).

@@ -1,4 +1,4 @@
-//! Moves jobs of another store into this one.
+//! Imports from other stores.
 
 use dq_core::{ImportPreview, ImportReport, ImportSource, QueueName};
 
@@ -6,18 +6,18 @@ use crate::actor::Role;
 use crate::error::{OpsError, Result};
 use crate::ops::Session;
 
-/// Maximum number of entries of interrupted imports whose queues are compared. One import leaves at
-/// most a hundred.
+/// Interrupted imports to compare; one import leaves at most 100 entries.
 const MAX_ENTRIES: usize = 1_000;
 
 impl Session {
-    /// Moves all jobs of a source into `queue`, each exactly once, as
-    /// [`Dq::import`](dq_core::Dq::import) does. `queue` is that of the source's jobs. Needs the role
-    /// admin.
+    /// Moves all jobs from a source into `queue`, each exactly once.
+    ///
+    /// Works as [`Dq::import`](dq_core::Dq::import); pass the queue that the source puts its jobs
+    /// in. Needs the role admin.
     ///
     /// # Errors
-    /// `Forbidden`, `Conflict` if an interrupted import has jobs for another queue, and those of
-    /// [`Dq::import`](dq_core::Dq::import).
+    /// `Forbidden`; `Conflict` if an interrupted import has jobs for another queue; and the errors
+    /// of [`Dq::import`](dq_core::Dq::import).
     pub async fn import(
         &self,
         queue: &QueueName,
@@ -32,8 +32,9 @@ impl Session {
         audit.end(result.await, |report| report.imported + report.resumed)
     }
 
-    /// Counts what [`import`](Self::import) would move now, and changes nothing. Needs the role
-    /// admin, since it reads another store.
+    /// Counts the jobs that [`import`](Self::import) would move now, without changes.
+    ///
+    /// Needs the role admin, because it reads another store.
     ///
     /// # Errors
     /// As [`Self::import`].
@@ -48,7 +49,7 @@ impl Session {
     }
 }
 
-/// Refuses to continue an interrupted import if its jobs would go to another queue.
+/// Rejects an import if an interrupted one would continue into another queue.
 async fn continues(queue: &QueueName, source: &impl ImportSource) -> Result<()> {
     let entries = source.journal().entries(MAX_ENTRIES).await?;
     let Some(other) = entries.into_iter().find(|entry| entry.job.queue != *queue) else {

@@ -1,4 +1,4 @@
-//! Parses what people and programs write: times, due times, queues and jobs.
+//! Parsers for times, due times, queue names and job targets.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, Error, JobId, JobKey, QueueName, Result, ScheduleSpec, Target, Timestamp};
 
-/// The length of 400 years, of which 97 are leap years.
+/// 97 of 400 years are leap years.
 const MILLIS_OF_400_YEARS: i64 = (400 * 365 + 97) * 86_400_000;
 
 /// Parses a point in time: RFC 3339 such as `2027-01-31T10:00:00Z`, or Unix milliseconds with `ms`.
@@ -21,9 +21,9 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
     let parse = || {
         let (local, offset) = split_offset(text)?;
         let (year, rest) = local.split_at_checked(4)?;
-        // A sign would be a number, too.
+        // A sign would parse as a number, too.
         let year = Some(year).filter(|year| year.bytes().all(|byte| byte.is_ascii_digit()))?;
-        // The parser knows the years from 1970 on. The calendar is the same every 400 years.
+        // The parser accepts years from 1970 on. The calendar repeats every 400 years.
         let (year, earlier) = match year.parse::<u32>().ok()? {
             year @ ..1970 => (year + 2_000, 5 * MILLIS_OF_400_YEARS),
             year => (year, 0),
@@ -35,7 +35,7 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
     parse().ok_or_else(|| not_a_time(text))
 }
 
-/// The parts of an RFC 3339 time: date and time without the offset, and the offset in milliseconds.
+/// Splits off the offset and returns it in milliseconds.
 fn split_offset(text: &str) -> Option<(&str, i64)> {
     if let Some(local) = text.strip_suffix(['Z', 'z']) {
         return Some((local, 0));
@@ -60,7 +60,7 @@ fn not_a_time(text: &str) -> Error {
 /// Parses a due time: `now`, a delay such as `15m` or `1h 30m`, or a point in time.
 ///
 /// # Errors
-/// `InvalidInput` if the text is none of them.
+/// `InvalidInput` if the text is invalid.
 pub fn parse_due(text: &str) -> Result<Due> {
     let text = text.trim();
     let delay = text.strip_prefix('+').unwrap_or(text).trim_start();
@@ -79,7 +79,7 @@ pub fn parse_due(text: &str) -> Result<Due> {
 /// Parses a duration such as `15m`.
 ///
 /// # Errors
-/// `InvalidInput` if the text is none.
+/// `InvalidInput` if the text is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration> {
     humantime::parse_duration(text.trim()).map_err(|_| {
         Error::invalid(format!("{:?} is not a duration", head(text)))
@@ -87,8 +87,10 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     })
 }
 
-/// Parses the name of a queue in an address: the name itself, or `base64:` and the name in URL-safe
-/// Base64, for names that proxies would change, such as one with a slash.
+/// Parses a queue name from a URL.
+///
+/// Names that proxies would change, for example with a slash, can be written as `base64:` and the
+/// name in URL-safe Base64.
 ///
 /// # Errors
 /// `InvalidInput` if the name is invalid.
@@ -99,7 +101,7 @@ pub fn parse_queue(text: &str) -> Result<QueueName> {
     }
 }
 
-/// Parses the name of a schedule in an address, as [`parse_queue`].
+/// Parses a schedule name from a URL, as [`parse_queue`] does.
 ///
 /// # Errors
 /// `InvalidInput` if the name is invalid.
@@ -112,10 +114,10 @@ pub fn parse_schedule(text: &str) -> Result<String> {
     Ok(name)
 }
 
-/// Parses the name of a job: an id, `key:` and a key, or `key-base64:` and a key in URL-safe Base64.
+/// Parses a job target: an id, `key:` and a key, or `key-base64:` and a key in URL-safe Base64.
 ///
 /// # Errors
-/// `InvalidInput` if the text is neither, or the key is invalid.
+/// `InvalidInput` if the id or the key is invalid.
 pub fn parse_target(text: &str) -> Result<Target> {
     if let Some(encoded) = text.strip_prefix("key-base64:") {
         return Ok(Target::Key(JobKey::new(decode_base64(encoded)?)?));
@@ -137,7 +139,7 @@ fn decode_base64(text: &str) -> Result<String> {
         .ok_or_else(|| Error::invalid(format!("{:?} is not URL-safe Base64 of a text", head(text))))
 }
 
-/// The beginning of a text, for error messages.
+/// For error messages, which must stay short.
 fn head(text: &str) -> String {
     let head: String = text.chars().take(48).collect();
     if head.len() < text.len() { format!("{head}…") } else { head }

@@ -1,4 +1,4 @@
-//! Listings of jobs, and single jobs with payload and headers.
+//! Job listings and single jobs.
 
 use std::collections::BTreeMap;
 
@@ -21,41 +21,41 @@ use crate::raw_json::RawJson;
 use crate::redact::JobContent;
 use crate::text;
 
-/// Maximum number of jobs that one search compares, by payload or by error as it is shown.
+/// Jobs compared by one search.
 const MAX_SEARCHED: usize = 2_000;
 
-/// Number of jobs that a search reads at once: payloads may have a MiB.
+/// Small, because a payload may have 1 MiB.
 const SEARCH_PAGE: usize = 50;
 
-/// Maximum length of a text to search for in payloads, in bytes.
+/// In bytes.
 const MAX_SEARCH: usize = 1_024;
 
-/// Maximum length of a payload that is shown whole.
+/// In bytes; a longer payload is cut.
 const MAX_SHOWN: usize = 64 * 1024;
 
-/// Which jobs of a queue to list.
+/// A query for one page of a queue's jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobQuery {
-    /// The state of the jobs.
+    /// The state to list.
     pub state: JobState,
-    /// Which of them.
+    /// Further conditions.
     pub filter: JobFilter,
-    /// Only jobs whose payload contains this text of up to 1,024 bytes; needs the role reader.
+    /// Only jobs whose payload contains this text, up to 1,024 bytes; needs the role reader.
     pub contains: Option<String>,
-    /// The [`JobPage::next`] of the page before.
+    /// The previous page's [`JobPage::next`].
     pub after: Option<String>,
-    /// Maximum number of jobs on the page; clamped to 1 to [`Self::MAX_LIMIT`].
+    /// Page size, clamped to 1 to [`Self::MAX_LIMIT`].
     pub limit: usize,
-    /// Whether the latest time comes first.
+    /// Latest time first.
     pub descending: bool,
 }
 
 impl JobQuery {
-    /// Maximum of [`Self::limit`].
+    /// The largest [`Self::limit`].
     pub const MAX_LIMIT: usize = 500;
 
-    /// The first 50 jobs in a state.
+    /// Lists the first 50 jobs in a state.
     #[must_use]
     pub fn new(state: JobState) -> Self {
         let filter = JobFilter::default();
@@ -72,13 +72,13 @@ impl JobQuery {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobPage {
-    /// The time, by the store's clock.
+    /// The time by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
-    /// The jobs, in order. A page of a search may be short, or empty, and still have a `next`.
+    /// The jobs in order. A search page may be short or empty and still have a `next`.
     pub jobs: Vec<JobSummary>,
-    /// Where the next page begins; `None` if this is the last page.
+    /// The cursor for the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub struct JobPage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct JobSummary {
-    /// The id.
+    /// The job id.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub id: JobId,
     /// The queue.
@@ -98,11 +98,11 @@ pub struct JobSummary {
     /// The state.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::JobState))]
     pub state: JobState,
-    /// When the job is due.
+    /// The due time.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
-    /// When the job was due at first, before retries and snoozes.
+    /// The first due time, before retries and snoozes.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub first_due: Timestamp,
@@ -110,29 +110,29 @@ pub struct JobSummary {
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub created: Timestamp,
-    /// Number of failed attempts.
+    /// Failed attempts.
     pub attempts: u32,
-    /// Maximum number of attempts; `None` if the queue's setting counts.
+    /// Attempt limit; `None` if the queue's setting applies.
     pub max_attempts: Option<u32>,
-    /// Number of claims of the job, without those that were given back before the handler started.
+    /// Claim count, except claims given back before the handler started.
     pub deliveries: u32,
-    /// Number of consecutive claims that ended without a result, such as by a crash.
+    /// Consecutive claims that ended without a result, for example by a crash.
     pub losses: u32,
-    /// When the current claim was made; the last one if the job has ended. `None` while the job waits or is
-    /// dead, or if the store does not keep it.
+    /// When the current claim, or an ended job's last claim, was made. `None` while the job waits
+    /// or is dead, or if the store does not keep it.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub claimed_at: Option<Timestamp>,
-    /// When the lease ends; `None` unless the job is running.
+    /// When the lease expires; `None` unless the job is running.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub leased_until: Option<Timestamp>,
-    /// The runner that holds the lease; that held the last one if the job has ended.
+    /// The runner that holds the lease, or held an ended job's last lease.
     pub worker: Option<String>,
-    /// The error of the last run that failed and was to be retried.
+    /// The error of the last failed run that led to a retry.
     pub last_error: Option<String>,
-    /// The number of the attempt, from 1, that failed with `last_error`. A death that is a failed attempt is
-    /// another one: its error is the reason of the death.
+    /// The attempt, from 1, that failed with `last_error`. A fatal attempt's error is in `dead`
+    /// instead.
     #[serde(default)]
     pub last_error_attempt: Option<u32>,
     /// Why and since when the job is dead.
@@ -146,10 +146,10 @@ pub struct JobSummary {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct DeadView {
-    /// The kind of reason.
+    /// Why the job is dead.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
     pub kind: DeadKind,
-    /// The reason.
+    /// The reason in words.
     pub message: String,
     /// When the job died.
     #[serde(with = "text")]
@@ -165,7 +165,7 @@ pub struct EndedView {
     /// How it ended.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Ending))]
     pub ending: Ending,
-    /// Why, if there is a reason.
+    /// The reason, if there is one.
     pub reason: Option<String>,
     /// When it ended.
     #[serde(with = "text")]
@@ -183,11 +183,11 @@ pub struct JobDetail {
     pub job: JobSummary,
     /// The headers; `None` for a viewer.
     pub headers: Option<BTreeMap<String, String>>,
-    /// The payload; `None` for a viewer, and if the job has ended.
+    /// The payload; `None` for a viewer and for an ended job.
     pub payload: Option<PayloadView>,
 }
 
-/// A payload: as JSON, as text, or as Base64.
+/// A payload as JSON, text or Base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -196,17 +196,17 @@ pub struct PayloadView {
     pub content_type: String,
     /// The length in bytes.
     pub size: u64,
-    /// Whether only the beginning is shown, because the payload has more than 64 KiB.
+    /// Whether only the start is shown, because the payload exceeds 64 KiB.
     pub truncated: bool,
-    /// The payload, if it is JSON other than `null` and not truncated: as it was written, except for the
-    /// space between its tokens.
+    /// The payload if it is JSON other than `null` and not truncated; only space between tokens is
+    /// dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<RawJson>,
-    /// The payload, if it is another text, or the JSON `null`.
+    /// The payload if it is other text, or the JSON `null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The payload, if it is no text.
+    /// The payload if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
 }
@@ -224,7 +224,7 @@ impl PayloadView {
             base64: None,
         };
         if Headers::is_json(content_type) && !truncated {
-            // A field that is `null` would read back as absent.
+            // serde reads a `null` field back as absent.
             view.json = RawJson::parse(&shown).filter(|json| json.as_str() != "null");
         }
         if view.json.is_none() {
@@ -237,7 +237,7 @@ impl PayloadView {
     }
 }
 
-/// The bytes as text, without a character that was cut at the end.
+/// Drops a character that was cut at the end.
 fn text_prefix(bytes: &[u8], truncated: bool) -> Option<&str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
@@ -284,18 +284,17 @@ impl JobSummary {
 }
 
 impl Session {
-    /// A page of the jobs of a queue.
+    /// Lists one page of a queue's jobs.
     ///
     /// # Errors
-    /// `Forbidden` for a viewer who searches payloads; `InvalidInput` if the cursor is not one of
-    /// this listing, or a text is empty or too long; `Unsupported` if the store cannot list jobs or
-    /// has no history; `Unavailable` if it cannot be reached.
+    /// `Forbidden` if a viewer searches payloads; `InvalidInput` for an empty or too long text, or
+    /// a cursor from another listing; `Unsupported` if the store cannot list jobs or has no
+    /// history; `Unavailable`.
     pub async fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
         let (jobs, next) = self.list(queue, query).await?;
         Ok(JobPage { at: self.now().await?, jobs, next })
     }
 
-    /// The jobs of a page, and where the next one begins.
     pub(crate) async fn list(
         &self,
         queue: &QueueName,
@@ -307,13 +306,12 @@ impl Session {
         let after = after.transpose()?;
         let limit = query.limit.clamp(1, JobQuery::MAX_LIMIT);
         if let Some(text) = &query.contains {
-            // The answer tells whether a payload has the text.
+            // A viewer could learn a payload by searching for its text.
             self.require(Role::Reader)?;
             check_text("contains", text, MAX_SEARCH)?;
         }
         let filter = query.filter.to_core()?;
-        // The client's filter compares errors as they are stored, and its answer would tell what redaction
-        // hides: so a search compares them as they are shown.
+        // The client's filter would match stored errors and so reveal redacted text.
         let hides_errors = query.filter.error.is_some() && self.redaction().is_some();
         let (jobs, next) = match query.contains.is_some() || hides_errors {
             false => {
@@ -331,7 +329,7 @@ impl Session {
         Ok((jobs, next))
     }
 
-    /// Jobs whose payload and error, as they are shown, contain the texts.
+    /// Searches payloads and errors after redaction.
     async fn search(
         &self,
         handle: &QueueHandle,
@@ -360,7 +358,7 @@ impl Session {
             compared += page.jobs.len();
             let free = limit - found.len();
             if matching.len() > free {
-                // Asks again for the jobs until the last one that fits, for the cursor after it.
+                // Read again up to the last job that fits, to get the cursor after it.
                 size = matching[free - 1].0 + 1;
                 continue;
             }
@@ -372,12 +370,13 @@ impl Session {
         }
     }
 
-    /// One job by id or key, with payload and headers unless the actor is a viewer. If no live job has the
-    /// key, it is the dead or ended one that had it last, among the latest 5,000 of each.
+    /// Returns one job by id or key, without payload and headers for a viewer.
+    ///
+    /// If no live job has the key, this is the dead or ended job that last had it, among the latest
+    /// 5,000 of each.
     ///
     /// # Errors
-    /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,
-    /// `Unavailable` if it cannot be reached.
+    /// `NotFound`; `Unsupported` if the store cannot read single jobs; `Unavailable`.
     pub async fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail> {
         let view = self.view(queue, target).await?;
         let shows_content = self.may(Role::Reader);
@@ -393,7 +392,7 @@ impl Session {
         Ok(JobDetail { job, headers: Some(content.headers), payload })
     }
 
-    /// A job as it is stored; by key the live one, else the dead or ended one that had the key last.
+    /// Prefers a live job with the key over the dead or ended job that had it last.
     pub(crate) async fn view(&self, queue: &QueueName, target: &Target) -> Result<JobView> {
         let handle = self.ops.dq().queue(queue)?;
         let mut found = handle.get(target).await?;
@@ -403,18 +402,16 @@ impl Session {
         found.ok_or_else(|| not_found(queue, target))
     }
 
-    /// A job without payload, as it is shown.
     pub(crate) fn summary(&self, view: &JobView) -> JobSummary {
         JobSummary::new(view, &self.redaction().apply(view, false))
     }
 }
 
-/// The error for a job that is not there.
 pub(crate) fn not_found(queue: &QueueName, target: &Target) -> OpsError {
     OpsError::NotFound { queue: queue.clone(), job: Some(name_of(target)) }
 }
 
-/// A target as requests write it.
+/// The target as requests write it.
 pub(crate) fn name_of(target: &Target) -> String {
     match target {
         Target::Id(id) => id.to_string(),
@@ -422,7 +419,7 @@ pub(crate) fn name_of(target: &Target) -> String {
     }
 }
 
-/// The id of a target that must be an id, such as that of a dead job.
+/// Rejects keys, because a dead job has given up its key.
 pub(crate) fn id_of(target: &Target) -> Result<JobId> {
     match target {
         Target::Id(id) => Ok(*id),

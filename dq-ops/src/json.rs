@@ -1,5 +1,5 @@
-//! How fields of requests are read from JSON, for `serde(deserialize_with = "…")`: as its definition has it,
-//! not as Rust has.
+//! JSON readers for `serde(deserialize_with = "…")`, which follow the JSON schema rather than
+//! Rust's types.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
-/// The largest whole number up to which all have a floating-point number of their own.
+/// Every whole number up to here has an exact `f64`.
 const MAX_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// A whole number, which is also `3.0`: some programs write all numbers with a point.
+/// Also accepts `3.0`, because some programs write all numbers with a decimal point.
 struct Whole<T>(T);
 
 impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
@@ -28,20 +28,18 @@ impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
     }
 }
 
-/// Reads a whole number that may be absent.
+/// Reads an optional whole number.
 ///
 /// # Errors
-/// If it is another value, or out of range.
+/// If the value is not a whole number or out of range.
 pub fn whole<'de, T: TryFrom<i64>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(Option::<Whole<T>>::deserialize(deserializer)?.map(|Whole(number)| number))
 }
 
-/// Reads whole numbers by name.
-///
 /// # Errors
-/// If one of them is another value, or out of range.
+/// If a value is not a whole number or out of range.
 pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, u64>, D::Error> {
@@ -49,10 +47,12 @@ pub(crate) fn whole_numbers<'de, D: Deserializer<'de>>(
     Ok(numbers.into_iter().map(|(name, Whole(number))| (name, number)).collect())
 }
 
-/// Reads an object. Of a list, the parser would take the fields by their position.
+/// Reads an object, and rejects a list.
+///
+/// serde would read a list as the fields by position.
 ///
 /// # Errors
-/// If it is another value.
+/// If the value is not an object.
 pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

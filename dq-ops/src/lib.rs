@@ -1,8 +1,8 @@
-//! What operators see and do: read models, actions, roles and an audit, over a [`Dq`].
+//! Read models, actions, roles and an audit for operators, over a [`Dq`].
 //!
-//! The dashboard, the HTTP API and the command line are thin layers over this crate, so that they
-//! cannot disagree. An [`Ops`] is made once from a client; each request takes a [`Session`] from it, which
-//! knows who asks and with which [`Role`]:
+//! The dashboard, the HTTP API and the command line are thin layers over this crate, so they cannot
+//! disagree. Create one [`Ops`] per client, and take a [`Session`] from it for each request. The
+//! session knows who asks, and with which [`Role`]:
 //!
 //! ```
 //! use dq_core::Dq;
@@ -19,9 +19,9 @@
 //! # }
 //! ```
 //!
-//! Page sizes, and the windows and steps of forecasts, are clamped to what the store can serve quickly;
-//! simulations and backfills out of range are refused. Every write is in the
-//! [audit](Session::audit).
+//! Page sizes, and windows and steps of forecasts, are clamped so that the store can answer
+//! quickly. Simulations and backfills out of range are rejected. The [audit](Session::audit)
+//! records every write.
 
 mod act;
 mod actor;

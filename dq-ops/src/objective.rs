@@ -1,9 +1,9 @@
-//! How the starts of a queue compare with its lateness objective.
+//! Lateness objectives.
 
 use dq_core::{LatenessCause, LatenessStatus};
 use serde::{Deserialize, Serialize};
 
-/// How the starts of a queue compare with its lateness objective.
+/// A queue's lateness objective and how well it is met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
@@ -12,13 +12,13 @@ pub struct ObjectiveView {
     pub objective: String,
     /// Whether it is missed.
     pub missed: bool,
-    /// Number of jobs that started in time in the last hour.
+    /// Jobs that started in time in the last hour.
     pub in_time: u64,
-    /// Number of jobs that started late in the last hour.
+    /// Jobs that started late in the last hour.
     pub late: u64,
-    /// Number of jobs that wait now and are late already, which count as late starts.
+    /// Jobs that wait and are already late; they count as late starts.
     pub waiting: u64,
-    /// Why jobs are late: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
+    /// The cause: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
     /// `clock_skew`; `None` if no cause was observed.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::LatenessCause>))]
     pub cause: Option<LatenessCause>,

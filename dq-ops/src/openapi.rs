@@ -1,30 +1,29 @@
-//! Forms of texts in an OpenAPI document: what a client may send, so that it need not learn it from
-//! refusals.
+//! OpenAPI schemas for text values, so that clients know the accepted forms.
 //!
-//! Lengths of names are limited in bytes; a document can count characters only. Patterns have the
-//! forms that most clients use: the server takes a few more, such as `2 hours`.
+//! The server limits name lengths in bytes, but OpenAPI counts characters. Patterns cover the usual
+//! forms; the server accepts a few more, such as `2 hours`.
 
 use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// No control character.
+/// No control characters.
 const NAME: &str = r"^[^\x00-\x1F\x7F-\x9F]+$";
 
-/// Parts of a duration. Four of the longest have less than the hundred years that a job may be ahead.
+/// Parts of a duration. Four of the longest stay below the 100-year limit for due times.
 macro_rules! duration_parts {
     () => {
         r"(?:[0-9]{1,3}(?:\.[0-9]{1,2})?w|[0-9]{1,4}(?:\.[0-9]{1,2})?d|[0-9]{1,5}(?:\.[0-9]{1,2})?h|[0-9]{1,6}(?:\.[0-9])?m|[0-9]{1,8}(?:\.[0-9]{1,3})?s|[0-9]{1,10}ms)(?: ?(?:[0-9]{1,3}d|[0-9]{1,5}h|[0-9]{1,6}m|[0-9]{1,8}s|[0-9]{1,10}ms)){0,3}"
     };
 }
 
-/// A time of RFC 3339 in this century, with the days that its month has.
+/// An RFC 3339 time in this century, with valid days per month.
 macro_rules! time {
     () => {
         r"20(?:[0-9]{2}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|(?:[02468][048]|[13579][26])-02-29)T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
     };
 }
 
-/// Declares texts as schemas: a type for each, of which there are no values.
+/// Declares each text schema as an uninhabited type.
 macro_rules! texts {
     ($($(#[doc = $doc:literal])+ $name:ident { $($set:tt)* })*) => {$(
         $(#[doc = $doc])+
@@ -49,72 +48,74 @@ fn custom(format: &str) -> Option<SchemaFormat> {
 }
 
 texts! {
-    /// The name of a queue: 1 to 128 bytes of UTF-8 without control characters.
+    /// A queue name: 1 to 128 bytes of UTF-8 without control characters.
     QueueName { .min_length(Some(1)).max_length(Some(128)).pattern(Some(NAME)).examples(["ORDER_TIMEOUT"]) }
 
-    /// The name of a schedule: 1 to 200 bytes of UTF-8 without control characters.
+    /// A schedule name: 1 to 200 bytes of UTF-8 without control characters.
     ScheduleName { .min_length(Some(1)).max_length(Some(200)).pattern(Some(NAME)).examples(["nightly-report"]) }
 
-    /// The caller's name for a job: 1 to 255 bytes of UTF-8 without control characters.
+    /// Your name for a job: 1 to 255 bytes of UTF-8 without control characters.
     JobKey { .min_length(Some(1)).max_length(Some(255)).pattern(Some(NAME)).examples(["order-4711"]) }
 
-    /// A job: its id; or `key:` and the key of a live job, for which `key-base64:` and the key in URL-safe
-    /// Base64 is accepted, too.
+    /// A job: its id, or `key:` and a live job's key. You can also use `key-base64:` and the key in
+    /// URL-safe Base64.
     JobTarget {
         .pattern(Some(r"^(?:[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|key:[^\x00-\x1F\x7F-\x9F]{1,255})$"))
         .examples(["key:order-4711", "0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e"])
     }
 
-    /// The id of a job.
+    /// A job id.
     JobId {
         .format(custom("uuid"))
         .examples(["0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e"])
     }
 
-    /// When a job is due: a delay such as `15m` or `1h 30m`, a time such as `2027-01-31T10:00:00Z`, or `now`.
+    /// A due time: a delay such as `15m` or `1h 30m`, a time such as `2027-01-31T10:00:00Z`, or
+    /// `now`.
     Due {
         .pattern(Some(concat!("^(?:now|0|", duration_parts!(), "|", time!(), ")$")))
         .examples(["30m", "2027-01-31T10:00:00Z", "now"])
     }
 
-    /// A duration such as `15m`, `1h 30m` or `1.5h`, with the units `ms`, `s`, `m`, `h`, `d` and `w`.
+    /// A duration such as `15m`, `1h 30m` or `1.5h`, in `ms`, `s`, `m`, `h`, `d` and `w`.
     Duration {
         .pattern(Some(concat!("^(?:0|", duration_parts!(), ")$"))).examples(["15m", "1h 30m"])
     }
 
-    /// A duration that is not zero, such as `90s`, with the units `ms`, `s`, `m`, `h`, `d` and `w`.
+    /// A non-zero duration such as `90s`, in `ms`, `s`, `m`, `h`, `d` and `w`.
     PositiveDuration {
         .pattern(Some(r"^(?:[1-9][0-9]{0,2}w|[1-9][0-9]{0,3}d|[1-9][0-9]{0,4}h|[1-9][0-9]{0,5}m|[1-9][0-9]{0,7}s|[1-9][0-9]{0,9}ms)$"))
         .examples(["90s"])
     }
 
-    /// The window of a simulation: up to 31 days, such as `8h`.
+    /// A simulation window of up to 31 days, such as `8h`.
     SimulationWindow {
         .pattern(Some(r"^(?:[1-9][0-9]{0,9}ms|[1-9][0-9]{0,5}s|[1-9][0-9]{0,3}m|[1-9][0-9]?h|[1-6][0-9]{2}h|(?:[1-9]|[12][0-9]|3[01])d)$"))
         .examples(["24h"])
     }
 
-    /// Times as a cron expression: minute, hour, day of month, month and day of week.
+    /// A cron expression: minute, hour, day of month, month and day of week.
     CronExpression { .format(custom("cron")).examples(["30 2 * * MON-FRI"]) }
 
-    /// A time zone of the IANA database.
+    /// An IANA time zone.
     TimeZone { .format(custom("time-zone")).examples(["Europe/Stockholm"]) }
 
-    /// What happens to missed occurrences: `last`, `none`, or `all:` and their largest number.
+    /// What happens to missed occurrences: `last`, `none`, or `all:` and a limit.
     CatchUp { .pattern(Some("^(?:last|none|all:(?:[1-9][0-9]{0,2}|1000))$")).examples(["last", "all:10"]) }
 
-    /// What happens while the job of an earlier occurrence is live.
+    /// What happens while an earlier occurrence's job is live.
     Overlap { .enum_values(Some(["skip", "allow", "queue_one"])) }
 
-    /// What happens if a waiting job has the key. `keep`, the default: the new job is not stored; `replace`: the
-    /// waiting one is replaced; `earliest` and `latest`: the one that is due first or last stays.
+    /// If a waiting job has the key: `keep` (the default) does not store the new job;
+    /// `replace` replaces the waiting job; `earliest` and `latest` keep the job that is due first
+    /// or last.
     OnConflict { .enum_values(Some(["keep", "replace", "earliest", "latest"])) }
 
-    /// What happens if a running job has the key. `refuse`, the default: the new job is not stored; `detach`: the
-    /// running one loses its key, and the new one is stored with it.
+    /// If a running job has the key: `refuse` (the default) does not store the new
+    /// job; `detach` moves the key from the running job to the new one.
     OnRunning { .enum_values(Some(["refuse", "detach"])) }
 
-    /// The state of a job.
+    /// A job's state.
     JobState { .enum_values(Some(["scheduled", "ready", "running", "dead", "ended"])) }
 
     /// Why a job is dead.
@@ -133,7 +134,7 @@ texts! {
     /// How serious a problem is.
     Severity { .enum_values(Some(["info", "warning", "error"])) }
 
-    /// The order of a listing.
+    /// A listing's order.
     Order { .enum_values(Some(["asc", "desc"])) }
 
     /// A text to search for: up to 1,024 bytes.
@@ -142,7 +143,7 @@ texts! {
     /// A text to compare with: up to 4,096 bytes.
     FilterText { .min_length(Some(1)).max_length(Some(4_096)) }
 
-    /// A position in a listing, as an earlier page has returned it; empty for the beginning.
+    /// A position in a listing, returned by an earlier page; empty for the start.
     Cursor { .pattern(Some("^(?:[A-Za-z0-9_-]{34}[AEIMQUYcgkosw048])?$")) }
 
     /// Bytes in Base64, with padding.
@@ -151,14 +152,14 @@ texts! {
         .examples(["AP8="])
     }
 
-    /// A name of a request, by which it can be repeated: 1 to 255 characters of ASCII.
+    /// Your name for a request, so that you can repeat it: 1 to 255 ASCII characters.
     IdempotencyKey {
         .min_length(Some(1)).max_length(Some(255)).pattern(Some("^[!-~](?:[ -~]*[!-~])?$"))
         .examples(["checkout-4711"])
     }
 }
 
-/// Number of jobs that run at once.
+/// Jobs that run at once.
 #[derive(Debug)]
 pub enum Slots {}
 
@@ -185,7 +186,6 @@ mod tests {
         schema["enum"].as_array().unwrap().clone()
     }
 
-    /// Checks that each value is one of the type.
     fn are_of<S: PartialSchema, T: DeserializeOwned + Debug>() {
         for value in values::<S>() {
             serde_json::from_value::<T>(value.clone())

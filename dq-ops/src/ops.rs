@@ -1,4 +1,4 @@
-//! The entry point: one [`Ops`] for a client, one [`Session`] for each request.
+//! The entry point: one [`Ops`] per client, one [`Session`] per request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,54 +11,54 @@ use crate::error::{OpsError, Result};
 use crate::redact::{JobContent, Redaction};
 use crate::watch::Watch;
 
-/// Read models and actions over a [`Dq`]. Cheap to clone; all clones share the audit and the past.
+/// Read models and actions over a [`Dq`].
+///
+/// Clones are cheap and share the audit and the past.
 #[derive(Debug, Clone)]
 pub struct Ops {
     dq: Dq,
     redaction: Redaction,
     audit: Audit,
     watch: Watch,
-    /// Held by the simulation that runs.
+    /// Held by the running simulation.
     simulation: Arc<AtomicBool>,
 }
 
 impl Ops {
-    /// Creates it without redaction, with the audit in memory and in the log.
+    /// Creates an `Ops` without redaction, with the audit in memory and in the log.
     #[must_use]
     pub fn new(dq: Dq) -> Self {
         Self::builder(dq).build()
     }
 
-    /// A builder, for redaction and for an audit of your own.
+    /// Returns a builder for your own redaction and audit.
     #[must_use]
     pub fn builder(dq: Dq) -> OpsBuilder {
         let (redaction, audit, watch, simulation) = Default::default();
         OpsBuilder { ops: Self { dq, redaction, audit, watch, simulation } }
     }
 
-    /// The client.
+    /// Returns the client.
     #[must_use]
     pub fn dq(&self) -> &Dq {
         &self.dq
     }
 
-    /// What the store can do.
+    /// Returns the store's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.dq.backend().capabilities()
     }
 
-    /// What the overviews have seen so far.
     pub(crate) fn watch(&self) -> &Watch {
         &self.watch
     }
 
-    /// Whether a simulation runs.
     pub(crate) fn simulation(&self) -> &Arc<AtomicBool> {
         &self.simulation
     }
 
-    /// The requests of an actor. Whether the actor is who it says is the caller's concern.
+    /// Starts a session for an actor. You authenticate the actor.
     #[must_use]
     pub fn session(&self, actor: Actor) -> Session {
         Session { ops: self.clone(), actor }
@@ -72,10 +72,11 @@ pub struct OpsBuilder {
 }
 
 impl OpsBuilder {
-    /// Sets a function that removes what nobody may see from payloads, headers and errors, before
-    /// they are shown, grouped or searched. With such a function, payloads of the framework's own
-    /// jobs are not shown at all, since they contain those of other queues. Filters by error text
-    /// of a bulk, and of its count, compare what is stored.
+    /// Redacts payloads, headers and errors before they are shown, grouped or searched.
+    ///
+    /// With a redaction, payloads in the framework's own jobs are never shown, because they contain
+    /// payloads from other queues. Bulk actions and their counts still filter by the stored error
+    /// text.
     ///
     /// ```
     /// # use dq_core::Dq;
@@ -100,8 +101,9 @@ impl OpsBuilder {
         self
     }
 
-    /// Sets a function that receives each entry of the audit, such as to store it. It is called in
-    /// the request: it must be quick and not block.
+    /// Sends each audit entry to your function, for example to store it.
+    ///
+    /// It runs inside the request, so keep it quick and non-blocking.
     #[must_use]
     pub fn audit_to(mut self, sink: impl Fn(&AuditEntry) + Send + Sync + 'static) -> Self {
         self.ops.audit = Audit::with_sink(sink);
@@ -115,7 +117,7 @@ impl OpsBuilder {
     }
 }
 
-/// The requests of one actor; made by [`Ops::session`].
+/// One actor's requests; made by [`Ops::session`].
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(crate) ops: Ops,
@@ -123,25 +125,25 @@ pub struct Session {
 }
 
 impl Session {
-    /// What the session was made from.
+    /// Returns the session's [`Ops`].
     #[must_use]
     pub fn ops(&self) -> &Ops {
         &self.ops
     }
 
-    /// Who makes the requests.
+    /// Returns the actor.
     #[must_use]
     pub fn actor(&self) -> &Actor {
         &self.actor
     }
 
-    /// Whether the actor has at least this role.
+    /// Returns whether the actor has at least this role.
     #[must_use]
     pub fn may(&self, role: Role) -> bool {
         self.actor.role() >= role
     }
 
-    /// The current time of the store.
+    /// Returns the store's current time.
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached.
@@ -149,8 +151,9 @@ impl Session {
         Ok(self.ops.dq.backend().now().await?)
     }
 
-    /// The last writes, the latest first; `limit` is clamped to 1 to 1,000. They are those of this
-    /// [`Ops`] and its clones; the log has all of them, under the target `dq::audit`.
+    /// Returns the last writes of this [`Ops`] and its clones, latest first.
+    ///
+    /// `limit` is clamped to 1 to 1,000. The log has all writes, under the target `dq::audit`.
     ///
     /// # Errors
     /// `Forbidden` without the role admin.
@@ -170,7 +173,6 @@ impl Session {
         &self.ops.redaction
     }
 
-    /// Begins an entry of the audit.
     pub(crate) fn begin(
         &self,
         action: &str,
@@ -180,7 +182,7 @@ impl Session {
         self.ops.audit.begin(&self.actor, action, queue.as_ref(), target)
     }
 
-    /// Checks that the actor may change a queue: neither its role nor the queue forbids it.
+    /// Checks the actor's role, and protects the framework's queues.
     pub(crate) fn may_change(&self, queue: &QueueName, needs: Role) -> Result<()> {
         self.require(needs)?;
         if queue.is_reserved() {

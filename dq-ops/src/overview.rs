@@ -1,4 +1,4 @@
-//! All queues at a glance.
+//! An overview of all queues.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,20 @@ use crate::ops::Session;
 use crate::runners::Quantiles;
 use crate::text;
 
-/// All queues, at one point in time.
+/// All queues at one point in time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Overview {
-    /// The time, by the store's clock.
+    /// The time by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
-    /// The name of the store's type, such as `sqlite`.
+    /// The store type, such as `sqlite`.
     pub store: String,
-    /// Number of runners; `None` if the store does not keep announcements.
+    /// Runner count; `None` if the store keeps no announcements.
     pub runners: Option<u64>,
-    /// How many more jobs the runners could start now, in all of their queues together. Each queue says
-    /// how many it could have of these.
+    /// Jobs that the runners could start now. All queues share these slots.
     pub free_slots: Option<u64>,
     /// The queues with jobs or runners, ordered by name.
     pub queues: Vec<QueueSummary>,
@@ -42,13 +41,13 @@ pub struct QueueSummary {
     /// The name.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
-    /// Jobs whose due time has not come.
+    /// Jobs not yet due.
     pub scheduled: u64,
-    /// Jobs that are due and wait for a runner.
+    /// Due jobs that wait for a runner.
     pub ready: u64,
-    /// Jobs that run.
+    /// Running jobs.
     pub running: u64,
-    /// Jobs that will not run again unless an operator replays them.
+    /// Dead jobs: they run again only if an operator replays them.
     pub dead: u64,
     /// Whether the queue is paused.
     pub paused: bool,
@@ -56,27 +55,27 @@ pub struct QueueSummary {
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub next_due: Option<Timestamp>,
-    /// How long the oldest ready job has waited, in milliseconds; 0 if none waits.
+    /// How long the oldest ready job has waited, in milliseconds; 0 without one.
     pub oldest_ready_ms: u64,
-    /// Number of runners that serve the queue; `None` if the store does not keep announcements, and
-    /// for queues of the framework, which runners do not announce.
+    /// Runners that serve the queue; `None` for the framework's queues, and if the store keeps no
+    /// announcements.
     pub runners: Option<u64>,
-    /// How many more jobs of the queue the runners could start now.
+    /// Jobs that the queue's runners could start now.
     pub free_slots: Option<u64>,
-    /// How late the handlers started in the last five minutes.
+    /// How late handlers started in the last five minutes.
     pub lateness: Option<Quantiles>,
-    /// How long the handlers ran in the last five minutes.
+    /// How long handlers ran in the last five minutes.
     pub run_time: Option<Quantiles>,
-    /// How the starts compare with the lateness objective of the queue; `None` if it has none.
+    /// How well the queue meets its lateness objective; `None` if it has none.
     pub objective: Option<ObjectiveView>,
-    /// Jobs stored since the queue exists; `None` if the store does not count them.
+    /// Jobs stored so far; `None` if the store does not count them.
     pub created_total: Option<u64>,
-    /// Jobs done since the queue exists.
+    /// Jobs done so far.
     pub done_total: Option<u64>,
 }
 
 impl QueueSummary {
-    /// Number of runs in each minute, over the last five minutes.
+    /// Returns the runs per minute over the last five minutes.
     #[must_use]
     pub fn runs_per_minute(&self) -> f64 {
         self.lateness.map_or(0.0, |lateness| lateness.count as f64 / 5.0)
@@ -114,7 +113,6 @@ impl QueueSummary {
     }
 }
 
-/// A queue in the announcements of all runners.
 #[derive(Debug, Default)]
 struct Served {
     runners: u64,
@@ -138,9 +136,9 @@ fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
     queues
 }
 
-/// How many more jobs the runners could start now. A runner's queues share its slots.
+/// A runner's queues share its slots.
 fn free_slots(runners: &[RegisteredRunner]) -> u64 {
-    // Other programs may have written the numbers.
+    // Saturating, because other programs may have written the numbers.
     let sum = u64::saturating_add;
     let of_runner = |info: &RunnerInfo| {
         let in_all = info.concurrency.saturating_sub(info.running);
@@ -153,8 +151,7 @@ fn free_slots(runners: &[RegisteredRunner]) -> u64 {
     runners.iter().filter_map(|runner| runner.info.as_ref().ok()).map(of_runner).fold(0, sum)
 }
 
-/// What the announcements say of a queue; `None` if there are none, or they do not say it: runners
-/// serve the queues of the framework without announcing them.
+/// `None` without announcements, and for the framework's queues, which runners do not announce.
 fn served_of<'a>(
     served: Option<&'a BTreeMap<QueueName, Served>>,
     queue: &QueueName,
@@ -164,29 +161,26 @@ fn served_of<'a>(
     Some(served.get(queue).unwrap_or(none))
 }
 
-/// The error for a queue that nobody uses.
 fn no_queue(queue: &QueueName) -> OpsError {
     OpsError::NotFound { queue: queue.clone(), job: None }
 }
 
-/// What the store has at one time.
 pub(crate) struct Observed {
     /// The queues with jobs or runners, ordered by name.
     pub(crate) stats: Vec<QueueStats>,
-    /// `None` if the store does not keep announcements.
+    /// `None` if the store keeps no announcements.
     pub(crate) runners: Option<Vec<RegisteredRunner>>,
     pub(crate) now: Timestamp,
 }
 
 impl Session {
-    /// The counts of all queues, and who serves them.
     pub(crate) async fn observed(&self) -> Result<Observed> {
         let runners = self.registered().await?;
         let mut stats = self.ops.dq().stats().await?;
         let now = self.now().await?;
         let infos = runners.iter().flatten().filter_map(|runner| runner.info.as_ref().ok());
         for served in infos.flat_map(|info| &info.queues) {
-            // A store may not list a queue whose jobs have all ended.
+            // A store may omit a queue whose jobs have all ended.
             if !stats.iter().any(|known| known.queue == served.queue) {
                 stats.push(QueueStats::empty(served.queue.clone()));
             }
@@ -195,8 +189,9 @@ impl Session {
         Ok(Observed { stats, runners, now })
     }
 
-    /// All queues with their counts. A queue without jobs is included if a runner serves it. What
-    /// has happened since the call before becomes a part of [`past`](Self::past).
+    /// Returns all queues with jobs or runners.
+    ///
+    /// Each call adds a reading to [`past`](Self::past).
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached.
@@ -224,11 +219,10 @@ impl Session {
         })
     }
 
-    /// One queue with its counts.
+    /// Returns one queue with its counts.
     ///
     /// # Errors
-    /// `NotFound` if the queue has never had a job and no runner serves it, `Unavailable` if the
-    /// store cannot be reached.
+    /// `NotFound` if the queue has never had a job, is not paused and has no runner; `Unavailable`.
     pub async fn queue(&self, queue: &QueueName) -> Result<QueueSummary> {
         let stats = self.ops.dq().queue(queue)?.stats().await?;
         let runners = self.registered().await?;

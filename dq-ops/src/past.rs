@@ -1,4 +1,4 @@
-//! The last hour and day, for those who ask.
+//! Access to the observed last hour and day.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::ops::{Ops, Session};
 use crate::watch::{Past, PastWindow};
 
 impl Ops {
-    /// When an [`overview`](Session::overview) was last read, by any session; `None` if none was.
+    /// Returns when any session last read an [`overview`](Session::overview).
     #[must_use]
     pub fn last_overview(&self) -> Option<Instant> {
         self.watch().last_reading()
@@ -16,8 +16,9 @@ impl Ops {
 }
 
 impl Session {
-    /// The last hour or day of a queue or of all, from the [overviews](Self::overview) that this
-    /// process has read; without a call of the store.
+    /// Returns the last hour or day of a queue or of all, without calling the store.
+    ///
+    /// It covers the [overviews](Self::overview) that this process has read.
     #[must_use]
     pub fn past(&self, queue: Option<&QueueName>, window: PastWindow, now: Timestamp) -> Past {
         self.ops.watch().past(queue, window, now)

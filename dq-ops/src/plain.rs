@@ -1,7 +1,7 @@
-//! Texts of callers for the audit and its log lines, which no caller can fill, forge a line of, or use
-//! to control a terminal.
+//! Caller texts in the audit and its log lines. They are cut and cleaned, so that no caller can
+//! fill the log, forge a line or control a terminal.
 
-/// The beginning of a text, with U+FFFD in place of each control character.
+/// Replaces control characters by U+FFFD.
 pub(crate) fn plain(text: &str, max_chars: usize) -> String {
     let plain = |character: char| if character.is_control() { '\u{fffd}' } else { character };
     text.chars().take(max_chars).map(plain).collect()

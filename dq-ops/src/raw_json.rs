@@ -1,32 +1,32 @@
-//! JSON of applications, whose numbers, order of names and doubled names are kept.
+//! JSON that keeps its numbers, field order and duplicate names.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A JSON text as its author wrote it, without the space between its tokens.
+/// A JSON text as written, except for the space between tokens.
 ///
-/// A parsed value would round large numbers, sort names, and drop a name that occurs twice.
+/// Parsing to a value would round large numbers, sort names and drop duplicate names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// The JSON in `bytes`; `None` if it is no JSON, or nested deeper than 127 levels.
+    /// Returns `None` for invalid JSON, and beyond 127 nesting levels.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        // Unlike that of a raw value, this parser limits the depth.
+        // This parser limits the depth; the `RawValue` parser does not.
         serde_json::from_slice::<Value>(bytes).ok()?;
         let text = layout(std::str::from_utf8(bytes).ok()?, false);
         RawValue::from_string(text).ok().map(Self)
     }
 
-    /// The text, in one line.
+    /// Returns the text on one line.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
 
-    /// The text with a line for each value, indented.
+    /// Returns the text indented, one line per value.
     #[must_use]
     pub fn pretty(&self) -> String {
         layout(self.as_str(), true)
@@ -41,7 +41,7 @@ impl PartialEq for RawJson {
 
 impl Eq for RawJson {}
 
-/// Valid JSON with other space between its tokens: none, or line feeds with two blanks for each level.
+/// Rewrites the space between tokens of valid JSON.
 fn layout(json: &str, pretty: bool) -> String {
     let mut text = String::with_capacity(json.len());
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);

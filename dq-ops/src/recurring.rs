@@ -1,4 +1,4 @@
-//! Schedules: when jobs recur, and what operators do with them.
+//! Listing, defining and changing schedules.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use crate::redact::JobContent;
 use crate::schedule::ScheduledJob;
 use crate::text;
 
-/// Maximum number of occurrences of a [`RecurringDetail`].
 const MAX_NEXT: usize = 100;
 
 /// A schedule.
@@ -25,125 +24,124 @@ const MAX_NEXT: usize = 100;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct RecurringSummary {
-    /// The name.
+    /// The schedule name.
     pub name: String,
-    /// The queue of its jobs.
+    /// The jobs' queue.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
-    /// The times as a cron expression; `None` if they are an interval.
+    /// The cron expression; `None` for an interval.
     pub cron: Option<String>,
-    /// The time zone of the cron expression.
+    /// The cron expression's time zone.
     pub tz: Option<String>,
-    /// The times as an interval in milliseconds; `None` if they are a cron expression.
+    /// The interval in milliseconds; `None` for a cron expression.
     pub every_ms: Option<u64>,
-    /// Whether its occurrences schedule no jobs.
+    /// Whether it is paused: its occurrences schedule no jobs.
     pub paused: bool,
-    /// Whether no process has declared it for three hours, although one did before.
+    /// Whether its declaring processes have been gone for three hours.
     pub orphaned: bool,
-    /// Whether it has stopped, because no process has declared it for a day.
+    /// Whether it has stopped because no process has declared it for a day.
     pub stopped: bool,
-    /// When the schedule is looked at next: at its next occurrence, or earlier while an occurrence
-    /// waits for the job of an earlier one; if it has stopped, when it looks for a declaration
-    /// again.
+    /// The next time a runner looks at it: the next occurrence, or earlier while an occurrence
+    /// waits for an earlier job. A stopped schedule then looks for a new declaration.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub next_due: Timestamp,
-    /// What happens to missed occurrences: `last`, `none`, or such as `all:10`.
+    /// What happens to missed occurrences: `last`, `none`, or a limit such as `all:10`.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::CatchUp))]
     pub catch_up: String,
-    /// What happens while the job of an earlier occurrence is live: `skip`, `allow` or `queue_one`.
+    /// What happens while an earlier occurrence's job is live: `skip`, `allow` or `queue_one`.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Overlap))]
     pub overlap: String,
-    /// How late an occurrence may be scheduled, in milliseconds; `None` if at any time.
+    /// How late an occurrence may be scheduled, in milliseconds; `None` for no limit.
     pub deadline_ms: Option<u64>,
-    /// All occurrences are later by the same part of this time, which depends on the name; in
-    /// milliseconds.
+    /// Every occurrence is delayed by up to this long, in milliseconds. The schedule name fixes the
+    /// actual delay.
     pub jitter_ms: Option<u64>,
-    /// How many declarations have differed from the one before; `None` if it was made by a call.
+    /// How often a declaration changed the schedule; `None` if a call created it.
     pub generation: Option<u64>,
 }
 
-/// A schedule with its payload and its next occurrences.
+/// A schedule with payload and next occurrences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct RecurringDetail {
-    /// The time, by the store's clock.
+    /// The time by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The schedule.
     #[serde(flatten)]
     pub schedule: RecurringSummary,
-    /// The next occurrences, those that were missed and those of a pause included.
+    /// The next occurrences, including missed and paused ones.
     pub next: Vec<Occurrence>,
-    /// The version of the payload's schema.
+    /// The payload's schema version.
     pub schema_version: Option<u32>,
-    /// The payload of each job; `None` for viewers.
+    /// The payload of each job; `None` for a viewer.
     pub payload: Option<PayloadView>,
 }
 
-/// An occurrence of a schedule.
+/// One occurrence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Occurrence {
-    /// When it is due.
+    /// The due time.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
-    /// The same time on the clock of the schedule's zone, such as `2026-03-29T03:00:00+02:00`; `None`
-    /// for an interval.
+    /// The same time in the schedule's time zone, such as `2026-03-29T03:00:00+02:00`; `None` for
+    /// an interval.
     pub local: Option<String>,
 }
 
-/// The result of a backfill.
+/// A backfill's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct BackfillReport {
-    /// Number of jobs that it has stored.
+    /// Jobs stored.
     pub changed: u64,
-    /// Number of occurrences whose job was there before: it is in the store, or has ended and is
-    /// remembered still.
+    /// Occurrences with a job that is in the store, or ended and still remembered.
     pub existing: u64,
 }
 
-/// What a schedule is to be.
+/// A schedule definition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RecurringDefinition {
-    /// The queue of the jobs.
+    /// The jobs' queue.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName, required = true))]
     pub queue: String,
-    /// The times as a cron expression, such as `30 2 * * *`; either this or `every`.
+    /// A cron expression, such as `30 2 * * *`; give either this or `every`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CronExpression>))]
     pub cron: Option<String>,
-    /// The time zone of the cron expression, such as `Europe/Stockholm`; `UTC` by default.
+    /// The cron expression's time zone, such as `Europe/Stockholm`; `UTC` by default.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TimeZone>))]
     pub tz: Option<String>,
-    /// The times as an interval, such as `90s`.
+    /// An interval, such as `90s`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub every: Option<String>,
     /// The payload of each job; `null` by default.
     pub payload: serde_json::Value,
-    /// The version of the payload's schema.
+    /// The payload's schema version.
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     #[serde(deserialize_with = "crate::json::whole")]
     pub schema_version: Option<u32>,
-    /// What happens to missed occurrences: `last` (the default), `none`, or such as `all:10`.
+    /// What happens to missed occurrences: `last` (the default), `none`, or a limit such as
+    /// `all:10`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CatchUp>))]
     pub catch_up: Option<String>,
-    /// What happens while the job of an earlier occurrence is live: `skip`, `allow` or `queue_one`.
+    /// What happens while an earlier occurrence's job is live: `skip`, `allow` or `queue_one`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Overlap>))]
     pub overlap: Option<String>,
-    /// How late an occurrence may be scheduled, such as `1h`; at any time by default.
+    /// How late an occurrence may be scheduled, such as `1h`; no limit by default.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub deadline: Option<String>,
-    /// All occurrences are later by the same part of this time, which depends on the name; such as
-    /// `10s`.
+    /// Every occurrence is delayed by up to this long, such as `10s`. The schedule name fixes the
+    /// actual delay.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub jitter: Option<String>,
 }
@@ -160,7 +158,7 @@ impl From<&RecurringView> for RecurringSummary {
                 (Some(cron.expression().to_owned()), Some(cron.zone().to_owned()), None)
             }
             Recurrence::Interval(interval) => (None, None, Some(millis(interval.length()))),
-            // A kind of a later version has its text.
+            // A recurrence kind from a later version.
             other => (Some(other.to_string()), None, None),
         };
         let overlap = match spec.overlap {
@@ -187,24 +185,24 @@ impl From<&RecurringView> for RecurringSummary {
     }
 }
 
-/// Changes need the role operator, and are in the audit with the name of the schedule as their target.
+/// Changes need the role operator. The audit records the schedule name as their target.
 impl Session {
-    /// All schedules, the next due first. Those that cannot be read are findings of
-    /// [`check`](Self::check).
+    /// Lists all readable schedules, next due first.
+    ///
+    /// [`check`](Self::check) reports unreadable ones.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot keep schedules, `Unavailable` if the store cannot be reached.
+    /// `Unsupported` if the store cannot keep schedules; `Unavailable`.
     pub async fn schedules(&self) -> Result<Vec<RecurringSummary>> {
         let views = self.ops.dq().recurring_schedules().await?;
         Ok(views.iter().map(RecurringSummary::from).collect())
     }
 
-    /// A schedule with its next occurrences, `next` of them, clamped to 100.
+    /// Returns a schedule with up to `next` occurrences, clamped to 100.
     ///
     /// # Errors
-    /// [`OpsError::NoSchedule`] if there is none with this name; `Codec` or `Incompatible` if it cannot
-    /// be read; `InvalidInput` if no schedule can have the name; otherwise as
-    /// [`schedules`](Self::schedules).
+    /// [`OpsError::NoSchedule`]; `Codec` or `Incompatible` if it cannot be read; `InvalidInput` for
+    /// an invalid name; otherwise as [`schedules`](Self::schedules).
     pub async fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail> {
         let view = self.recurring_view(name).await?;
         let local = |due: Timestamp| match &view.spec.recurrence {
@@ -227,14 +225,15 @@ impl Session {
         })
     }
 
-    /// Stores a schedule, or changes it to this definition. Returns `false` if the store has exactly
-    /// this one already. One that a program declares becomes that of this call.
+    /// Creates or changes a schedule, including one that a program declares.
+    ///
+    /// Returns `false` if the store already has exactly this definition.
     ///
     /// # Errors
-    /// `InvalidInput` if a part of the definition is invalid, or if there is no time in the future;
-    /// `Forbidden`; otherwise as [`schedules`](Self::schedules).
+    /// `InvalidInput` for an invalid definition or one without future occurrences; `Forbidden`;
+    /// otherwise as [`schedules`](Self::schedules).
     pub async fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool> {
-        // What is no name of a queue may be of any length.
+        // An invalid queue name has no length limit, so the audit leaves it out.
         let queue = QueueName::new(&definition.queue).ok();
         let queue = queue.as_ref().map(QueueName::as_str).unwrap_or_default();
         let audit = self.audit_of("put_schedule", queue, name);
@@ -280,11 +279,12 @@ impl Session {
         Ok(schedule)
     }
 
-    /// Pauses a schedule: its occurrences schedule no jobs from now on, nor later. Returns `false` if
-    /// it is paused already.
+    /// Pauses a schedule, so that its occurrences schedule no jobs, even later.
+    ///
+    /// Returns `false` if it was already paused.
     ///
     /// # Errors
-    /// [`OpsError::NoSchedule`], `Forbidden`, and errors of the store.
+    /// [`OpsError::NoSchedule`], `Forbidden`, and store errors.
     pub async fn pause_schedule(&self, name: &str) -> Result<bool> {
         let (found, audit) = self.begin_change("pause_schedule", name).await;
         let result = async {
@@ -294,7 +294,9 @@ impl Session {
         audit.end(result.await, |changed| u64::from(*changed))
     }
 
-    /// Resumes a paused schedule with its next occurrence. Returns `false` if it is not paused.
+    /// Resumes a paused schedule at its next occurrence.
+    ///
+    /// Returns `false` if it is not paused.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule).
@@ -307,7 +309,7 @@ impl Session {
         audit.end(result.await, |changed| u64::from(*changed))
     }
 
-    /// Leaves the next occurrence of a schedule out.
+    /// Skips a schedule's next occurrence.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule).
@@ -323,7 +325,6 @@ impl Session {
         audit.end(result.await, |()| 1)
     }
 
-    /// Why a schedule has no occurrence to leave out.
     async fn without_next(&self, name: &str) -> OpsError {
         let conflict = || {
             OpsError::conflict(
@@ -334,8 +335,7 @@ impl Session {
         self.recurring_view(name).await.map_or_else(|error| error, |_| conflict())
     }
 
-    /// Schedules a job of a schedule now, beside the occurrences; unless they may overlap, only if no
-    /// job of it is live.
+    /// Schedules an extra job now; unless jobs may overlap, only if none is live.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule).
@@ -349,8 +349,10 @@ impl Session {
         audit.end(result.await, |job| u64::from(job.is_stored()))
     }
 
-    /// Schedules the occurrences after `after`, up to and including `until`, at most 1,000, all due
-    /// now and whatever the overlap says. Those that are not due yet are left to the schedule.
+    /// Schedules up to 1,000 occurrences after `after`, up to and including `until`.
+    ///
+    /// Their jobs are due now, whatever the overlap policy. Future occurrences are left to the
+    /// schedule.
     ///
     /// # Errors
     /// `Conflict` if there are more occurrences, or `until` is not after `after`; otherwise as
@@ -376,8 +378,9 @@ impl Session {
         audit.end(result.await, |report| report.changed)
     }
 
-    /// Removes a schedule. Jobs of earlier occurrences still run. One that a program declares is back
-    /// when that program starts again.
+    /// Removes a schedule, but no jobs of earlier occurrences.
+    ///
+    /// If a program declares the schedule, it comes back when that program restarts.
     ///
     /// # Errors
     /// `Incompatible` if a later version has written it; otherwise as
@@ -387,7 +390,7 @@ impl Session {
         let result = async {
             self.require(Role::Operator)?;
             match found {
-                // A damaged one can be removed. What a later version has written is left to that
+                // Damaged schedules can be removed; a later version's schedule is left to that
                 // version.
                 Err(error) if error.store_kind() != Some(ErrorKind::Codec) => return Err(error),
                 _ => {}
@@ -400,18 +403,18 @@ impl Session {
         audit.end(result.await, |()| 1)
     }
 
-    /// The calls of a schedule that exists; none of them reads the queue.
+    /// These calls do not read the queue name.
     fn handle(&self, name: &str) -> Recurring<serde_json::Value> {
         self.ops.dq().recurring_in("", name)
     }
 
     async fn recurring_view(&self, name: &str) -> Result<RecurringView> {
-        // So that the error speaks of the name of a schedule, not of the key of a job.
+        // Makes the error name a schedule, not a job key.
         dq_core::ScheduleSpec::check_name(name)?;
         self.handle(name).get().await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// Begins an entry of the audit with the queue of the schedule, which is read for it.
+    /// Reads the schedule first, for the queue in the audit entry.
     async fn begin_change(&self, action: &str, name: &str) -> (Result<RecurringView>, Pending) {
         let found = self.recurring_view(name).await;
         let queue = found.as_ref().map(|view| view.spec.queue.as_str()).unwrap_or_default();
@@ -423,7 +426,6 @@ impl Session {
         self.begin(action, queue, Some(format!("schedule:{name}")))
     }
 
-    /// Checks that the actor may change a schedule, and that it is there.
     fn changeable(&self, found: Result<RecurringView>) -> Result<()> {
         self.require(Role::Operator)?;
         found.map(drop)

@@ -1,4 +1,4 @@
-//! What users hide from operators: parts of payloads, headers and errors.
+//! Redaction of payloads, headers and errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,20 +7,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dq_core::{JobView, QueueName};
 
-/// The parts of a job that may hold personal data, for the function that redacts them; see
-/// [`OpsBuilder::redact`](crate::OpsBuilder::redact).
+/// The parts of a job that may hold personal data.
+///
+/// Your function changes them in place; see [`OpsBuilder::redact`](crate::OpsBuilder::redact).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobContent {
-    /// The queue. Changes of it have no effect.
+    /// The queue. Changing it has no effect.
     pub queue: QueueName,
     /// The payload; empty where it is not shown.
     pub payload: Bytes,
     /// The headers; empty where they are not shown.
     pub headers: BTreeMap<String, String>,
-    /// The error of the last run.
+    /// The last run's error.
     pub last_error: Option<String>,
-    /// Why the job is dead, or has ended.
+    /// Why the job is dead or ended.
     pub reason: Option<String>,
 }
 
@@ -39,12 +40,11 @@ impl JobContent {
         }
     }
 
-    /// The content of the jobs of a schedule, which have no headers of the user's.
+    /// A schedule's jobs have no user headers.
     pub(crate) fn of_schedule(queue: QueueName, payload: Bytes) -> Self {
         Self { queue, payload, headers: BTreeMap::new(), last_error: None, reason: None }
     }
 
-    /// Whether the error or the reason contains a text.
     pub(crate) fn has_error(&self, text: &str) -> bool {
         [&self.last_error, &self.reason].into_iter().flatten().any(|error| error.contains(text))
     }
@@ -59,10 +59,8 @@ impl fmt::Debug for JobContent {
     }
 }
 
-/// A function that changes what is shown.
 type Redact = dyn Fn(&mut JobContent) + Send + Sync;
 
-/// The function that redacts; does nothing by default.
 #[derive(Clone, Default)]
 pub(crate) struct Redaction(Option<Arc<Redact>>);
 
@@ -71,21 +69,18 @@ impl Redaction {
         Self(Some(Arc::new(redact)))
     }
 
-    /// Whether there is such a function.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The content of a job as it is shown.
     pub(crate) fn apply(&self, view: &JobView, with_payload: bool) -> JobContent {
         self.redacted(JobContent::of(view, with_payload))
     }
 
-    /// A content as it is shown.
     pub(crate) fn redacted(&self, mut content: JobContent) -> JobContent {
         if let Some(redact) = &self.0 {
-            // A job of the framework contains payloads of other queues, such as that of a schedule.
-            // Asked before the function, which could change the queue.
+            // The framework's jobs contain payloads from other queues, for example a schedule's
+            // payload. Checked first, because the function could change the queue.
             let is_reserved = content.queue.is_reserved();
             redact(&mut content);
             if is_reserved {

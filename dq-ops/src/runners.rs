@@ -1,4 +1,4 @@
-//! The runners of the store and how quickly they serve each queue.
+//! The store's runners and how quickly they serve each queue.
 
 use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerQueue, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,24 +7,24 @@ use crate::error::Result;
 use crate::ops::Session;
 use crate::text;
 
-/// How durations of the last five minutes are distributed, in milliseconds. Each is exact up to
-/// 7 ms and at most a quarter too long above.
+/// Durations of the last five minutes, in milliseconds.
+///
+/// Each is exact up to 7 ms and at most a quarter too long above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Quantiles {
-    /// Number of durations.
+    /// Sample count.
     pub count: u64,
-    /// Half of them are at most this long.
+    /// The median.
     pub p50_ms: u64,
-    /// 90% of them are at most this long.
+    /// The 90th percentile.
     pub p90_ms: u64,
-    /// 99% of them are at most this long.
+    /// The 99th percentile.
     pub p99_ms: u64,
 }
 
 impl Quantiles {
-    /// The quantiles of a histogram; `None` if it is empty.
     pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
         let millis = |part| {
             let quantile = histogram.quantile(part)?;
@@ -44,23 +44,23 @@ impl Quantiles {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct RunnerSummary {
-    /// The name.
+    /// The runner name.
     pub name: String,
-    /// The name of its host; empty if it is not known.
+    /// The host name; empty if unknown.
     pub host: String,
-    /// The id of its process.
+    /// The process id.
     pub pid: u32,
-    /// Its version of `dq`.
+    /// The runner's `dq` version.
     pub version: String,
-    /// When it started, by its own clock; `None` if its announcement cannot be read.
+    /// The start time by the runner's clock; `None` if its announcement cannot be read.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub started: Option<Timestamp>,
     /// Whether it is shutting down.
     pub stopping: bool,
-    /// Maximum number of concurrent jobs over all queues.
+    /// Maximum concurrent jobs over all queues.
     pub concurrency: u64,
-    /// Number of jobs that run now.
+    /// Jobs running now.
     pub running: u64,
     /// How far the store's clock is ahead of the runner's, in milliseconds.
     pub skew_ms: Option<i64>,
@@ -68,15 +68,16 @@ pub struct RunnerSummary {
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub announced_at: Timestamp,
-    /// When it is no longer listed unless it announces itself again.
+    /// When it disappears from the list, unless it announces itself again.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub valid_until: Timestamp,
-    /// The queues that it serves.
+    /// The queues it serves.
     pub queues: Vec<RunnerQueueSummary>,
-    /// Number of queues that it serves besides, which it could not announce.
+    /// Further queues that did not fit into the announcement.
     pub omitted_queues: u64,
-    /// Why its announcement cannot be read: then only name and times are known.
+    /// Why the announcement cannot be read. Then only the name and the two announcement times are
+    /// known.
     pub unreadable: Option<String>,
 }
 
@@ -88,13 +89,13 @@ pub struct RunnerQueueSummary {
     /// The queue.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
-    /// Maximum number of concurrent jobs of the queue.
+    /// Maximum concurrent jobs from the queue.
     pub concurrency: u64,
-    /// Number of its jobs that run now.
+    /// Running jobs from the queue.
     pub running: u64,
-    /// How late its handlers started.
+    /// How late handlers started.
     pub lateness: Option<Quantiles>,
-    /// How long its handlers ran.
+    /// How long handlers ran.
     pub run_time: Option<Quantiles>,
 }
 
@@ -148,16 +149,15 @@ impl From<&RunnerQueue> for RunnerQueueSummary {
 }
 
 impl Session {
-    /// The runners, ordered by name.
+    /// Lists the runners by name.
     ///
     /// # Errors
-    /// `Unsupported` if the store does not keep announcements, `Unavailable` if it cannot be
-    /// reached.
+    /// `Unsupported` if the store keeps no announcements; `Unavailable`.
     pub async fn runners(&self) -> Result<Vec<RunnerSummary>> {
         Ok(self.ops.dq().runners().await?.iter().map(RunnerSummary::from).collect())
     }
 
-    /// The runners with their histograms; `None` if the store does not keep announcements.
+    /// `None` if the store keeps no announcements.
     pub(crate) async fn registered(&self) -> Result<Option<Vec<RegisteredRunner>>> {
         if !self.ops.capabilities().registry {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Schedules jobs whose queue and payload are known at run time only.
+//! Schedules jobs with a queue and payload known only at run time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,42 +13,42 @@ use crate::input::parse_duration;
 use crate::ops::Session;
 use crate::text;
 
-/// How long an idempotency key counts after the end of its job, unless the request says otherwise.
+/// Default time that an idempotency key outlives its job.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// Maximum length of an idempotency key in bytes.
+/// In bytes.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 
-/// A job to be scheduled.
+/// A job to schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleRequest {
     /// The encoded payload.
     pub payload: Bytes,
-    /// The MIME type of the payload.
+    /// The payload's MIME type.
     pub content_type: String,
-    /// When the job is due.
+    /// The due time.
     pub due: Due,
     /// The key.
     pub key: Option<String>,
-    /// What happens if a waiting job has the key.
+    /// Applies if a waiting job has the key.
     pub on_conflict: OnConflict,
-    /// What happens if a running job has the key.
+    /// Applies if a running job has the key.
     pub on_running: OnRunning,
-    /// More headers; not `content-type`.
+    /// Further headers; not `content-type`.
     pub headers: BTreeMap<String, String>,
-    /// Maximum number of attempts; the queue's setting if `None`.
+    /// Attempt limit; `None` for the queue's setting.
     pub max_attempts: Option<u32>,
-    /// A name of the request, chosen by the caller: the request can be repeated, even after the job
-    /// has ended, and schedules one job. It counts until `remember` after the end of the job.
+    /// Your name for the request. Repeating it schedules only one job, until `remember` after that
+    /// job ends.
     pub idempotency_key: Option<String>,
-    /// How long after its end the id of the job is remembered: a text such as `1d`. One day if there
-    /// is an idempotency key, otherwise not at all.
+    /// How long the job id is remembered after the job ends, such as `1d`. By default one day with
+    /// an idempotency key, otherwise not at all.
     pub remember: Option<String>,
 }
 
 impl ScheduleRequest {
-    /// A job that is due now, with a JSON payload.
+    /// Creates a request for a job with a JSON payload, due now.
     #[must_use]
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self {
@@ -66,42 +66,42 @@ impl ScheduleRequest {
     }
 }
 
-/// What scheduling a job has done.
+/// The result of scheduling a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ScheduleResult {
-    /// The job is stored, by this request or by an earlier one with the same idempotency key.
+    /// The job is stored, by this request or an earlier one with the same idempotency key.
     Created,
-    /// The job is stored, instead of the one that had its key.
+    /// The job is stored in place of the one that had its key.
     Replaced,
-    /// The job is not stored: another one has its key.
+    /// The job is not stored: another job has its key.
     Kept,
-    /// The job is not stored: the job that has its key runs.
+    /// The job is not stored: a running job has its key.
     AlreadyRunning,
-    /// The job of an earlier request with the same idempotency key has ended.
+    /// An earlier request with the same idempotency key stored the job, and it has ended.
     Ended,
 }
 
-/// The job that a request has led to.
+/// The job that a request led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct ScheduledJob {
-    /// What happened.
+    /// The result.
     pub result: ScheduleResult,
-    /// The id of the job: the new one, the one that has the key, or the one that has ended.
+    /// The id of the new job, the job with the key, or the ended job.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub id: JobId,
-    /// Its due time.
+    /// The due time.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
 }
 
 impl ScheduledJob {
-    /// Whether the job is stored, by this request or by an earlier one with the same idempotency key.
+    /// Returns whether the result is `Created` or `Replaced`.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         matches!(self.result, ScheduleResult::Created | ScheduleResult::Replaced)
@@ -125,8 +125,8 @@ impl Session {
     /// Schedules a job. Needs the role operator.
     ///
     /// # Errors
-    /// `InvalidInput` if a part of the request is invalid; `Unsupported` if the store lacks what it
-    /// needs, such as a history for an idempotency key; `Forbidden`, `Unavailable`, `Full`.
+    /// `InvalidInput`; `Unsupported` if the store lacks a feature, such as the history for an
+    /// idempotency key; `Forbidden`, `Unavailable`, `Full`.
     pub async fn schedule(
         &self,
         queue: &QueueName,
@@ -148,7 +148,7 @@ impl Session {
             Due::At(at) => job.at(at),
             Due::After(delay) => job.after(delay),
         };
-        // Policies without a key are refused.
+        // The store refuses policies without a key.
         job = job.on_conflict(request.on_conflict).on_running(request.on_running);
         if let Some(key) = request.key {
             job = job.key(key);
@@ -174,8 +174,7 @@ impl Session {
     }
 }
 
-/// The id of the job of an idempotency key: a UUID version 5 of queue and key, so that processes
-/// agree on it without asking each other.
+/// A UUID version 5 of queue and key, so that processes agree without coordination.
 fn idempotent_id(queue: &QueueName, key: &str) -> Result<JobId> {
     if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
         return Err(Error::invalid(format!("the idempotency key has {} bytes", key.len()))
@@ -183,7 +182,7 @@ fn idempotent_id(queue: &QueueName, key: &str) -> Result<JobId> {
             .into());
     }
     let mut hash = Sha1::new();
-    // A queue name has no control character, so the two cannot be confused.
+    // Unambiguous, because a queue name contains no NUL.
     for part in ["dq idempotency key", queue.as_str(), key] {
         hash.update(part.as_bytes());
         hash.update(b"\0");

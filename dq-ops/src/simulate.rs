@@ -1,4 +1,4 @@
-//! Plays the next hours of the store on a virtual clock.
+//! Simulates the next hours of the store on a virtual clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,52 +14,52 @@ use crate::input::{parse_duration, parse_timestamp};
 use crate::ops::Session;
 use crate::text;
 
-/// What a simulation plays. Durations are texts such as `300ms`.
+/// Simulation options. Durations are texts such as `300ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SimulationRequest {
-    /// How far to play, such as `24h`, the default; up to 31 days.
+    /// How far to simulate, up to 31 days; `24h` by default.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::SimulationWindow>))]
     pub window: Option<String>,
-    /// A time in the future at which the window begins; now by default.
+    /// A future start; now by default.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub start: Option<String>,
-    /// How often each job is played: 1, the default, to 1,000.
+    /// How many copies of each job to simulate: 1 (the default) to 1,000.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     #[serde(deserialize_with = "crate::json::whole")]
     pub load: Option<u32>,
-    /// The number of jobs of a queue that run at once; that of the runners by default.
+    /// Concurrent jobs per queue; the runners' slots by default.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::Slots>))]
     #[serde(deserialize_with = "crate::json::whole_numbers")]
     pub concurrency: BTreeMap<String, u64>,
-    /// The same for queues that no runner serves.
+    /// Concurrent jobs for queues without a runner.
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     #[serde(deserialize_with = "crate::json::whole")]
     pub default_concurrency: Option<u64>,
-    /// How long each job of a queue runs; as in the last five minutes by default.
+    /// Run time per job, by queue; measured over the last five minutes by default.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::PositiveDuration>))]
     pub run_time: BTreeMap<String, String>,
-    /// The same for queues without a job in the last five minutes.
+    /// Run time for queues without a job in the last five minutes.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
     pub default_run_time: Option<String>,
 }
 
-/// What a simulation has found.
+/// A simulation's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct SimulationView {
-    /// The beginning of the window.
+    /// Start of the window.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub start: Timestamp,
-    /// The end of the window. Jobs that are due from then on are not played.
+    /// End of the window. Jobs due from then on are left out.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub end: Timestamp,
-    /// Number of jobs that are due before a start in the future, and are taken as done by then.
+    /// Jobs due before a future start, assumed done by then.
     pub due_earlier: u64,
     /// The queues with jobs in the window, ordered by name.
     pub queues: Vec<SimulatedQueue>,
@@ -73,31 +73,29 @@ pub struct SimulatedQueue {
     /// The queue.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
     pub queue: QueueName,
-    /// How many jobs run at once; 0 if the queue is paused.
+    /// Concurrent jobs; 0 if the queue is paused.
     pub concurrency: u64,
-    /// Number of jobs that were played.
+    /// Simulated jobs.
     pub jobs: u64,
-    /// Number of occurrences of schedules that were skipped, because the job of an earlier one was
-    /// live.
+    /// Occurrences skipped because an earlier occurrence's job was live.
     pub skipped: u64,
-    /// How long after their due times half of the jobs started at most, in milliseconds.
+    /// Median lateness, in milliseconds.
     pub late_p50_ms: Option<u64>,
-    /// How long after their due times 99 of 100 jobs started at most, in milliseconds.
+    /// 99th percentile lateness, in milliseconds.
     pub late_p99_ms: Option<u64>,
-    /// How long after its due time the latest job started, in milliseconds.
+    /// Greatest lateness, in milliseconds.
     pub late_max_ms: Option<u64>,
-    /// The largest number of jobs that were due and waited at the same time.
+    /// Most jobs that were due and waiting at one time.
     pub backlog: u64,
-    /// When the backlog was this large for the first time; `None` if no job waited.
+    /// When the backlog first was this large; `None` if no job waited.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub backlog_at: Option<Timestamp>,
-    /// When no job waited for the first time after that; `None` if no job waited, or the queue is
-    /// paused.
+    /// When it was first empty after that; `None` if no job waited or the queue is paused.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub drained: Option<Timestamp>,
-    /// Number of jobs that were due and waited at the end of the window.
+    /// Jobs due and waiting when the window ends.
     pub backlog_at_end: u64,
 }
 
@@ -129,7 +127,7 @@ impl From<QueueSimulation> for SimulatedQueue {
     }
 }
 
-/// The permission to run a simulation; there is one for all sessions of an [`Ops`](crate::Ops).
+/// One simulation at a time per [`Ops`](crate::Ops), over all its sessions.
 struct Permit(Arc<AtomicBool>);
 
 impl Permit {
@@ -145,14 +143,15 @@ impl Drop for Permit {
 }
 
 impl Session {
-    /// Plays the pending jobs and the schedules of all queues on a virtual clock; see
-    /// [`Dq::simulate`](dq_core::Dq::simulate). Nothing changes in the store. Needs the role operator,
-    /// since it reads all pending jobs, up to a million, and takes memory for them.
+    /// Simulates all queues' pending jobs and schedules on a virtual clock.
+    ///
+    /// See [`Dq::simulate`](dq_core::Dq::simulate). The store does not change. Needs the role
+    /// operator, because it reads up to a million jobs into memory.
     ///
     /// # Errors
-    /// `InvalidInput` if an option is out of range; `Conflict` if the start has passed, the concurrency or
-    /// the run time of a queue is not known, there are too many jobs, or another simulation of this
-    /// [`Ops`](crate::Ops) runs; `Forbidden`, and errors of the store.
+    /// `InvalidInput` if an option is out of range; `Conflict` if the start has passed, a queue's
+    /// concurrency or run time is unknown, there are too many jobs, or another simulation runs;
+    /// `Forbidden`, and store errors.
     pub async fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView> {
         self.require(Role::Operator)?;
         let permit = Permit::take(self.ops.simulation()).ok_or_else(|| {
@@ -180,7 +179,7 @@ impl Session {
             simulation = simulation.default_run_time(parse_duration(run_time)?);
         }
         simulation.validate()?;
-        // It goes on computing if the request is cancelled, and keeps the permit for as long.
+        // Cancelling the request does not stop the computation, so the task keeps the permit.
         let played = tokio::spawn(async move {
             let _permit = permit;
             simulation.await

@@ -1,5 +1,5 @@
-//! The text form of times in read models: RFC 3339 in UTC with milliseconds, or their number with `ms`
-//! outside of the years 1970 to 9999.
+//! The text form of times: RFC 3339 in UTC with milliseconds. Outside 1970 to 9999, it is
+//! Unix milliseconds followed by `ms`.
 
 use dq_core::Timestamp;
 use serde::{Deserialize, Deserializer, Serializer};
@@ -20,7 +20,6 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
     parse_timestamp(&text).map_err(serde::de::Error::custom)
 }
 
-/// The same for times that may be absent.
 pub(crate) mod option {
     use super::*;
 

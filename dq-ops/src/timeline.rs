@@ -1,4 +1,4 @@
-//! What has happened to a job, and why it does not run now.
+//! A job's past, and why it does not run now.
 
 use dq_core::{
     DeadKind, Ending, JobState, JobView, LatenessCause, LatenessFacts, QueueName, Target, Timestamp,
@@ -10,137 +10,135 @@ use crate::jobs::JobSummary;
 use crate::ops::Session;
 use crate::text;
 
-/// What has happened to a job, and what it waits for.
+/// A job's past, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Timeline {
-    /// The time, by the store's clock.
+    /// The time by the store's clock.
     #[serde(with = "text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The job.
     pub job: JobSummary,
-    /// The step of an escalation that the job is at, from 0; 0 without one.
+    /// The job's escalation step, from 0; 0 without an escalation.
     #[serde(default)]
     pub step: u32,
-    /// What the store knows of its past, in order. The store keeps the last claim and the last
-    /// error, not every one; when leases were lost and runs failed it does not keep, so these may
-    /// be out of place for a job that was moved since.
+    /// Known events, in order. The store keeps only the last claim and the last error, and no times
+    /// for lost leases and failed runs. So these may be out of place after a move.
     pub events: Vec<TimelineEvent>,
-    /// What it waits for; `None` if it has ended.
+    /// What the job waits for; `None` if it has ended.
     pub now: Option<WaitReason>,
-    /// The runners of its queue.
+    /// The queue's runners.
     pub presence: Presence,
 }
 
-/// Something that has happened to a job.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct TimelineEvent {
-    /// When; `None` if the store does not keep it.
+    /// The time; `None` if the store does not keep it.
     #[serde(with = "text::option")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub at: Option<Timestamp>,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// What has happened to a job.
+/// A kind of event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The store accepted it.
+    /// The store accepted the job.
     Scheduled,
-    /// It became due.
+    /// The job became due.
     Due,
-    /// A runner claimed it.
+    /// A runner claimed the job.
     Claimed {
         /// The runner.
         worker: Option<String>,
-        /// How long after its due time, in milliseconds; `None` if it has another due time since.
+        /// Lateness in milliseconds; `None` if the due time has changed since.
         late_ms: Option<u64>,
     },
-    /// Its runner crashed or lost the store, in the last claims.
+    /// The last claims ended without a result: the runner crashed or lost the store.
     Lost {
-        /// Number of consecutive claims.
+        /// Consecutive lost claims.
         times: u32,
     },
-    /// A run failed and is to be repeated at the job's due time.
+    /// A run failed; the job retries at its due time.
     Failed {
         /// The error.
         error: String,
-        /// The number of this attempt, from 1.
+        /// The attempt number, from 1.
         attempt: u32,
     },
-    /// It died.
+    /// The job died.
     Dead {
         /// The reason.
         reason: String,
-        /// The number of the attempt that failed with this reason; `None` if it did not die of a failed
-        /// attempt.
+        /// The fatal attempt's number; `None` if the job died for another reason.
         #[serde(default)]
         attempt: Option<u32>,
     },
-    /// It ended.
+    /// The job ended.
     Ended {
-        /// How.
+        /// How it ended.
         ending: String,
-        /// Why, if there is a reason.
+        /// The reason, if there is one.
         reason: Option<String>,
     },
 }
 
-/// What a job waits for.
+/// The reason why a job waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// Its due time has not come.
+    /// The job is not due yet.
     NotDue {
-        /// How long until then, in milliseconds.
+        /// Time left, in milliseconds.
         in_ms: u64,
     },
-    /// Its queue is paused.
+    /// The queue is paused.
     Paused,
-    /// No runner serves its queue.
+    /// No runner serves the queue.
     NoRunner,
-    /// All runners of its queue are busy.
+    /// All its runners are busy.
     NoFreeSlot,
-    /// It is about to be claimed: it is due, and a runner has a free slot.
+    /// The job is due and a runner has a free slot.
     Claimable,
-    /// It is due; it is not known whether a runner with a free slot serves its queue.
+    /// The job is due, but it is unknown whether a runner has a free slot.
     Unknown,
-    /// It runs.
+    /// The job runs.
     Running {
         /// The runner.
         worker: Option<String>,
     },
-    /// It is dead, and waits for an operator.
+    /// The job is dead and waits for an operator.
     Dead,
 }
 
-/// The runners of a queue.
+/// A queue's runners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct Presence {
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Number of runners that serve it; `None` if the store does not keep announcements, and for
-    /// queues of the framework.
+    /// Runners that serve the queue; `None` for the framework's queues, and if the store keeps no
+    /// announcements.
     pub runners: Option<u64>,
-    /// Number of jobs that they could start now.
+    /// Jobs that they could start now.
     pub free_slots: Option<u64>,
-    /// Number of jobs that they run at most at once.
+    /// Jobs that they can run at once.
     pub slots: Option<u64>,
-    /// Whether a runner could not announce all of its queues, or its announcement is of a newer
-    /// version and cannot be read, so that it may serve this one, too.
+    /// Whether more runners may serve this queue, because an announcement left queues out or a
+    /// newer version wrote it.
     pub incomplete: bool,
 }
 
@@ -158,12 +156,12 @@ impl From<&Presence> for LatenessFacts {
 }
 
 impl Session {
-    /// What has happened to a job, and why it does not run now. A key is that of the same job as for
-    /// [`job`](Self::job).
+    /// Returns a job's past, and why it does not run now.
+    ///
+    /// A key finds the same job as in [`job`](Self::job).
     ///
     /// # Errors
-    /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,
-    /// `Unavailable` if it cannot be reached.
+    /// `NotFound`; `Unsupported` if the store cannot read single jobs; `Unavailable`.
     pub async fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
         let view = self.view(queue, target).await?;
         let presence = self.presence(queue).await?;
@@ -177,7 +175,7 @@ impl Session {
     async fn presence(&self, queue: &QueueName) -> Result<Presence> {
         let stats = self.ops.dq().queue(queue)?.stats().await?;
         let mut presence = Presence { paused: stats.paused, ..Presence::default() };
-        // Runners serve the queues of the framework without announcing them.
+        // Runners do not announce the framework's queues.
         let Some(runners) = self.registered().await?.filter(|_| !queue.is_reserved()) else {
             return Ok(presence);
         };
@@ -190,7 +188,7 @@ impl Session {
 
 fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
     let event = |at, kind| TimelineEvent { at, kind };
-    // A claim before the due time was for an earlier one, and its run has moved the due time.
+    // A claim before the due time was for an earlier one, which its run changed.
     let is_earlier = view.leased_since.is_some_and(|at| at < job.due);
     let claimed = view.leased_since.map(|at| {
         let late = at.since(job.due).as_millis();
@@ -234,7 +232,7 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     events
 }
 
-/// Whether the last claim of a job with losses is one of those that were lost.
+/// For a job with losses.
 fn last_claim_was_lost(view: &JobView) -> bool {
     let is_lost = match view.death() {
         Some(kind) => kind == DeadKind::Lost,
@@ -247,7 +245,7 @@ fn last_claim_was_lost(view: &JobView) -> bool {
 }
 
 fn wait_reason(job: &JobSummary, presence: &Presence, now: Timestamp) -> Option<WaitReason> {
-    // The same rule that names the cause of a missed lateness objective.
+    // The same rule names the cause for a missed lateness objective.
     let due = |presence: &Presence| match LatenessCause::of(&LatenessFacts::from(presence)) {
         Some(LatenessCause::Paused) => WaitReason::Paused,
         Some(LatenessCause::NoRunner) => WaitReason::NoRunner,

@@ -1,9 +1,8 @@
-//! The last hour and the last day of the queues, as far as this process has watched.
+//! The last hour and day of each queue, as this process observed them.
 //!
-//! Stores keep no past. Each overview reads lifetime totals and the runners'
-//! announcements anyway, and the difference between two readings says what happened between them.
-//! It is kept in memory: the hour in slots of a minute, the day in slots of 15 minutes. Two readings
-//! more than [`MAX_STEP`] apart leave a gap.
+//! Stores keep no past. Each overview already reads lifetime totals and runner announcements, so
+//! two readings show the jobs done between them. The hour is kept in 1-minute slots, the day in
+//! 15-minute slots, both in memory. Readings more than [`MAX_STEP`] apart leave a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,33 +11,33 @@ use std::time::{Duration, Instant};
 use dq_core::sync::lock;
 use dq_core::{QueueName, QueueStats, RegisteredRunner, Timestamp};
 
-/// Maximum time between two readings, in milliseconds; a longer one is a gap.
+/// In milliseconds; readings further apart leave a gap.
 const MAX_STEP: i64 = 5 * 60_000;
 
-/// Maximum number of queues in a slot; the total has all.
+/// Queues per slot; the total still covers all.
 const MAX_QUEUES: usize = 1_000;
 
 /// How far back to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PastWindow {
-    /// The last hour, by minutes.
+    /// The last hour, in 1-minute slots.
     Hour,
-    /// The last 24 hours, in slots of 15 minutes.
+    /// The last 24 hours, in 15-minute slots.
     Day,
 }
 
-/// The last hour or day of a queue or of all, as this process has watched it.
+/// The observed last hour or day, for one queue or all.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Past {
-    /// Since when this process has watched; `None` if it has not read anything yet.
+    /// When this process began to watch; `None` before its first reading.
     pub since: Option<Timestamp>,
-    /// The length of a slot.
+    /// Slot length.
     pub step: Duration,
-    /// When the first slot begins.
+    /// When the first slot starts.
     pub from: Timestamp,
-    /// The slots, oldest first; `None` if nobody watched. The last one has not ended.
+    /// The slots, oldest first; `None` for a slot without readings. The last slot is still open.
     pub slots: Vec<Option<PastSlot>>,
 }
 
@@ -46,18 +45,16 @@ pub struct Past {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct PastSlot {
-    /// How long this process watched.
+    /// How much of the slot this process watched.
     pub watched: Duration,
-    /// Jobs done or skipped meanwhile; 0 if the store does not count them.
+    /// Jobs done or skipped; 0 if the store does not count them.
     pub done: f64,
-    /// Runs that failed meanwhile.
+    /// Failed runs.
     pub failed: f64,
-    /// The p99 of lateness over five minutes, in milliseconds: the highest that any queue had. `None`
-    /// if nothing ran.
+    /// The five-minute lateness p99 of the worst queue, in milliseconds. `None` if nothing ran.
     pub late_p99_ms: Option<u64>,
 }
 
-/// What changes between two readings.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     done: f64,
@@ -79,19 +76,18 @@ impl Counts {
 
 #[derive(Debug)]
 struct Slot {
-    /// Its number since 1970.
+    /// Slot number since 1970.
     number: i64,
     watched_ms: i64,
     total: Counts,
     queues: HashMap<QueueName, Counts>,
 }
 
-/// Slots of one length.
 #[derive(Debug)]
 struct Ring {
     step: i64,
     len: i64,
-    /// Only those with a watched part, the oldest first.
+    /// Watched slots only, oldest first.
     slots: VecDeque<Slot>,
 }
 
@@ -104,7 +100,7 @@ impl Ring {
         Self { step, len, slots: VecDeque::new() }
     }
 
-    /// Adds what happened between two times, evenly.
+    /// Spreads the counts evenly between two times.
     fn add(&mut self, from: i64, to: i64, total: &Counts, queues: &[(QueueName, Counts)]) {
         let last = to.div_euclid(self.step);
         for number in from.div_euclid(self.step)..=last {
@@ -154,13 +150,12 @@ impl Ring {
     }
 }
 
-/// The counters of a reading.
 #[derive(Debug, Default)]
 struct Reading {
     at: i64,
-    /// Jobs that were ever done or skipped.
+    /// Lifetime jobs done or skipped.
     done: HashMap<QueueName, u64>,
-    /// Failed runs of each runner since it began, by its name and when that was.
+    /// Failed runs since the runner started, by runner name and start time.
     failed: HashMap<(String, i64), HashMap<QueueName, u64>>,
 }
 
@@ -178,11 +173,10 @@ impl Reading {
         Self { at, done: done.collect(), failed: failed.collect() }
     }
 
-    /// What happened in each queue since an earlier reading.
     fn since(&self, before: &Self) -> HashMap<QueueName, Counts> {
         let mut changes: HashMap<QueueName, Counts> = HashMap::new();
         for (queue, done) in &self.done {
-            // A queue that was not there before has begun at zero.
+            // A new queue starts at zero.
             let before = before.done.get(queue).copied().unwrap_or(0);
             changes.entry(queue.clone()).or_default().done = done.saturating_sub(before) as f64;
         }
@@ -192,9 +186,10 @@ impl Reading {
                 let earlier = known.map(|queues| queues.get(queue).copied());
                 let earlier = match earlier {
                     Some(Some(earlier)) => earlier,
-                    // It has begun since then.
+                    // It started after the previous reading.
                     None if runner.1 >= before.at => 0,
-                    // It was away, or did not announce this queue: when its runs failed is not known.
+                    // When these runs failed is unknown, because the runner was away or did not
+                    // announce the queue.
                     _ => *failed,
                 };
                 let failed = failed.saturating_sub(earlier) as f64;
@@ -208,14 +203,12 @@ impl Reading {
 #[derive(Debug)]
 struct State {
     since: Option<Timestamp>,
-    /// When the last reading was recorded.
     read: Option<Instant>,
     last: Reading,
     hour: Ring,
     day: Ring,
 }
 
-/// The past of all queues. All clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     // A blocking mutex suffices: it is held for microseconds and never across an await.
@@ -231,7 +224,6 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Takes what an overview has read.
     pub(crate) fn record(
         &self,
         now: Timestamp,
@@ -247,7 +239,7 @@ impl Watch {
         if state.since.is_none() {
             state.since = Some(now);
         } else if step <= 0 {
-            // A concurrent reading was quicker.
+            // A concurrent overview recorded a later reading first.
             return;
         } else if step <= MAX_STEP {
             let mut changes = reading.since(&state.last);
@@ -262,19 +254,17 @@ impl Watch {
                 ring.add(state.last.at, reading.at, &total, &changes);
             }
         }
-        // A queue that is not listed for a while does not begin at zero again.
+        // A queue that disappears for a while does not restart at zero.
         for (queue, done) in std::mem::take(&mut state.last.done) {
             reading.done.entry(queue).or_insert(done);
         }
         state.last = reading;
     }
 
-    /// When the last reading was recorded.
     pub(crate) fn last_reading(&self) -> Option<Instant> {
         lock(&self.state).read
     }
 
-    /// The past of a queue, or of all.
     pub(crate) fn past(
         &self,
         queue: Option<&QueueName>,
@@ -299,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// Ten o'clock of some day, in milliseconds.
+    /// 10:00 UTC of some day, in milliseconds.
     const TEN: i64 = 1_700_042_400_000;
 
     fn queue(name: &str) -> QueueName {
@@ -331,7 +321,7 @@ mod tests {
         watch.record(Timestamp::from_millis(at), stats, runners, []);
     }
 
-    /// The slots with something in them: how many minutes ago, done, failed.
+    /// Non-empty slots as (minutes ago, done, failed).
     fn hour(watch: &Watch, queue: Option<&QueueName>, now: i64) -> Vec<(usize, f64, f64)> {
         let (_, slots) = lock(&watch.state).hour.view(queue, now);
         assert_eq!(slots.len(), 60);
@@ -348,7 +338,7 @@ mod tests {
         assert_eq!(hour(&watch, None, TEN + 90_000), [(0, 11.0, 0.0), (1, 22.0, 0.0)]);
         let b = queue("B");
         assert_eq!(hour(&watch, Some(&b), TEN + 90_000), [(0, 1.0, 0.0), (1, 2.0, 0.0)]);
-        // An hour later it is forgotten, and the day has it.
+        // An hour later only the day still has it.
         record(&watch, TEN + 120_000, &[stats("A", 1_020, 10), stats("B", 3, 0)], &[]);
         assert_eq!(hour(&watch, None, TEN + 62 * 60_000), []);
         let (_, day) = lock(&watch.state).day.view(None, TEN + 62 * 60_000);
@@ -366,7 +356,7 @@ mod tests {
         record(&watch, TEN + MAX_STEP + 60_000, &[stats("A", 800, 0)], &[]);
         let seen = hour(&watch, None, TEN + MAX_STEP + 120_001);
         let minutes: Vec<_> = seen.iter().map(|(ago, ..)| *ago).collect();
-        // The minutes from the second to the fifth are not there.
+        // Minutes 2 to 6 ago are missing.
         assert_eq!(minutes, [0, 1, 7], "{seen:?}");
         let sum: f64 = seen.iter().map(|(_, done, _)| done).sum();
         assert!((sum - 18.0).abs() < 1e-9, "{seen:?}");
@@ -387,12 +377,12 @@ mod tests {
         let watch = Watch::default();
         let long_ago = TEN - 86_400_000;
         record(&watch, TEN, &[], &[runner("one", long_ago, 700)]);
-        // One that began since then has all of its failures in this time; one that was away has not.
+        // A runner started since then adds all its failures; one that was away adds none.
         let new = runner("new", TEN + 30_000, 4);
         let back = runner("back", long_ago, 9_000);
         record(&watch, TEN + 60_000, &[], &[runner("one", long_ago, 703), new, back]);
         assert_eq!(hour(&watch, None, TEN + 60_000), [(1, 0.0, 7.0)]);
-        // One that leaves takes nothing away, also if another one begins under its name.
+        // A runner that leaves subtracts nothing, even if another one takes its name.
         let again = runner("new", TEN + 90_000, 1);
         record(&watch, TEN + 120_000, &[], &[runner("back", long_ago, 9_002), again]);
         assert_eq!(hour(&watch, None, TEN + 120_000), [(1, 0.0, 3.0), (2, 0.0, 7.0)]);

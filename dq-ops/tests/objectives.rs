@@ -1,4 +1,4 @@
-//! Lateness objectives as operators see them: in the overview, on a queue, and in the check.
+//! Lateness objectives in the overview, on a queue and in the check.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A store of which the configuration sets an objective, or not.
     async fn new(objective: Option<&str>) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let store = Arc::new(MemoryBackend::new(Arc::clone(&clock) as Arc<dyn Clock>));
@@ -34,7 +33,7 @@ impl Fixture {
         self.session.schedule(&self.queue, request).await.unwrap();
     }
 
-    /// A runner announces itself; `served` are fields of the queue, `info` those of the runner.
+    /// `served` has queue fields, `info` runner fields.
     async fn announce(&self, name: &str, served: &str, info: &str) {
         let json = format!(
             r#"{{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,"stopping":false,
@@ -54,7 +53,7 @@ impl Fixture {
         of_queue
     }
 
-    /// Cause and remedy of the one finding.
+    /// Returns the only finding's cause and remedy.
     async fn finding(&self) -> (String, String) {
         let mut findings = self.session.check().await;
         assert_eq!(findings.len(), 1, "{findings:?}");
@@ -133,7 +132,7 @@ async fn due_jobs_that_no_runner_serves_are_a_finding() {
 
 #[tokio::test]
 async fn the_cause_follows_from_what_the_runners_announce() {
-    // Run times are pairs of a bucket and its count. Bucket 1 is up to 1 ms.
+    // Run times are pairs of bucket and count. Bucket 1 is up to 1 ms.
     let full = r#""running":4,"run_time":[1,4]"#;
     let hanging = r#""running":4,"run_time":[]"#;
     // Four runs of about two seconds, in four slots.
@@ -167,7 +166,7 @@ async fn starts_of_all_runners_add_up() {
             "cause":"{cause}"}}"#
         )
     };
-    // The objective is that of a runner: the configuration has none.
+    // Only the runner has an objective.
     let fixture = Fixture::new(None).await;
     fixture.announce("web-1", &objective(50, 5, "slots_full"), IDLE).await;
     fixture.announce("web-2", &objective(40, 5, "store_slow"), IDLE).await;
@@ -178,13 +177,13 @@ async fn starts_of_all_runners_add_up() {
     let view = fixture.view().await;
     assert_eq!((view.late, view.missed, view.cause), (11, true, Some(LatenessCause::StoreSlow)));
 
-    // All runners compare with another objective than the configuration.
+    // All runners use another objective than the configuration.
     let fixture = Fixture::new(Some("99% < 100ms")).await;
     fixture.announce("web-1", &objective(50, 50, "slots_full"), IDLE).await;
     let view = fixture.view().await;
     assert_eq!((view.in_time, view.late, view.missed), (50, 50, true));
     assert_eq!(view.objective, "90% < 1s");
-    // One compares with that of the configuration; what the other counts is not of it.
+    // Counts for another objective are ignored.
     let own = objective(3, 0, "slots_full").replace("90% < 1s", "99% < 100ms");
     fixture.announce("web-2", &own, IDLE).await;
     let view = fixture.view().await;

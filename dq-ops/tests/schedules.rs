@@ -45,13 +45,12 @@ impl Fixture {
         self.ops.session(Actor::new("ann", role))
     }
 
-    /// Declares a schedule at 02:30 each night in Stockholm.
     async fn nightly(&self, name: &str, queue: &str) {
         let changed = self.session(Role::Operator).put_schedule(name, &nightly(queue)).await;
         assert!(changed.unwrap());
     }
 
-    /// A runner announces itself for a week.
+    /// The announcement is valid for a week.
     async fn announce(&self, name: &str) {
         let info = r#"{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,
             "stopping":false,"concurrency":8,"running":0,"skew_ms":null,"omitted_queues":0,
@@ -85,7 +84,7 @@ async fn a_schedule_is_shown_with_its_next_times_on_the_clock_of_its_zone() {
     let session = fixture.session(Role::Reader);
     let shown = session.recurring("report", 2).await.unwrap();
     let times: Vec<_> = shown.next.iter().map(|next| next.due.to_string()).collect();
-    // 02:30 does not exist on that Sunday: it happens at the end of the gap.
+    // 02:30 does not exist on that Sunday, so the job runs at the end of the gap.
     assert_eq!(times, ["2027-03-28T01:00:00.000Z", "2027-03-29T00:30:00.000Z"]);
     let local: Vec<_> = shown.next.iter().map(|next| next.local.as_deref().unwrap()).collect();
     assert_eq!(local, ["2027-03-28T03:00:00+02:00", "2027-03-29T02:30:00+02:00"]);

@@ -1,4 +1,4 @@
-//! Read models and actions on stores of different kinds, each on its own clock.
+//! The same tests on different stores, each with its own clock.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ use dq_ops::{
 use dq_redis as _;
 use dq_sqlite as _;
 
-/// Maximum time for a job that is due to be claimable.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Store {
@@ -40,7 +39,6 @@ impl Store {
         assert_eq!(scheduled.result, ScheduleResult::Created);
     }
 
-    /// Claims the one job that is due.
     async fn claim(&self) -> LeasedJob {
         let wants = [Want::new(self.queue.clone(), 100, 10.minutes())];
         let deadline = Instant::now() + PATIENCE;

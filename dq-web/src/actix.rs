@@ -18,9 +18,9 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 
-/// The [`router`](crate::router) as a scope of an actix-web application.
+/// Returns the [`router`](crate::router) as an actix-web scope.
 ///
-/// Make one router for all workers of the server, and clone it for each.
+/// Create one router, and clone it for each worker of your server.
 ///
 /// ```no_run
 /// # async fn serve(ops: dq_ops::Ops, auth: dq_web::Auth) -> std::io::Result<()> {
@@ -32,8 +32,8 @@ use tokio::sync::mpsc;
 /// # }
 /// ```
 ///
-/// An open page holds a connection for events for up to 15 s, then another one; the server closes it
-/// after its `shutdown_timeout`.
+/// An open page reconnects for events every 15 s. When the server stops, actix closes that
+/// connection after its `shutdown_timeout`.
 pub fn scope(prefix: &str, router: Router) -> Scope {
     let handler = move |request: HttpRequest, payload: web::Payload| {
         let router = TowerToHyperService::new(router.clone());
@@ -51,7 +51,7 @@ pub fn scope(prefix: &str, router: Router) -> Scope {
     web::scope(prefix.trim_end_matches('/')).default_service(web::to(handler))
 }
 
-/// The request as the router expects it, without the prefix; `None` if it cannot be expressed.
+/// Converts the request and strips the prefix; `None` if `http` cannot express it.
 fn request_of(actix: &HttpRequest, payload: web::Payload) -> Option<Request<Body>> {
     let original: Uri = actix.uri().to_string().parse().ok()?;
     let matched = actix.match_info();
@@ -71,8 +71,8 @@ fn request_of(actix: &HttpRequest, payload: web::Payload) -> Option<Request<Body
     request.body(body_of(payload)).ok()
 }
 
-/// The address without its first segments. They are counted in the path that actix has matched, which
-/// is partly decoded, except for its slashes.
+/// Strips the first segments. They are counted in the path that actix matched, which is partly
+/// decoded, except for its slashes.
 fn without_prefix(original: &Uri, segments: usize) -> Option<Uri> {
     let path = original.path();
     let rest = match path.match_indices('/').nth(segments) {
@@ -83,14 +83,14 @@ fn without_prefix(original: &Uri, segments: usize) -> Option<Uri> {
     Uri::builder().path_and_query(format!("{rest}{query}")).build().ok()
 }
 
-/// A body of actix belongs to its thread: a task there passes it on.
+/// An actix body is bound to its thread, so a task there forwards it.
 fn body_of(payload: web::Payload) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     actix_web::rt::spawn(async move {
         let mut payload = payload.into_inner();
         while let Some(part) = payload.next().await {
             let part = part.map_err(|error| io::Error::other(error.to_string()));
-            // Fails if the request has been answered without its body.
+            // Fails if the request was answered without its body.
             if sender.send(part).await.is_err() {
                 return;
             }
@@ -106,7 +106,7 @@ fn response_of(response: Response<Body>, is_head: bool) -> HttpResponse {
     let Ok(status) = status else { return HttpResponse::InternalServerError().finish() };
     let mut response = HttpResponse::build(status);
     for (name, value) in &parts.headers {
-        // The server writes the length of the body that it sends.
+        // The server writes the length itself.
         if name != CONTENT_LENGTH {
             response.append_header(Header(name, value));
         }
@@ -122,7 +122,7 @@ fn response_of(response: Response<Body>, is_head: bool) -> HttpResponse {
     }
 }
 
-/// A header of the version of `http` that the router uses.
+/// A header in the router's version of `http`.
 struct Header<'a>(&'a HeaderName, &'a HeaderValue);
 
 impl TryIntoHeaderPair for Header<'_> {

@@ -1,4 +1,4 @@
-//! What the handlers of a router share.
+//! State shared by a router's handlers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,52 +15,45 @@ use crate::auth::Auth;
 use crate::live::Live;
 use crate::readiness::Readiness;
 
-/// How long a forecast of all queues is shown.
+/// How long a forecast for all queues stays cached.
 const FORECAST_AGE: Duration = Duration::from_secs(15);
 
-/// Maximum time of a request for the forecast of all queues by hour.
+/// Timeout of an API request for the hourly forecast of all queues.
 const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time that a page waits for the forecast.
 const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Maximum number of queues in a forecast that pages wait for: each is a call of the store.
+/// Queue limit of a page's forecast, because each queue costs a store call.
 const FORECAST_QUEUES: usize = 50;
 
-/// The window of that forecast.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Time between two readings of the overview while nobody looks, so that charts of the past have no
+/// Time between overview readings while nobody looks. They keep the charts of the past free of
 /// gaps.
 const WATCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The same for a store that takes long: readings take at most a hundredth of the time, if they are not
-/// further apart than this.
+/// Upper bound of that time for slow stores. Below it, readings take at most 1 % of the time.
 const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(240);
 
-/// Maximum time that a page waits for a check. On RabbitMQ, a check waits for a message that moves
-/// through the broker.
+/// How long a page waits for a check. On RabbitMQ, a check sends a message through the broker.
 const PAGE_CHECK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Maximum time that a program waits for a check.
 pub(crate) const API_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the result of a check that took longer is kept, for the pages that ask again after a
-/// second.
+/// How long a slow check's result is kept for pages that ask again after a second.
 const CHECK_AGE: Duration = Duration::from_secs(3);
 
-/// When a check was complete, and what it has found; `None` while it runs.
+/// Completion time and findings of a check; `None` while it runs.
 type CheckResult = Option<(Instant, Vec<FindingView>)>;
 
-/// How many jobs are due in each of the next 24 hours.
+/// Jobs due in each of the next 24 hours.
 #[derive(Debug, Clone)]
 pub(crate) struct DayAhead {
     pub(crate) counts: Vec<u64>,
-    /// Number of queues that are left out: those in which the least is scheduled.
+    /// Queues left out because they have the fewest scheduled jobs.
     pub(crate) omitted: usize,
 }
 
-/// The state of a router. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     shared: Arc<Shared>,
@@ -74,12 +67,12 @@ struct Shared {
     readiness: Readiness,
     // A blocking mutex suffices: it is held for microseconds and never across an await.
     day_ahead: Mutex<Option<(Instant, Option<DayAhead>)>>,
-    /// The forecasts that were read last, by window. It is held while one is read, so that many
-    /// pages cause one call.
+    /// The latest forecasts, by window. The lock is held while one is read, so that many pages
+    /// cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
-    /// Held during a check of the API.
+    /// Held during an API check.
     check_turn: tokio::sync::Mutex<()>,
-    /// The last check of the page, and when it began.
+    /// The last page check and its start time.
     check: Mutex<Option<(Instant, watch::Receiver<CheckResult>)>>,
 }
 
@@ -90,7 +83,7 @@ impl App {
         let (day_ahead, forecasts, check_turn, check) = Default::default();
         let shared = Shared { ops, auth, live, readiness, day_ahead, forecasts, check_turn, check };
         let shared = Arc::new(shared);
-        // A router that is made elsewhere watches only while somebody looks.
+        // A router built outside a runtime watches only while somebody looks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(watch(Arc::downgrade(&shared)));
         }
@@ -113,9 +106,8 @@ impl App {
         &self.shared.readiness
     }
 
-    /// The problems of the store, for a program: by a check of its own, since it may have mended something
-    /// just before. They run one at a time, as a check may cost the store much. `None` if there is no
-    /// result in time.
+    /// Runs a check for a program; `None` on timeout. Never cached, because the caller may have
+    /// just mended something. Checks run one at a time because they can be expensive.
     pub(crate) async fn check(&self, session: &Session) -> Option<Vec<FindingView>> {
         let check = async {
             let _turn = self.shared.check_turn.lock().await;
@@ -124,15 +116,14 @@ impl App {
         tokio::time::timeout(API_CHECK_TIMEOUT, check).await.ok()
     }
 
-    /// The problems of the store, for a page; `None` if the check takes longer than a page should: it
-    /// goes on, and a later call has its result. Concurrent calls share one check.
+    /// Returns the findings for a page; `None` if the check is slow. A slow check goes on, and a
+    /// later call gets its result. Concurrent calls share one check.
     pub(crate) async fn check_for_page(&self, session: &Session) -> Option<Vec<FindingView>> {
-        // The result of a quick one is not kept: who has mended something and looks again sees the
-        // effect.
+        // A quick result is not kept: if you mend something and look again, you see the effect.
         let is_usable = |(began, check): &(Instant, watch::Receiver<CheckResult>)| {
             match &*check.borrow() {
                 Some((at, _)) => *at - *began > PAGE_CHECK_TIMEOUT && at.elapsed() < CHECK_AGE,
-                // An error means that the task is gone.
+                // An error means the task is gone.
                 None => check.has_changed().is_ok(),
             }
         };
@@ -154,7 +145,7 @@ impl App {
         complete.ok()?.ok()?.as_ref().map(|(_, findings)| findings.clone())
     }
 
-    /// The forecast of all queues. One is read at a time, and each window every few seconds at most.
+    /// The forecast for all queues. Reads run one at a time, and per window every few seconds.
     pub(crate) async fn forecasts(
         &self,
         session: &Session,
@@ -162,7 +153,7 @@ impl App {
     ) -> dq_ops::Result<Arc<Forecasts>> {
         let read = async {
             let mut kept = self.shared.forecasts.lock().await;
-            // A program may ask for any number of windows.
+            // Drop expired entries: a program may ask for any number of windows.
             kept.retain(|_, (at, _)| at.elapsed() < FORECAST_AGE);
             if let Some((_, forecasts)) = kept.get(&window) {
                 return Ok(Arc::clone(forecasts));
@@ -177,9 +168,8 @@ impl App {
         })
     }
 
-    /// How many jobs are due in each of the next 24 hours, in all queues or in those with the most
-    /// scheduled jobs; `None` if the store cannot tell, or not quickly. Read every few seconds at
-    /// most, for all pages.
+    /// Jobs due per hour in the next 24 hours, for the queues with the most scheduled jobs. `None`
+    /// if the store cannot tell, or not quickly. Pages share a reading for a few seconds.
     pub(crate) async fn day_ahead(
         &self,
         session: &Session,
@@ -215,8 +205,8 @@ impl App {
     }
 }
 
-/// Reads the overview now and then while nobody else does, until the router is gone: what has
-/// happened between two readings is the past that pages show.
+/// Reads the overview now and then while nobody else does, until the router is gone. The charts of
+/// the past show what happened between readings.
 async fn watch(shared: Weak<Shared>) {
     let mut pause = Duration::ZERO;
     loop {
@@ -227,7 +217,7 @@ async fn watch(shared: Weak<Shared>) {
             continue;
         }
         let began = Instant::now();
-        // While the store is away, the past has a gap.
+        // A failed reading leaves a gap in these charts.
         let _ = ops.session(Actor::new("watch", Role::Viewer)).overview().await;
         pause = pause.max(began.elapsed() * 100).min(WATCH_INTERVAL_MAX);
     }

@@ -1,4 +1,4 @@
-//! Who makes a request: the ways to find out, one of which every router must have.
+//! Authentication: who makes a request.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ const MIN_TOKEN: usize = 16;
 /// Minimum length of a password in bytes.
 const MIN_PASSWORD: usize = 8;
 
-/// How the actor of a request is found. There is no way to leave it out.
+/// Authentication method of a router. Every router needs one.
 ///
-/// A browser sends tokens as the password of HTTP Basic, with any user name; programs send
-/// `Authorization: Bearer`. Nothing is kept in cookies.
+/// Programs send a token as `Authorization: Bearer`. Browsers send it as the HTTP Basic password,
+/// with any user name. The server sets no cookies.
 #[derive(Clone)]
 pub struct Auth(Kind);
 
@@ -35,26 +35,24 @@ enum Kind {
     Loopback(String),
 }
 
-/// The role of a user.
 type RoleOf = dyn Fn(&str) -> Option<Role> + Send + Sync;
 
-/// A function of the user's.
 type Custom = dyn Fn(HeaderMap) -> BoxFuture<'static, Option<Actor>> + Send + Sync;
 
 impl Auth {
-    /// Accepts one token, as this actor. [`Self::and_token`] adds others.
+    /// Accepts a token as this actor. Add more with [`Self::and_token`].
     ///
     /// # Errors
-    /// `InvalidInput` if the token is shorter than 16 bytes, or not readable ASCII without white space
-    /// around it.
+    /// `InvalidInput` if the token is shorter than 16 bytes, is not printable ASCII, or has white
+    /// space around it.
     pub fn token(actor: Actor, token: impl Into<String>) -> Result<Self> {
         Ok(Self(Kind::Tokens(vec![(checked_token(token.into())?, actor)])))
     }
 
-    /// Accepts another token, as this actor.
+    /// Accepts another token as this actor.
     ///
     /// # Errors
-    /// As [`Self::token`]; also if this does not accept tokens.
+    /// As [`Self::token`]; also if `self` does not use tokens.
     pub fn and_token(mut self, actor: Actor, token: impl Into<String>) -> Result<Self> {
         let Kind::Tokens(tokens) = &mut self.0 else {
             return Err(Error::invalid("a token is added to another kind of authentication")
@@ -64,11 +62,11 @@ impl Auth {
         Ok(self)
     }
 
-    /// Accepts these users with their passwords (HTTP Basic). Only for HTTPS, or behind a proxy that
-    /// speaks it.
+    /// Accepts users with passwords (HTTP Basic). Use it only over HTTPS, or behind a proxy that
+    /// adds it.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no user, a name is empty or contains a colon, or a password is
+    /// `InvalidInput` if the list is empty, a name is empty or contains a colon, or a password is
     /// shorter than 8 bytes.
     pub fn basic(users: impl IntoIterator<Item = (Actor, String)>) -> Result<Self> {
         let mut checked_users = Vec::new();
@@ -85,14 +83,13 @@ impl Auth {
         Ok(Self(Kind::Basic(checked_users)))
     }
 
-    /// Takes the name of the user from a header that a proxy in front sets, and its role from
-    /// `role_of`; without a role the request is refused.
+    /// Takes the user name from a proxy's header, and the role from `role_of`.
     ///
-    /// The proxy must remove the header from what clients send, and nobody must reach this server
-    /// around the proxy.
+    /// The request is refused if `role_of` returns `None`. Your proxy must remove this header from
+    /// client requests, and nobody may reach the server without passing the proxy.
     ///
     /// # Errors
-    /// `InvalidInput` if the name of the header is invalid.
+    /// `InvalidInput` if the header name is invalid.
     pub fn trusted_header(
         header: &str,
         role_of: impl Fn(&str) -> Option<Role> + Send + Sync + 'static,
@@ -102,7 +99,7 @@ impl Auth {
         Ok(Self(Kind::TrustedHeader(name, Arc::new(role_of))))
     }
 
-    /// Calls a function with the headers of each request; `None` refuses it.
+    /// Calls your function with each request's headers; `None` refuses the request.
     ///
     /// ```
     /// use dq_ops::{Actor, Role};
@@ -122,22 +119,24 @@ impl Auth {
         Self(Kind::Custom(Arc::new(move |headers| Box::pin(authenticate(headers)))))
     }
 
-    /// For a person on this machine: accepts a token that is generated now, as admin, and only
-    /// requests to a loopback host name, so that no web site can reach the server through a browser
-    /// by a DNS name of its own. Show [`Self::generated_token`] to the person.
+    /// Accepts a newly generated admin token, for one person on this machine.
+    ///
+    /// Show that person [`Self::generated_token`]. Only requests to a loopback host name are
+    /// accepted, so that no web site can reach the server through the browser with its own DNS
+    /// name.
     #[must_use]
     pub fn loopback() -> Self {
         let entropy = Entropy::from_os();
         loop {
             let token = URL_SAFE_NO_PAD.encode(entropy.bits().to_be_bytes());
-            // On a command line it would look like an option.
+            // On a command line, it looks like an option.
             if !token.starts_with('-') {
                 return Self(Kind::Loopback(token));
             }
         }
     }
 
-    /// The token of [`Self::loopback`]; `None` for other kinds.
+    /// Returns the token of [`Self::loopback`]; `None` for other kinds.
     #[must_use]
     pub fn generated_token(&self) -> Option<&str> {
         match &self.0 {
@@ -146,18 +145,16 @@ impl Auth {
         }
     }
 
-    /// Whether only this machine may reach the server.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0, Kind::Loopback(_))
     }
 
-    /// Whether a browser can ask the user for what is missing.
+    /// Whether a browser can ask the user for credentials.
     pub(crate) fn asks(&self) -> bool {
         matches!(self.0, Kind::Tokens(_) | Kind::Basic(_) | Kind::Loopback(_))
     }
 
-    /// The host name of a request that has the right token of [`Self::loopback`], and is refused because
-    /// this is no name of this machine.
+    /// Returns the request's host if the loopback token is right but the host is not this machine.
     pub(crate) fn refused_host(&self, headers: &HeaderMap) -> Option<String> {
         let Kind::Loopback(secret) = &self.0 else { return None };
         let token = token_of(headers)?;
@@ -166,7 +163,6 @@ impl Auth {
         is_refused.then(|| host().to_owned())
     }
 
-    /// The actor of a request; `None` if there is none.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
         match &self.0 {
             Kind::Tokens(tokens) => {
@@ -182,7 +178,7 @@ impl Auth {
             Kind::TrustedHeader(header, role_of) => {
                 let mut values = headers.get_all(header).iter();
                 let name = values.next()?.to_str().ok()?.trim();
-                // A second value may be the one that a client sent.
+                // A second value may come from the client.
                 if name.is_empty() || values.next().is_some() {
                     return None;
                 }
@@ -209,7 +205,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// A token that `Bearer` can carry: readable ASCII without white space around it.
+/// Checks that `Bearer` can carry the token: printable ASCII without white space around it.
 fn checked_token(token: String) -> Result<String> {
     let is_readable = |byte: u8| (b' '..=b'~').contains(&byte);
     if token.trim() != token || !token.bytes().all(is_readable) {
@@ -229,7 +225,7 @@ fn checked(what: &str, secret: String, min: usize) -> Result<String> {
         .remedy(format!("choose one of at least {min}")))
 }
 
-/// The actor of the secret that matches. All are compared, so that the time does not tell which.
+/// Finds the actor. Compares with every secret, so that the duration reveals nothing.
 fn find(secrets: &[(String, Actor)], matches: impl Fn(&Actor, &str) -> bool) -> Option<Actor> {
     let matching = secrets.iter().filter(|(secret, actor)| matches(actor, secret));
     matching.fold(None, |found, (_, actor)| found.or_else(|| Some(actor.clone())))
@@ -239,7 +235,6 @@ fn is_equal(a: &str, b: &str) -> bool {
     a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 
-/// The token of a request: that of `Bearer`, or the password of `Basic`.
 fn token_of(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     match value.split_once(' ')? {

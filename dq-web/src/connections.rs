@@ -1,5 +1,5 @@
-//! Accepts connections, within limits: without them, a client that is not authenticated could hold any
-//! number of connections for ever, with half a header each, or by reading no response.
+//! Accepts connections within limits. Without them, an unauthenticated client can hold any number
+//! of connections forever, by sending half a header or by reading no response.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,16 +14,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
-/// Limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum time for the header of a request to arrive, counted from the end of the request before.
+    /// How long a request header may take to arrive, from the end of the previous request.
     pub(crate) header: Duration,
-    /// Maximum time for which a client may take nothing of a response that is being sent.
+    /// How long a client may read nothing of a response.
     pub(crate) write: Duration,
-    /// Maximum number of connections; others wait until one ends.
+    /// Maximum number of connections; more wait for a free place.
     pub(crate) connections: usize,
-    /// Maximum time for requests to finish after the end has been asked for.
+    /// How long requests may take to finish after shutdown begins.
     pub(crate) grace: Duration,
 }
 
@@ -34,7 +33,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves the router until `shutdown` completes; then sets `stop` and lets requests finish.
+/// Serves until `shutdown` completes, then sets `stop` and lets requests finish.
 pub(crate) async fn serve(
     mut listener: TcpListener,
     router: Router,
@@ -75,7 +74,7 @@ pub(crate) async fn serve(
     drop(listener);
     stop.send_replace(true);
     let finished = async { while connections.join_next().await.is_some() {} };
-    // The connections that are left end as the set is dropped.
+    // Dropping the set closes the remaining connections.
     let _ = tokio::time::timeout(limits.grace, finished).await;
 }
 
@@ -98,7 +97,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/", get(|| async { "served" }))
-            // Larger than what the kernel buffers.
+            // Exceeds the kernel's buffers.
             .route("/large", get(|| async { vec![0; 64 * 1024 * 1024] }));
         let (end, ended) = oneshot::channel::<()>();
         let shutdown = async {
@@ -123,12 +122,11 @@ mod tests {
         let limits = Limits { header, write: LONG, connections: 1, grace: LONG };
         let (address, _end, _server) = start(limits).await;
         let mut half = send(address, HALF).await;
-        // There is one connection, so this one waits for the end of the other.
+        // Waits for the only connection.
         let mut whole = send(address, WHOLE).await;
         let mut answer = String::new();
         whole.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("served"), "{answer}");
-        // Closed, by an answer or without one.
         let _ = half.read_to_end(&mut Vec::new()).await;
     }
 
@@ -150,7 +148,7 @@ mod tests {
         let limits = Limits { header: LONG, write: LONG, connections: 10, grace };
         let (address, end, server) = start(limits).await;
         let _half = send(address, HALF).await;
-        // Connections are accepted in order: the server has the one before.
+        // Connections are accepted in order, so the server has the previous one.
         let mut whole = send(address, WHOLE).await;
         let mut answer = String::new();
         whole.read_to_string(&mut answer).await.unwrap();

@@ -1,4 +1,4 @@
-//! Extractors whose rejections are problems.
+//! Extractors that reject with problems.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
-/// The query of an address.
+/// Query parameters.
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -24,7 +24,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The parameters in the path of an address.
+/// Path parameters.
 pub(crate) struct Segments<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segments<T> {
@@ -51,7 +51,7 @@ fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     Ok(read)
 }
 
-/// A body that is a JSON object. An empty one counts as `{}`.
+/// A JSON object as body. An empty body counts as `{}`.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
@@ -72,7 +72,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             .remedy("send the header content-type: application/json"));
         }
         let text = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
-        // Of a list, the parser would take the fields by their position.
+        // The parser accepts a list and fills the fields by position.
         if text.trim_ascii_start().first() != Some(&b'{') {
             return Err(Problem::bad_request("the body is not a JSON object"));
         }

@@ -1,5 +1,4 @@
-//! What every request passes: authentication, the check of its origin, limits of its body; and the
-//! headers of every response.
+//! Middleware for every request: authentication, origin check, body limits, response headers.
 
 use std::time::Duration;
 
@@ -15,10 +14,9 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Maximum length of a body: a payload of a MiB in Base64, and what is around it.
+/// Maximum body length: a 1 MiB payload in Base64 and the JSON around it.
 const MAX_BODY: usize = 2 * 1024 * 1024;
 
-/// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Everything comes from this server, nothing is inline, and no other site may embed a page.
@@ -26,7 +24,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     require-trusted-types-for 'script'";
 
-/// Checks a request, and hands it on with the session of its actor.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     match checked(&app, request).await {
         Ok(request) => next.run(request).await,
@@ -34,7 +31,6 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// Adds the headers of every response.
 pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -42,7 +38,7 @@ pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
         (CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: with that, browsers send `Origin: null` with the forms of this server.
+        // With `no-referrer`, browsers send `Origin: null` with this server's own forms.
         (header::REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
@@ -53,7 +49,6 @@ pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// The request with the session of its actor, or the response that refuses it.
 async fn checked(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
     let Some(actor) = app.auth().authenticate(request.headers()).await else {
         return Err(Box::new(unauthenticated(app, request.headers())));
@@ -78,7 +73,7 @@ async fn checked(app: &App, mut request: Request) -> Result<Request, Box<Respons
 
 fn unauthenticated(app: &App, headers: &HeaderMap) -> Response {
     if let Some(host) = app.auth().refused_host(headers) {
-        // Not 401: a browser would ask for the token again.
+        // With 401, a browser asks for the token again.
         let message = format!(
             "the token is right, but counts on this machine only, and the request is for the host {host:?}"
         );
@@ -107,8 +102,8 @@ fn unauthenticated(app: &App, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Where the router is if the request is for its address without the slash at the end: relative
-/// addresses on the page would lead elsewhere.
+/// Returns the address to redirect to if the router's own address lacks its final slash. Without
+/// the slash, relative addresses on the page lead elsewhere.
 fn with_slash(request: &Request) -> Option<String> {
     let original = &request.extensions().get::<OriginalUri>()?.0;
     if request.uri().path() != "/" || original.path().ends_with('/') {
@@ -116,11 +111,11 @@ fn with_slash(request: &Request) -> Option<String> {
     }
     let last = original.path().rsplit('/').next()?;
     let query = original.query().map(|query| format!("?{query}")).unwrap_or_default();
-    // `./` keeps a name with a colon from being a scheme.
+    // Without `./`, a name with a colon looks like a scheme.
     Some(format!("./{last}/{query}"))
 }
 
-/// Whether a write comes from a page of this server, or from no page: browsers say so, and other
+/// Whether a write comes from this server's pages or from a program. Browsers send these headers;
 /// programs need not.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
@@ -129,12 +124,12 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     }
     let Some(origin) = text(ORIGIN) else { return true };
     let Some((_, authority)) = origin.split_once("://") else { return false };
-    // A page of another site cannot set the second header.
+    // Another site's page cannot set the second header.
     let names = [text(HOST), text(HeaderName::from_static("x-forwarded-host"))];
     names.into_iter().flatten().any(|host| host.eq_ignore_ascii_case(authority))
 }
 
-/// Reads the whole body, so that no handler waits for a slow or an endless one.
+/// Reads the whole body, so that handlers never wait for a slow or endless one.
 async fn read_body(request: Request) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
     let too_large = || {

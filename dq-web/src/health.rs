@@ -1,5 +1,4 @@
-//! What orchestrators ask, without authentication and without data: whether the process answers, and
-//! whether it can serve requests.
+//! Probes for orchestrators, which need no authentication and return no data.
 
 use axum::Router;
 use axum::extract::State;
@@ -13,15 +12,15 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))
 }
 
-/// Says that the process answers. It does not ask the store. Needs no authentication.
+/// Answers without asking the store. Needs no authentication.
 #[utoipa::path(get, path = "/healthz", tag = "operations", operation_id = "get_health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = "default", body = Problem)))]
 pub(crate) async fn healthz() -> &'static str {
     "ok"
 }
 
-/// Says that the store has answered within a second, and that the server is not shutting down; 503 if
-/// not. Needs no authentication.
+/// Answers 200 if the store answers within a second and the server is not shutting down, else 503.
+/// Needs no authentication.
 #[utoipa::path(get, path = "/readyz", tag = "operations", operation_id = "get_readiness", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = "default", body = Problem)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str> {
@@ -31,7 +30,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str> {
     }
     match app.readiness().has_answered(app.ops().dq()).await {
         true => Ok("ok"),
-        // Not the error of the store: anybody may ask.
+        // The store's error stays private, because anybody may ask.
         false => {
             Err(problem("the store does not answer").remedy("the check of the store says why"))
         }

@@ -1,5 +1,5 @@
-//! The dashboard and the HTTP API of `dq`, as one axum router that can be mounted under any path,
-//! with the feature `actix` also in actix-web.
+//! Dashboard and HTTP API of `dq`, as an axum router you mount under any path. The feature `actix`
+//! mounts it in actix-web.
 //!
 //! ```no_run
 //! use dq_core::Dq;
@@ -15,22 +15,20 @@
 //! # }
 //! ```
 //!
-//! Mount it with `nest_service`, which also serves the address without the slash at the end. All
-//! addresses on the pages are relative, so it works under any prefix and behind any proxy without
-//! being told. What it needs from a proxy is the header `Host` as the browser sends it, or
-//! `X-Forwarded-Host`.
+//! Mount it with `nest_service`, which also serves the address without its final slash. Every
+//! address on a page is relative, so any prefix and any proxy work without configuration. A proxy
+//! must pass on the browser's `Host` header, or send `X-Forwarded-Host`.
 //!
 //! | Address | Serves |
 //! |---|---|
 //! | `/` | the dashboard: server-rendered, works without scripts |
 //! | `/v1/…` | the JSON API; `/openapi.json` describes it |
-//! | `/v1/events` | changes of the overview as server-sent events |
-//! | `/metrics` | gauges of the store for Prometheus |
-//! | `/healthz`, `/readyz` | for orchestrators, without authentication: whether the process answers, and whether the store does |
+//! | `/v1/events` | overview changes as server-sent events |
+//! | `/metrics` | store gauges for Prometheus |
+//! | `/healthz`, `/readyz` | whether the process and the store answer; need no authentication |
 //!
-//! [`Auth`] is an argument of [`router`]: there is no way to leave it out. A [`Role`](dq_ops::Role)
-//! says what an actor may do. Requests that change something must come from a page of this server
-//! or from a program; nothing is kept in cookies.
+//! You must pass an [`Auth`] to [`router`]. A [`Role`](dq_ops::Role) says what an actor may do. The
+//! server accepts changes from its own pages and from programs, and sets no cookies.
 
 #[cfg(feature = "actix")]
 pub mod actix;

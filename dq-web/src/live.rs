@@ -1,6 +1,6 @@
-//! Changes of the overview, sent to browsers and programs as server-sent events.
+//! Overview changes as server-sent events.
 //!
-//! One task reads the overview for all listeners of a router, and ends when the last one has left.
+//! One task reads the overview for all of a router's listeners, and ends when the last one leaves.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,18 @@ use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a stream lasts in a server that does not say when it stops: a server that waits for all
-/// responses to end waits for at most this long.
+/// Stream lifetime in a server that does not announce its stop. A graceful shutdown waits for open
+/// responses, so this limits the wait.
 const MAX_AGE: Duration = Duration::from_secs(15);
 
-/// How long browsers wait before they open another stream after that.
+/// How long browsers wait before they reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// The last overview as JSON, without what changes by itself: see `as_json`.
+/// The last overview as JSON, without the fields that change by themselves (see `as_json`).
 type Latest = Option<Arc<str>>;
 
-/// Reads the overview while there are listeners.
 #[derive(Debug)]
 pub(crate) struct Live {
     ops: Ops,
@@ -41,15 +39,15 @@ impl Live {
         Self { ops, stop, sender: Arc::default() }
     }
 
-    /// The changes from now on, beginning with the present state, until the server stops or, if it
-    /// does not say so, for [`MAX_AGE`].
+    /// Streams the current state, then its changes. The stream ends when the server stops; without
+    /// a stop signal, after [`MAX_AGE`].
     pub(crate) fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let receiver = self.subscribe();
         let end = Instant::now() + MAX_AGE;
         unfold((receiver, self.stop.clone(), end), async |(mut receiver, mut stop, end)| {
             let stopped = async {
                 match &mut stop {
-                    // An error means that the server is gone.
+                    // An error means the server is gone.
                     Some(stop) => drop(stop.wait_for(|stopped| *stopped).await),
                     None => sleep_until(end).await,
                 }
@@ -71,7 +69,7 @@ impl Live {
         let mut current = lock(&self.sender);
         if let Some(sender) = &*current {
             let mut receiver = sender.subscribe();
-            // The present state counts as a change.
+            // The current state counts as a change.
             if receiver.borrow().is_some() {
                 receiver.mark_changed();
             }
@@ -80,18 +78,18 @@ impl Live {
         let (sender, receiver) = watch::channel(None);
         *current = Some(sender);
         drop(current);
-        // Made here, since a task can be dropped before it has begun.
+        // Created here because a task can be dropped before its first poll.
         let reading = Reading { sender: Arc::clone(&self.sender), has_ended: false };
         tokio::spawn(read(self.ops.clone(), reading));
         receiver
     }
 }
 
-/// Ends the streams of all listeners when the task that reads for them does, for whatever reason:
-/// browsers then connect again, which starts another one.
+/// Ends all streams when the reading task ends for any reason. Browsers then reconnect, which
+/// starts a new task.
 struct Reading {
     sender: Arc<Mutex<Option<watch::Sender<Latest>>>>,
-    /// The task has removed the sender itself. There may be another one since.
+    /// The task removed its sender. The current sender may belong to a newer task.
     has_ended: bool,
 }
 
@@ -133,7 +131,7 @@ async fn read(ops: Ops, mut reading: Reading) {
     }
 }
 
-/// The overview without what changes by itself: the time, and how long a job has waited.
+/// Serializes the overview without the time and the wait of the oldest job, which always change.
 fn as_json(overview: &Overview) -> Option<Arc<str>> {
     let mut value = serde_json::to_value(overview).ok()?;
     value.as_object_mut()?.remove("at");

@@ -1,6 +1,6 @@
-//! Gauges of the store in the text format of Prometheus, and behind them the metrics of the runners
-//! of this process, which count what happens to jobs. All replicas of this server report the same
-//! gauges: a query takes their maximum, not the sum.
+//! Store gauges in the Prometheus text format, followed by this process's runner metrics, which
+//! count job events. All replicas report the same gauges, so queries take their maximum, not their
+//! sum.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dq_ops::{Overview, QueueSummary, Session};
 
 use crate::problem::Result;
 
-/// A metric: its name, its help, and its value for a queue.
+/// Name, help text, and value for a queue.
 type Gauge = (&'static str, &'static str, fn(&QueueSummary) -> Option<f64>);
 
 const GAUGES: [Gauge; 5] = [
@@ -35,7 +35,7 @@ const GAUGES: [Gauge; 5] = [
     ),
 ];
 
-/// Returns the metrics of the runners of this process.
+/// Returns the runner metrics of this process.
 pub(crate) type ProcessMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// `GET /metrics`
@@ -73,7 +73,7 @@ fn render(overview: &Overview) -> String {
     text
 }
 
-/// The value of a label. Queue names have no control characters, and so no line feed.
+/// Escapes a label value. Queue names have no control characters, so no line feeds.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -1,4 +1,4 @@
-//! Errors of the API, as RFC 9457 problem details.
+//! API errors as RFC 9457 problem details.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -24,12 +24,11 @@ pub(crate) struct Problem {
     pub(crate) remedy: Option<String>,
 }
 
-/// The remedy if a change may have taken effect. The store's own remedy names the ids of the call,
-/// which a client of the API does not choose.
+/// The remedy after a change with an unknown outcome. The store's remedy mentions ids, which an API
+/// client does not choose.
 const OUTCOME_UNKNOWN: &str = "the request may have taken effect: look before you repeat it; with the \
     same Idempotency-Key, a request for a new job can be repeated";
 
-/// Result of a request of the API.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
@@ -48,7 +47,6 @@ impl Problem {
         self
     }
 
-    /// That of RFC 9457.
     pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
@@ -59,13 +57,11 @@ impl Problem {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Whether the same request may succeed later.
     fn is_temporary(&self) -> bool {
         self.status() == StatusCode::SERVICE_UNAVAILABLE
     }
 }
 
-/// The status for an error.
 fn status_of(error: &OpsError) -> StatusCode {
     match error {
         OpsError::Forbidden { .. } => return StatusCode::FORBIDDEN,
@@ -77,7 +73,7 @@ fn status_of(error: &OpsError) -> StatusCode {
         Some(ErrorKind::InvalidInput | ErrorKind::Codec) => StatusCode::BAD_REQUEST,
         Some(ErrorKind::Unsupported) => StatusCode::NOT_IMPLEMENTED,
         Some(ErrorKind::Unavailable | ErrorKind::Closed) => StatusCode::SERVICE_UNAVAILABLE,
-        // Not 503: clients and proxies repeat a request after that.
+        // Clients and proxies repeat a request after 503.
         Some(ErrorKind::OutcomeUnknown) => StatusCode::GATEWAY_TIMEOUT,
         Some(ErrorKind::Full) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,4 +1,4 @@
-//! Whether a server can serve requests: its store answers, and it is not shutting down.
+//! Readiness: the store answers, and the server is not shutting down.
 
 use std::time::Duration;
 
@@ -6,22 +6,20 @@ use dq_core::{Backend as _, Dq, QueueName};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
-/// Maximum time for the store to answer. Kubernetes waits for a second unless told otherwise.
+/// How long the store may take to answer. Kubernetes waits one second by default.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// How long an answer of the store counts, so that the store does not see how often it is asked for.
+/// How long an answer is reused, so that frequent probes do not load the store.
 const AGE: Duration = Duration::from_secs(1);
 
-/// A queue that no one can schedule jobs in, so that reading its counts costs nothing.
+/// A queue name closed to jobs, so that its counts cost nothing.
 const QUEUE: &str = "dq.readiness";
 
-/// Whether a server can serve requests.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    /// Whether the server is shutting down, if it tells.
     stop: Option<watch::Receiver<bool>>,
-    /// When the store was asked last, and whether it has answered. Held during a call, so that many
-    /// requests cause one.
+    /// Time and result of the last probe. The lock is held during a probe, so that many requests
+    /// cause one.
     last: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -59,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that counts its answers, each of which needs a permit.
+    /// A store that needs a permit for each answer, and counts answers.
     #[derive(Debug)]
     struct Slow {
         store: MemoryBackend,

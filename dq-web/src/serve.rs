@@ -1,4 +1,4 @@
-//! The router, and a server of its own for it.
+//! The router, and a server for it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use crate::metrics::ProcessMetrics;
 use crate::problem::Problem;
 use crate::{api, health, metrics, pages};
 
-/// The dashboard and the API as a router. Mount it with `Router::nest_service`, or serve it alone
-/// with [`serve`].
+/// Returns the dashboard and the API as a router.
 ///
-/// A response of `/v1/events` ends after 15 s, and browsers open another one: a server that stops only
-/// when all responses have ended, such as that of axum with `with_graceful_shutdown`, waits for it.
+/// Mount it with `Router::nest_service`, or run it alone with [`serve`].
+///
+/// A `/v1/events` response ends after 15 s, and browsers reconnect. If your server waits for open
+/// responses before it stops, such as axum's `with_graceful_shutdown`, it waits up to that long.
 ///
 /// There is no router without authentication:
 ///
@@ -44,7 +45,7 @@ fn build(app: App, process_metrics: ProcessMetrics) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(from_fn_with_state(app.clone(), guard))
-        // Added after the guard, so these need no token: orchestrators have none.
+        // Merged after the guard, so these need no token: orchestrators have none.
         .merge(health::routes().method_not_allowed_fallback(api::method_not_allowed))
         .layer(from_fn(with_headers))
         .with_state(app)
@@ -55,15 +56,15 @@ async fn not_found() -> Problem {
         .remedy("the dashboard is at ./, and openapi.json describes the API")
 }
 
-/// Serves the dashboard and the API alone, until `shutdown` completes; then lets requests finish,
-/// for 10 seconds at most.
+/// Serves the dashboard and the API until `shutdown` completes, then gives requests 10 seconds.
 ///
-/// Up to 1,024 connections are served at once. One on which no complete header arrives within 10
-/// seconds is closed, as is one whose client takes nothing of a response for as long.
+/// Up to 1,024 connections are open at once. The server closes a connection if a request header
+/// takes more than 10 seconds to arrive, or if the client reads nothing of a response for 10
+/// seconds.
 ///
 /// # Errors
-/// If the listener cannot be used, or is not on a loopback address while `auth` is
-/// [`Auth::loopback`].
+/// If the listener cannot be used, or if `auth` is [`Auth::loopback`] and the listener is not on a
+/// loopback address.
 pub async fn serve(
     listener: TcpListener,
     ops: Ops,
@@ -73,8 +74,9 @@ pub async fn serve(
     serve_with_metrics(listener, ops, auth, String::new, shutdown).await
 }
 
-/// Like [`serve`]; `/metrics` ends with what `metrics` returns, in the text format of Prometheus:
-/// those of the runners of this process.
+/// Serves as [`serve`] does, and appends your metrics to `/metrics`.
+///
+/// Return the runner metrics of this process from `metrics`, in the Prometheus text format.
 ///
 /// # Errors
 /// As [`serve`].
@@ -94,7 +96,7 @@ pub async fn serve_with_metrics(
             ),
         ));
     }
-    // With this, streams of events last until the server stops, instead of 15 s each.
+    // With this signal, event streams last until the server stops, not just 15 s.
     let (stop, stopped) = watch::channel(false);
     let router = build(App::new(ops, auth, Some(stopped)), Arc::new(metrics));
     connections::serve(listener, router, Limits::default(), stop, shutdown).await;

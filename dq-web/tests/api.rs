@@ -224,7 +224,7 @@ async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
     let post = async |path: &str, body: Option<&str>| fixture.send(ADMIN, "POST", path, body).await;
     assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": true}));
     assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": false}));
-    // A name that nobody uses may be misspelt.
+    // An unused queue name counts as misspelt.
     let misspelt = post("/v1/queues/MIAL:pause", None).await;
     assert_eq!(misspelt.status, 404);
     assert!(misspelt.body.contains(":create-paused"), "{}", misspelt.body);
@@ -241,7 +241,7 @@ async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
     assert_eq!(fixture.send(VIEWER, "GET", "/v1/queues/NOBODY", None).await.status, 404);
 }
 
-/// The router has one route for a resource and its actions, and would say so.
+/// The router has one route for a resource and its actions, and reports both.
 #[tokio::test]
 async fn an_address_has_the_methods_that_it_says() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -261,14 +261,14 @@ async fn an_address_has_the_methods_that_it_says() {
         let reply = fixture.send(ADMIN, "OPTIONS", &path, None).await;
         assert_eq!((reply.status, reply.header("allow")), (405, Some(allowed)), "{path}");
         if !allowed.contains("POST") {
-            // The body is that of no action.
+            // The body fits no action.
             let reply = fixture.send(ADMIN, "POST", &path, Some(r#"{"queue":"MAIL"}"#)).await;
             assert_eq!((reply.status, reply.header("allow")), (405, Some(allowed)), "{path}");
             let remedy = reply.json()["remedy"].as_str().unwrap().to_owned();
             assert!(remedy.contains("a POST goes to one of :"), "{remedy}");
         }
     }
-    // A name that ends like an action can be read.
+    // A name may end like an action.
     assert_eq!(fixture.send(ADMIN, "GET", "/ops/dq/v1/queues/MAIL:pause", None).await.status, 404);
 }
 
@@ -314,7 +314,7 @@ async fn the_document_describes_every_route() {
         assert_eq!(schemes[name]["type"], json!("http"), "{name}: {schemes}");
     }
     assert_eq!(document["security"].as_array().unwrap().len(), 2);
-    // Every reference leads to a schema.
+    // Every reference resolves to a schema.
     let text = document.to_string();
     for reference in text.split("\"#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
@@ -322,15 +322,15 @@ async fn the_document_describes_every_route() {
     }
 }
 
-/// An operation with `{}` for each parameter.
+/// Replaces each path parameter with `{}`.
 fn operation(method: &str, path: &str) -> String {
     let path = path.split('?').next().unwrap();
     let parts = path.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
     format!("{method} {}", parts.collect::<Vec<_>>().join("{}"))
 }
 
-/// The operations in the table of the guide. A cell may have several, of which the later ones have
-/// the method and the beginning of the first: "`POST /a:b`, `:c`" or "`GET /a`, `…/b`".
+/// Parses the guide's table. A cell may hold several operations; later ones repeat the first one's
+/// method and path prefix: "`POST /a:b`, `:c`" or "`GET /a`, `…/b`".
 fn operations_of_the_guide() -> BTreeSet<String> {
     let mut operations = BTreeSet::new();
     let guide = include_str!("../../docs/guide/http-api.md");
@@ -424,7 +424,7 @@ async fn the_page_of_a_check_that_takes_long_says_so_and_then_has_the_result() {
         assert_eq!((running.status, running.header("refresh")), (200, Some("1")));
         assert!(running.body.contains("takes longer than this page waits"), "{running:?}");
     }
-    // There is one check, so one permit is enough for all pages.
+    // All pages share one check, so one permit suffices.
     store.1.add_permits(1);
     let pages = tokio::join!(
         fixture.send(VIEWER, "GET", "/check", None),
@@ -442,7 +442,7 @@ async fn the_page_of_a_quick_check_shows_a_new_one_each_time() {
     let dq = Dq::builder().backend(store.clone()).connect().await.unwrap();
     let fixture = Fixture::of(dq, tempfile::tempdir().unwrap()).await;
     fixture.send(VIEWER, "GET", "/check", None).await;
-    // On a busy machine, the first one may have taken long, and is kept for a moment.
+    // On a busy machine, the first check may be slow, and so kept for a moment.
     while store.1.available_permits() > 0 {
         fixture.send(VIEWER, "GET", "/check", None).await;
     }
@@ -560,7 +560,6 @@ async fn the_page_of_a_change_warns_of_jobs_outside_of_the_group() {
     assert!(!page("").await.contains("more jobs than the group"));
 }
 
-/// Requests events.
 async fn open_events(address: SocketAddr, prefix: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -570,7 +569,7 @@ async fn open_events(address: SocketAddr, prefix: &str) -> TcpStream {
     stream
 }
 
-/// Reads events until they have a text, and requests them again when the response ends.
+/// Reads events until one contains the text, and reconnects when the response ends.
 async fn read_events(address: SocketAddr, prefix: &str, text: &str) -> String {
     let mut read = String::new();
     let mut stream = open_events(address, prefix).await;
@@ -599,7 +598,7 @@ async fn changes_arrive_as_events() {
     read("\"LATER\"").await;
 }
 
-/// A server that waits for all responses is not kept by an open page.
+/// An open page must not hold a server that waits for all responses.
 #[tokio::test]
 async fn a_graceful_shutdown_does_not_wait_for_ever_for_a_page() {
     let fixture = Fixture::start("/ops/dq").await;

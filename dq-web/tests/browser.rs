@@ -11,13 +11,13 @@ use dq_servers::Nginx;
 use support::browser::Window;
 use support::{ADMIN, Fixture, Server, axe, sample};
 
-/// A queue with a name that proxies like to change.
+/// A queue name that proxies like to change.
 const QUEUE: &str = "a/../b?c#d";
 
-/// The same in an address.
+/// The same name in an address.
 const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
 
-/// The pages, with the path and the name of its file.
+/// Page names and paths.
 const PAGES: [(&str, &str); 17] = [
     ("overview", ""),
     ("queue", "queue?name=WEBHOOK_RETRY"),
@@ -42,8 +42,8 @@ fn address(server: SocketAddr, prefix: &str, page: &str) -> String {
     format!("http://ada:{ADMIN}@{server}{prefix}/{page}")
 }
 
-/// Every page at two widths, light and dark, with the checks of axe. The pictures are in the target
-/// directory, to be looked at.
+/// Every page at two widths, light and dark, with axe checks. Screenshots go to the target
+/// directory, for you to look at.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_console() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -74,7 +74,7 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
                     window.size(width, height, dark).await;
                     let misfits = window.misfits().await;
                     assert_eq!(misfits, Vec::<String>::new(), "{name} {lang} at {width}");
-                    // Colours depend on the scheme, and not on the width or the language.
+                    // Colours depend on the scheme, not on width or language.
                     let is_checked = match lang {
                         "en" => width == 1440 || !dark,
                         _ => width == 1440 && !dark,
@@ -92,13 +92,12 @@ async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_consol
             }
         }
     }
-    // A page with status 404 is an error of the network to the browser.
+    // The browser logs a page with status 404 as a network error.
     let console = window.console().await;
     let is_the_page = |line: &String| line.contains("key=nobody") && line.contains("404");
     assert!(console.iter().all(is_the_page), "{console:?}");
 }
 
-/// Two hundred queues, and names as long as they may be.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_queues_and_long_names_fit_the_window() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -145,21 +144,20 @@ async fn many_queues_and_long_names_fit_the_window() {
     }
 }
 
-/// Schedules two jobs and lets a third die, in a queue with a name that proxies like to change. The
-/// id of the dead job.
+/// Schedules two jobs and lets a third die. Returns the dead job's id.
 async fn three_jobs(fixture: &Fixture) -> JobId {
     fixture.schedule(QUEUE, "first", "1", Due::After(1.hours())).await;
     fixture.schedule(QUEUE, "second", "1", Due::After(2.hours())).await;
     fixture.dead(QUEUE, "third", "boom").await
 }
 
-/// Cancels, moves, replays and purges under `/ops/dq` of a server, without a reload of the page.
+/// Cancels, moves, replays and purges under `/ops/dq`, without a page reload.
 async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     let dead = three_jobs(fixture).await;
     let window = Window::open().await;
     let page = |page: &str| address(server, "/ops/dq", page);
     window.go(&page("")).await;
-    // Without the slash, as people write it.
+    // Without the final slash, as people type it.
     window.go(page("").trim_end_matches('/')).await;
     window.run_once("document.querySelector('table.queues tbody th a').click()").await;
     window.wait_for("Purge…").await;
@@ -170,7 +168,7 @@ async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     window.click("#rows tbody tr:first-child button[value=cancel]").await;
     window.wait_for("The job is cancelled.").await;
     assert!(!window.text().await.contains("first"));
-    // What others do appears by itself.
+    // Changes by others appear without a reload.
     fixture.schedule(QUEUE, "fourth", "1", Due::After(3.hours())).await;
     window.wait_for("fourth").await;
     assert_eq!(window.run("return window.marker").await, 1);
@@ -205,15 +203,15 @@ async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
     window.wait_for("The queue is empty").await;
     assert_eq!(window.run("return window.marker").await, 4);
     assert_eq!(fixture.dq.queue(QUEUE).unwrap().stats().await.unwrap().stored(), 0);
-    // A refused form is an error of the network to the browser; nothing else is on the console.
+    // The browser logs a refused form as a network error; nothing else may be on the console.
     let violations = window.console().await;
     let is_refusal =
         |line: &String| ["status of 400", "status of 409"].iter().any(|it| line.contains(it));
     assert!(!violations.is_empty() && violations.iter().all(is_refusal), "{violations:?}");
 }
 
-/// The same with scripts off, and as for a machine without TLS: by the name of a host to which
-/// browsers send fewer headers.
+/// The same without scripts, on a host name that is not local. Without TLS, browsers send such a
+/// host fewer headers.
 async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
     let dead = three_jobs(fixture).await;
     let window = Window::open().await;
@@ -253,7 +251,7 @@ async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
     window.click("button[value=purge]").await;
     window.wait_for("The queue is empty").await;
     assert_eq!(fixture.dq.queue(QUEUE).unwrap().stats().await.unwrap().stored(), 0);
-    // Browsers say on every page that this header needs TLS; nothing else is on the console.
+    // Browsers log on every page that this header needs TLS; nothing else may be on the console.
     let mut violations = window.console().await;
     violations.retain(|line| !line.contains("Cross-Origin-Opener-Policy header has been ignored"));
     assert_eq!(violations, Vec::<String>::new());
@@ -311,7 +309,7 @@ async fn actions_work_without_scripts_and_without_tls_in_actix_behind_a_proxy() 
     act_without_scripts(&fixture, nginx.address()).await;
 }
 
-/// The keys of the W3C's WebDriver.
+/// WebDriver key codes.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
@@ -322,12 +320,12 @@ async fn the_keyboard_suffices() {
     let window = Window::open().await;
     window.go(&address(fixture.address, "/ops/dq", &format!("jobs?queue={ENCODED}"))).await;
     window.wait_for("second").await;
-    // The first key leads past the navigation.
+    // The first tab stop skips the navigation.
     window.press(TAB).await;
     window.wait_until("return document.activeElement.className === 'skip'").await;
     window.press(ENTER).await;
     window.wait_until("return document.activeElement.id === 'main'").await;
-    // One key leads to the search, wherever the focus is.
+    // `/` focuses the search from anywhere.
     window.press("/").await;
     window.wait_until("return document.activeElement.name === 'find'").await;
     for key in ["s", "e", "c"] {
@@ -336,7 +334,7 @@ async fn the_keyboard_suffices() {
     window.press(ENTER).await;
     window.wait_until("return new URLSearchParams(location.search).get('find') === 'sec'").await;
     window.wait_until("return document.querySelectorAll('#rows tbody tr').length === 1").await;
-    // From there, the next keys lead through the page to the job's buttons.
+    // Tab leads from there to the job's buttons.
     window.press("/").await;
     let at_cancel = "return document.activeElement.value === 'cancel'";
     let mut presses = 0;
@@ -349,11 +347,11 @@ async fn the_keyboard_suffices() {
     window.press(ENTER).await;
     window.wait_for("The job is cancelled.").await;
     assert_eq!(window.run("return window.marker").await, 1);
-    // The keyboard is not thrown back to the beginning of the page.
+    // Focus stays where it was.
     assert_eq!(window.run("return document.activeElement !== document.body").await, true);
 }
 
-/// The navigation leads back to the filter of the list, and on the list to all jobs.
+/// The navigation restores the list's filter; on the list, it shows all jobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_remembers_which_jobs_it_showed() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -367,7 +365,7 @@ async fn the_window_remembers_which_jobs_it_showed() {
     window.wait_until(&format!("return {link}.href.includes('find=sec')")).await;
     window.run_once(&format!("{link}.click()")).await;
     window.wait_until("return document.querySelector('input[name=find]')?.value === 'sec'").await;
-    // In the language of the page on which the link was.
+    // In the language of the linking page.
     let lang = "return new URLSearchParams(location.search).get('lang') === 'zh'";
     window.wait_until(lang).await;
     window.run_once(&format!("{link}.click()")).await;
@@ -376,7 +374,7 @@ async fn the_window_remembers_which_jobs_it_showed() {
     assert_eq!(window.console().await, Vec::<String>::new());
 }
 
-/// The answer to a form can be an error for programs, such as one of a proxy, instead of a page.
+/// A form's answer can be a plain error instead of a page, such as a proxy's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_without_a_page_is_shown() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -393,7 +391,7 @@ async fn a_refusal_without_a_page_is_shown() {
     assert!(window.text().await.contains("first"), "it was not cancelled");
 }
 
-/// Browsers allow six connections to a host, and a stream of events takes one.
+/// Browsers allow six connections per host, and an event stream takes one.
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_windows_stay_live() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -411,7 +409,7 @@ async fn eight_windows_stay_live() {
         window.run("window.marker = 1").await;
         assert_eq!(window.run("return document.visibilityState").await, "visible");
     }
-    // The window that has the connection leaves, and another one takes its place.
+    // When the window with the connection closes, another one connects.
     for (number, handle) in handles.iter().enumerate() {
         let key = format!("job-{number}");
         fixture.schedule(QUEUE, &key, "1", Due::After(2.hours())).await;
@@ -430,7 +428,7 @@ async fn eight_windows_stay_live() {
     }
 }
 
-/// A page that takes long is requested again when it has arrived, and a search is not repeated.
+/// A slow page is requested again only after it has arrived, and a search is not repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_costs_much_is_requested_once_at_a_time() {
     let fixture = Fixture::start("/ops/dq").await;
@@ -439,7 +437,7 @@ async fn a_page_that_costs_much_is_requested_once_at_a_time() {
     for (query, expected) in [("queue=MAIL", 1), ("queue=MAIL&contains=1", 0)] {
         window.go(&address(fixture.address, "/ops/dq", &format!("jobs?{query}"))).await;
         window.wait_for("first").await;
-        // No request of the page is sent from now on, so none gets an answer.
+        // From now on, the page's requests are dropped, so none gets an answer.
         let script = "
             window.sent = 0;
             XMLHttpRequest.prototype.send = () => { window.sent += 1; };

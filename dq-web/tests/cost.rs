@@ -1,9 +1,9 @@
-//! What an open dashboard costs: how long its pages take while many jobs are pending, and how many
-//! jobs a store claims and settles with and without it.
+//! Cost of an open dashboard: page latency with many pending jobs, and claim throughput with and
+//! without a page.
 //!
 //! With a million pending jobs, on an idle machine:
 //! `cargo test --release -p dq-web --all-features --test cost -- --ignored --nocapture --test-threads=1`.
-//! `DQ_COST_PENDING` sets another number, and `DQ_COST_ROUNDS` the number of rounds.
+//! `DQ_COST_PENDING` sets the job count, and `DQ_COST_ROUNDS` the rounds.
 
 mod support;
 
@@ -20,21 +20,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Number of queues among which the pending jobs are divided.
+/// Queues that share the pending jobs.
 const QUEUES: u64 = 10;
-/// The queue whose jobs are claimed.
+/// The queue with claimed jobs.
 const WORK: &str = "WORK";
-/// Time between two readings of an open page: that of the events which make the script read it.
+/// Time between page reads: the interval of the events that trigger them.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// What is measured, and how often.
 struct Plan {
     pending: u64,
-    /// Requests of each page.
+    /// Requests per page.
     requests: usize,
-    /// Jobs that are claimed and settled in each round.
+    /// Jobs claimed and settled per round.
     claimed: u64,
-    /// Rounds with and without an open page, alternating.
+    /// Rounds, each with and without an open page.
     rounds: usize,
 }
 
@@ -50,7 +49,7 @@ async fn schedule(dq: &Dq, queue: &str, number: u64, due: impl Fn(u64) -> Due) {
     }
 }
 
-/// Claims and settles jobs that are due, until there is none; returns how many in a second.
+/// Claims and settles all due jobs; returns jobs per second.
 async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
     schedule(dq, WORK, jobs, |_| Due::NOW).await;
     let wants = [Want::new(QueueName::new(WORK).unwrap(), 100, 10.minutes())];
@@ -71,11 +70,11 @@ async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
     jobs as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A window that shows the overview: it listens to events and reads the page again and again.
+/// A window on the overview: listens to events and rereads the page.
 struct OpenPage([JoinHandle<()>; 2]);
 
 impl OpenPage {
-    /// Opens the page; returns when it is shown and has received an event.
+    /// Opens the page; returns after its first event.
     async fn of(fixture: &std::sync::Arc<Fixture>) -> Self {
         const MAX_WAIT: Duration = Duration::from_secs(600);
         let opened = tokio::time::timeout(MAX_WAIT, Self::open(fixture)).await;
@@ -89,7 +88,7 @@ impl OpenPage {
             let mut part = [0; 4096];
             loop {
                 while stream.read(&mut part).await.unwrap() > 0 {}
-                // The server ends a stream after some seconds; a browser then connects again.
+                // The server ends a stream after some seconds; browsers then reconnect.
                 stream = Self::listen(address).await;
             }
         };
@@ -104,7 +103,6 @@ impl OpenPage {
         Self([tokio::spawn(events), tokio::spawn(pages)])
     }
 
-    /// Connects to the events and receives the first one.
     async fn listen(address: SocketAddr) -> TcpStream {
         let request = format!(
             "GET /v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {ADMIN}\r\n\r\n"
@@ -125,7 +123,7 @@ impl OpenPage {
         assert_eq!(fixture.send(ADMIN, "GET", "/", None).await.status, 200);
     }
 
-    /// Closes the page, which must have been open until now.
+    /// Closes the page, which must still be open.
     fn close(self) {
         let [events, pages] = &self.0;
         assert!(!events.is_finished(), "the events have ended");
@@ -144,7 +142,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures; returns a table.
+/// Measures one store; returns a table.
 async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> String {
     let dq = Dq::connect(url).await.unwrap();
     for queue in 0..QUEUES {
@@ -175,8 +173,8 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
         let mut times = Vec::with_capacity(plan.requests);
         for _ in 0..plan.requests {
             let began = Instant::now();
-            // Not `send`, which repeats the request until a check that takes long is on the page: the time of
-            // a page without it is measured.
+            // `send` repeats the request until a slow check is on the page. This measures the page
+            // without it.
             let reply = fixture.raw("GET", page, &[("authorization", &bearer)], b"").await;
             assert_eq!(reply.status, 200, "{page}: {reply:?}");
             times.push(began.elapsed().as_secs_f64() * 1_000.0);
@@ -195,7 +193,7 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
         with.push(claim_rate(&dq, plan.claimed).await);
         page.close();
     }
-    // Of neighbours: what else the machine does changes in the course of the rounds.
+    // Compare neighbours, because the machine's other load drifts between rounds.
     let ratios = with.iter().zip(&without).map(|(with, without)| with / without).collect();
     let change = (median(ratios) - 1.0) * 100.0;
     let (without, with) = (median(without), median(with));
@@ -216,7 +214,7 @@ async fn measure_sqlite(plan: &Plan) -> String {
     measure("sqlite", &url, directory, plan).await
 }
 
-/// `name` is also the scheme of the backend's URL.
+/// `name` is also the URL scheme.
 async fn measure_redis(name: &str, options: &str, plan: &Plan) -> String {
     let redis = dq_servers::Redis::options().start();
     let url = redis.url().replacen("redis", name, 1) + options;
@@ -279,7 +277,7 @@ async fn a_million_jobs_in_rabbitmq() {
     println!("{}", measure_rabbitmq(&full()).await);
 }
 
-/// The measurements themselves run; their figures mean nothing with so few jobs.
+/// Checks that the measurements run; their figures mean nothing with so few jobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_jobs_are_measured() {
     let plan = Plan { pending: 1_000, requests: 2, claimed: 300, rounds: 1 };

@@ -1,4 +1,4 @@
-//! What the pages of queues and jobs show, as HTML.
+//! HTML of the queue and job pages.
 
 mod support;
 
@@ -11,7 +11,7 @@ async fn page(fixture: &Fixture, path: &str) -> String {
     reply.body
 }
 
-/// The positions of texts, each of which the page has.
+/// Returns each text's position; the page must have all of them.
 #[track_caller]
 fn positions(page: &str, texts: &[&str]) -> Vec<usize> {
     let position = |text: &&str| page.find(*text).unwrap_or_else(|| panic!("{text}:\n{page}"));
@@ -47,7 +47,7 @@ async fn jobs_opens_on_all_queues_with_the_newest_problems_first() {
     assert_order(rows, &order);
     assert!(rows.contains("quarantined") && rows.contains("queue?name=WORK"), "{rows}");
     assert!(rows.contains(&job.to_string()), "{rows}");
-    // One state of all queues, and all states of one queue.
+    // One state in all queues, then all states in one queue.
     let dead = page(&fixture, "/jobs?state=dead").await;
     assert_order(&dead, &["foreign", "died-first"]);
     assert!(!dead.contains("in-a-minute"), "{dead}");
@@ -66,18 +66,18 @@ async fn a_job_is_found_by_its_id_or_key_in_any_queue() {
         let reply = fixture.send(ADMIN, "GET", &format!("/jobs?find={text}"), None).await;
         (reply.status, reply.header("location").unwrap_or_default().to_owned(), reply.body)
     };
-    // By an id, of whatever queue the list is.
+    // By id, whatever the list's queue.
     for path in [dead.to_string(), format!("%20{dead}&queue=MAIL&state=scheduled")] {
         let (status, location, _) = found(&path).await;
         assert_eq!((status, location), (303, format!("job?queue=ZZZ&id={dead}")), "{path}");
     }
-    // By the beginning of a key, which may be a whole one.
+    // By key prefix, which may be a whole key.
     let (status, _, body) = found("order-17").await;
     assert_eq!(status, 200);
     assert_order(&body[body.find("id=\"rows\"").unwrap()..], &["order-17<", "order-170<"]);
     let (_, _, body) = found("order-").await;
     assert_order(&body[body.find("id=\"rows\"").unwrap()..], &["order-9<", "order-17<"]);
-    // The only one with this key.
+    // The only job with this key.
     let (status, location, _) = found("order-9").await;
     assert_eq!((status, location), (303, format!("job?queue=ZZZ&id={dead}")));
     let other = "00000000-0000-4000-8000-000000000000";
@@ -86,7 +86,7 @@ async fn a_job_is_found_by_its_id_or_key_in_any_queue() {
         assert_eq!(status, 200, "{body}");
         assert!(body.contains("No job has this id or key."), "{body}");
     }
-    // In one queue and state there is a way to all of them.
+    // In one queue and state, there is a link to all.
     let (_, _, body) = found("order-9&queue=MAIL&state=ready").await;
     assert!(body.contains("href=\"jobs?find=order-9\""), "{body}");
 }
@@ -99,7 +99,7 @@ async fn the_navigation_keeps_the_queue_without_scripts() {
         let page = page(&fixture, path).await;
         assert!(page.contains("<a href=\"jobs?queue=MAIL\""), "{path}: {page}");
     }
-    // On the list itself, it leads to all queues.
+    // On the list itself, the link leads to all queues.
     let jobs = page(&fixture, "/jobs?queue=MAIL&state=scheduled").await;
     assert!(jobs.contains("<a href=\"jobs\" aria-current"), "{jobs}");
 }
@@ -110,7 +110,7 @@ async fn of_two_hundred_queues_the_problems_come_first_and_the_rest_is_found_and
     let (long, _) = sample::crowd(&fixture).await;
     let overview = page(&fixture, "/").await;
     let body = |page: &str| page[page.find("<table class=\"rows queues\">").unwrap()..].to_owned();
-    // No runner, then late, then dead.
+    // No runner first, then late, then dead.
     let table = body(&overview);
     assert_order(&table, &["TENANT_170_MAIL", &long, "TENANT_150_MAIL", "TENANT_000_MAIL"]);
     assert!(overview.contains("with problems"), "{overview}");
@@ -152,7 +152,7 @@ async fn the_past_is_what_this_server_has_watched_and_says_since_when() {
     assert!((58..60).contains(&done.matches("class=\"gap\"").count()), "{done}");
     let mail = page(&fixture, "/queue?name=MAIL&past=day").await;
     assert!(chart(&mail, "Done").starts_with("aria-label=\"Done: 2\""), "{mail}");
-    // Six minutes in which nobody reads are a gap.
+    // Six unread minutes are a gap.
     fixture.pass(6.minutes()).await;
     let later = page(&fixture, "/").await;
     let gaps = chart(&later, "Done").matches("class=\"gap\"").count();

@@ -1,4 +1,4 @@
-//! The checks of the HTTP API, of schedules and of security, with a store in Redis.
+//! HTTP API, schedule and security tests on Redis.
 #![allow(clippy::duplicate_mod, reason = "each of the files is also a test binary of its own")]
 
 #[path = "api.rs"]

@@ -1,4 +1,4 @@
-//! Schedules, the forecast and simulations: API, pages, and who may do what.
+//! Schedules, forecast and simulations: API, pages, permissions.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 const DEFINITION: &str = r#"{"queue": "REPORT", "cron": "30 2 * * *", "tz": "Europe/Stockholm",
     "payload": {"text": "S3CRET"}}"#;
 
-/// A server with the schedule `report`, under the root.
+/// A server with the schedule `report`, at the root.
 async fn fixture() -> Fixture {
     let fixture = Fixture::start("").await;
     let put = fixture.send(OPERATOR, "PUT", "/v1/schedules/report", Some(DEFINITION)).await;
@@ -80,7 +80,7 @@ async fn names_with_slashes_survive() {
 #[tokio::test]
 async fn a_page_takes_a_name_as_it_is() {
     let fixture = fixture().await;
-    // `base64:cmVwb3J0` in a path of the API is `report`.
+    // `base64:cmVwb3J0` in an API path is `report`.
     let path = "/v1/schedules/base64:YmFzZTY0OmNtVndiM0ow";
     assert_eq!(fixture.send(OPERATOR, "PUT", path, Some(DEFINITION)).await.status, 200);
     let page = fixture.send(READER, "GET", "/schedule?name=base64%3AcmVwb3J0", None).await.body;
@@ -106,7 +106,7 @@ async fn a_page_takes_a_name_as_it_is() {
     assert_eq!(paused("/v1/queues/MAIL").await, json!(false));
 }
 
-/// What changes or costs something, with its body.
+/// Changing or costly requests, with their bodies.
 const WRITES: [(&str, &str, &str); 9] = [
     ("PUT", "/v1/schedules/report", r#"{"queue": "MAIL", "every": "1h"}"#),
     ("DELETE", "/v1/schedules/report", ""),
@@ -123,7 +123,6 @@ const WRITES: [(&str, &str, &str); 9] = [
     ("POST", "/act", "do=schedule:remove&name=report"),
 ];
 
-/// What only reads.
 const READS: [&str; 7] = [
     "/schedules",
     "/schedule?name=report",
@@ -152,7 +151,7 @@ async fn who_may_not_change_schedules_changes_nothing() {
     let fixture = fixture().await;
     let state = async || {
         let mut state = fixture.send(ADMIN, "GET", "/v1/schedules/report", None).await.json();
-        // The time of the answer.
+        // The answer's time.
         state.as_object_mut().unwrap().remove("at");
         state
     };
@@ -223,7 +222,7 @@ async fn the_forecast_of_all_queues_is_clamped() {
         let reply = fixture.send(VIEWER, "GET", &path, None).await;
         assert_eq!(reply.status, 200, "{reply:?}");
         let queues = reply.json()["queues"].as_array().unwrap().clone();
-        // A window of hours has one more hour of the clock, unless it begins with one.
+        // A window of hours touches one more clock hour, unless it starts on one.
         let counted = |queue: &Value| queue["hours"].as_array().unwrap().len();
         assert!(
             queues.iter().all(|queue| (hours - 1..=hours).contains(&counted(queue))),
@@ -255,8 +254,8 @@ async fn a_paused_queue_is_not_more_than_the_runners_can_do() {
     let fixture = fixture().await;
     let pause = fixture.send(OPERATOR, "POST", "/v1/queues/REPORT:pause", None).await;
     assert_eq!(pause.status, 200, "{pause:?}");
-    // Longer than a day: the next occurrence of a daily schedule can be 24 hours ahead, and 25 when
-    // summer time ends, and a queue with nothing in the window is not listed.
+    // Longer than a day: a daily schedule's next occurrence can be 24 hours ahead, or 25 when
+    // summer time ends. A queue with nothing in the window is not listed.
     let page = fixture.send(VIEWER, "GET", "/forecast?window=48h", None).await.body;
     assert!(page.contains(r#"<span class="badge paused">paused</span>"#), "{page}");
     assert!(page.contains("occurrences of schedules") && !page.contains("More is due"), "{page}");
@@ -330,15 +329,15 @@ async fn forms_change_schedules_and_lead_back() {
         let location = format!("schedule?name=report&done={done}");
         assert_eq!((reply.status, reply.header("location")), (303, Some(&*location)), "{fields}");
         let page = fixture.send(OPERATOR, "GET", &format!("/{location}"), None).await;
-        // After its removal, the form leads back to a schedule that is gone.
+        // After a removal, the form leads back to a missing schedule.
         let is_gone = page.status == 404;
         assert_eq!(is_gone, fields == "do=schedule:remove", "{fields}");
         assert!(is_gone || page.body.contains("class=\"notice\""), "{fields}");
     }
     assert_eq!(send("do=schedule:pause").await.status, 404);
     assert_eq!(send("do=schedule:stop").await.status, 400);
-    // The page of an error has the language of the page that the form is on, and leads to the
-    // latter in the other language.
+    // An error page has the language of the form's page, and links to that page in the other
+    // language.
     let body = "do=schedule:stop&name=report&back=schedule%3Fname%3Dreport%26lang%3Dzh";
     let reply = fixture.raw("POST", "/act", &headers, body.as_bytes()).await;
     assert!(reply.body.contains("<html lang=\"zh"), "{reply:?}");

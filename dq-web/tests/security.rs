@@ -1,4 +1,4 @@
-//! What the server refuses, by plain HTTP.
+//! What the server refuses, over plain HTTP.
 
 mod support;
 
@@ -10,7 +10,6 @@ use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 
 const SECRET: &str = "S3CRET-4111";
 
-/// Addresses that only read.
 const READS: [&str; 30] = [
     "/",
     "/queue?name=MAIL",
@@ -44,7 +43,7 @@ const READS: [&str; 30] = [
     "/v1/forecast",
 ];
 
-/// Requests that change something if they are allowed.
+/// Requests that change something if allowed.
 const WRITES: [(&str, &str, &str); 10] = [
     ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
     ("POST", "/v1/queues/MAIL:pause", ""),
@@ -70,7 +69,6 @@ async fn fixture() -> Fixture {
     fixture
 }
 
-/// Everything in the store.
 async fn dump(fixture: &Fixture) -> String {
     let mut text = format!("{:?}", fixture.store.stats(&[]).await.unwrap());
     for stats in fixture.store.stats(&[]).await.unwrap() {
@@ -110,11 +108,11 @@ async fn without_authentication_every_address_is_401() {
             assert!(!reply.body.contains("MAIL"), "{path}");
             assert!(reply.header("www-authenticate").is_some());
             assert!(reply.header("content-security-policy").is_some());
-            // With `no-referrer`, browsers send `Origin: null` with the forms of the pages.
+            // With `no-referrer`, browsers send `Origin: null` with the pages' forms.
             assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
         }
     }
-    // A method that the address lacks tells nothing either.
+    // A method that the address lacks reveals nothing either.
     for path in READS {
         for method in ["OPTIONS", "PATCH"] {
             let reply = fixture.raw(method, path, &[], b"").await;
@@ -149,7 +147,7 @@ async fn a_viewer_sees_no_byte_of_a_payload_or_a_header() {
     }
 }
 
-/// Whether a body has the header of the jobs: escaped on pages, as it is in JSON.
+/// Whether a body has the jobs' header: escaped on pages, plain in JSON.
 fn has_header(body: &str) -> bool {
     body.contains("header&#60;") || body.contains("header</b>")
 }
@@ -252,7 +250,7 @@ async fn numbers_and_bodies_beyond_measure_are_clamped_or_refused() {
     let bearer = format!("Bearer {ADMIN}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let length = 100 * 1024 * 1024;
-    // Refused by its length alone: the body is never sent.
+    // Refused by length alone: the body is never sent.
     let reply = fixture.exchange("POST", "/v1/queues/MAIL/jobs", &headers, length, b"").await;
     assert_eq!(reply.status, 413, "{reply:?}");
     let deep = "[".repeat(100_000);
@@ -265,7 +263,7 @@ async fn a_body_that_does_not_arrive_is_refused() {
     let fixture = fixture().await;
     let bearer = format!("Bearer {ADMIN}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    // While the server and this client wait, the clock goes on to the next timer.
+    // While server and client wait, the paused clock jumps to the next timer.
     tokio::time::pause();
     let reply = fixture.exchange("POST", "/v1/queues/MAIL/jobs", &headers, 100, b"{").await;
     assert_eq!(reply.status, 408, "{reply:?}");
@@ -332,7 +330,7 @@ async fn markup_stays_text_on_every_page() {
         assert!(!is_page || !reply.body.contains("<img"), "{page}: {}", reply.body);
         assert!(!is_page || !reply.body.contains("\"'>"), "{page}: {}", reply.body);
         assert!(!is_page || !reply.body.contains("<b>header"), "{page}: {}", reply.body);
-        // On these nothing of it is shown, or in the encoding of addresses only.
+        // These pages show nothing of it, or only percent-encoded.
         let silent = ["/v1/", "/?lang=", "/%3Cimg", "/audit"];
         let is_silent = silent.iter().any(|it| page.starts_with(it)) || page.contains("&do=%3C");
         assert!(is_silent || reply.body.contains("&#60;img"), "{page}: {}", reply.body);
@@ -351,8 +349,8 @@ async fn the_address_without_the_slash_leads_to_the_one_with_it() {
     let reply = fixture.send(VIEWER, "GET", "/ops/dq/?lang=zh", None).await;
     assert_eq!(reply.status, 200);
     assert!(reply.body.contains("概览"));
-    // Nothing on the page leads outside of it, and nothing is inline, which the content security
-    // policy forbids.
+    // No link leaves the page's prefix, and nothing is inline, which the content security policy
+    // forbids.
     for attribute in ["href=\"/", "src=\"/", "action=\"/", "href=\"http", "style=\"", "onclick"] {
         assert!(!reply.body.contains(attribute), "{attribute}");
     }

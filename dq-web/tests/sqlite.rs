@@ -1,4 +1,4 @@
-//! The checks of the HTTP API, of schedules and of security, with a store in a file of SQLite.
+//! HTTP API, schedule and security tests on a SQLite file.
 #![allow(clippy::duplicate_mod, reason = "each of the files is also a test binary of its own")]
 
 #[path = "api.rs"]

@@ -1,6 +1,6 @@
-//! Moves from SQLite to Redis, to Redisson's queues in Redis, and to RabbitMQ, by a change of the
-//! configuration file alone. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and
-//! start it with the next file: pending reminders still run, and new ones go to the new store.
+//! Moves from SQLite to Redis, to Redisson's queues in Redis, and to RabbitMQ, by changing only the
+//! configuration file. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and start it
+//! with the next file. Pending reminders still run, and new ones go to the new store.
 //!
 //! ```sh
 //! alias switch='cargo run -q -p dq-examples --example switch_backend -- --config'
@@ -10,8 +10,8 @@
 //! switch examples/switch_backend/rabbitmq.toml
 //! ```
 //!
-//! All but the first need a Redis at redis://127.0.0.1:6379/0, the last also a RabbitMQ at
-//! amqp://127.0.0.1:5672; the addresses are in the files.
+//! All except the first need Redis at redis://127.0.0.1:6379/0. The last also needs RabbitMQ at
+//! amqp://127.0.0.1:5672. The files contain these addresses.
 
 use clap::Parser;
 use dq::prelude::*;
@@ -31,11 +31,11 @@ struct Options {
 #[derive(Serialize, Deserialize)]
 struct Reminder {
     number: u32,
-    /// The configuration file with which it was scheduled.
+    /// The configuration file that scheduled it.
     config: String,
 }
 
-/// The short lease lets a job whose runner was killed run again soon.
+/// With the short lease, a killed runner's job soon runs again.
 #[delay_handler("REMINDER", lease = "10s")]
 async fn remind(reminder: Reminder) {
     println!("  reminder {} of {}", reminder.number, reminder.config);

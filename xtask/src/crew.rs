@@ -1,4 +1,4 @@
-//! The processes that share a store during a run, each with its own log.
+//! The processes sharing a store during a run, each with its own log.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,7 +41,7 @@ struct Process {
     child: Child,
 }
 
-/// The processes that share a store. Dropping it kills the running ones.
+/// The processes sharing a store. Dropping the crew kills the running ones.
 #[derive(Debug)]
 pub(crate) struct Crew {
     url: String,

@@ -17,7 +17,7 @@ pub(crate) fn licences() -> Result {
     let mut packages = BTreeMap::new();
     for line in tree.lines().filter(|line| !line.is_empty()) {
         let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
-        // `cargo tree` marks packages that it has already listed.
+        // `cargo tree` marks packages it has already listed.
         packages.insert(package, licence.trim_end_matches(" (*)"));
     }
     let refused: Vec<String> = packages

@@ -51,7 +51,7 @@ pub(crate) fn package() -> Result {
     let lock = root().join("Cargo.lock");
     fs::copy(&lock, dir.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
-    // This workspace's profiles: others recompile all dependencies.
+    // Uses this workspace's profiles, because cargo recompiles all dependencies for others.
     check.arg("--config").arg(root().join(".cargo/config.toml"));
     check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
     step("unpacked crates", &mut check)

@@ -24,8 +24,8 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // Removes xtask's own variables. Build scripts that depend on them run again, and so do all
-    // dependent builds, each time after someone runs cargo by hand.
+    // Removes the variables cargo has set for xtask. Build scripts depend on them: with them, cargo
+    // rebuilds those packages and all dependents each time after someone runs cargo by hand.
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let own = inherited.filter(|name| {
         let name = name.to_string_lossy();

@@ -1,4 +1,4 @@
-//! `cargo xtask servers`: installs the programs that the tests need.
+//! `cargo xtask servers`: installs the programs the tests need.
 
 use std::time::Instant;
 

@@ -11,5 +11,6 @@ pub(super) trait Index {
     /// the same time. Not measured.
     fn advance(&mut self, _now: i64) {}
 
+    /// Removes one due job. Returns `false` if no job is due.
     fn pop(&mut self, now: i64) -> bool;
 }

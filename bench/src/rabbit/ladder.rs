@@ -80,6 +80,7 @@ impl Layout {
         }
         let mut key = String::new();
         for digit in digits {
+            // Writing to a String cannot fail.
             let _ = write!(key, "{digit}.");
         }
         key.push_str(READY);

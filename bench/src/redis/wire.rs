@@ -42,6 +42,7 @@ impl Wire {
 }
 
 pub(super) fn command(commands: &mut Vec<u8>, words: &[&[u8]]) {
+    // Writing to a Vec cannot fail.
     let _ = write!(commands, "*{}\r\n", words.len());
     for word in words {
         let _ = write!(commands, "${}\r\n", word.len());

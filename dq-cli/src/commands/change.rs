@@ -1,4 +1,4 @@
-//! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: of one job, or of all that match.
+//! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: one job, or all matching jobs.
 
 use dq_core::{Due, Target, Timestamp};
 use dq_ops::{BulkAction, JobFilter};
@@ -10,7 +10,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// Which jobs a command changes.
 enum Selection<'a> {
     One(&'a Target),
     Many(JobFilter),
@@ -36,7 +35,6 @@ fn selection(args: &ChangeArgs) -> Result<Selection<'_>> {
     }
 }
 
-/// Cancels waiting jobs.
 pub(super) fn cancel(
     args: &ChangeArgs,
     source: &dyn Source,
@@ -47,7 +45,6 @@ pub(super) fn cancel(
     })
 }
 
-/// Changes the due time of waiting jobs.
 pub(super) fn reschedule(
     args: &MoveArgs,
     source: &dyn Source,
@@ -59,14 +56,12 @@ pub(super) fn reschedule(
     })
 }
 
-/// Makes waiting jobs due now.
 pub(super) fn run(args: &ChangeArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     change(args, BulkAction::Reschedule(Due::NOW), "moved", source, output, |job| {
         Ok(Some(source.run_now(&args.queue, job)?.due))
     })
 }
 
-/// Makes dead jobs due now.
 pub(super) fn replay(
     args: &ChangeArgs,
     source: &dyn Source,
@@ -77,7 +72,6 @@ pub(super) fn replay(
     })
 }
 
-/// Deletes dead jobs.
 pub(super) fn remove(
     args: &ChangeArgs,
     source: &dyn Source,
@@ -88,7 +82,7 @@ pub(super) fn remove(
     })
 }
 
-/// Changes all jobs that match, or one by a call that returns its new due time if it has one.
+/// Changes all matching jobs, or one job by `change_one`, which returns any new due time.
 fn change(
     args: &ChangeArgs,
     action: BulkAction,
@@ -106,7 +100,6 @@ fn change(
     }
 }
 
-/// Prints what has happened to one job.
 fn one(
     args: &ChangeArgs,
     job: &Target,
@@ -128,7 +121,7 @@ fn one(
     })
 }
 
-/// Counts the jobs that match, and changes them if the command line has `--yes`.
+/// Counts the matching jobs, and changes them with `--yes`.
 fn many(
     args: &ChangeArgs,
     action: BulkAction,
@@ -145,7 +138,7 @@ fn many(
     let jobs = text::count(count.matching, "job");
     let counted = format!("{at_least}{jobs} of {queue} can be {done}");
     if count.complete && count.matching == 0 {
-        // A misspelt name is another mistake than a filter that nothing matches.
+        // Distinguishes a misspelt queue from a filter without matches.
         source.queue(&args.queue)?;
         let states: Vec<_> = action.states().iter().map(ToString::to_string).collect();
         let message = format!("no job of {queue} can be {done}: none matches");
@@ -157,7 +150,7 @@ fn many(
         return Err(Failure::usage(message, "repeat the command with --yes"));
     }
     output.note(&counted);
-    // A number that is not complete limits nothing.
+    // An incomplete count limits nothing.
     let expected = count.complete.then_some(count.matching);
     let what = format!("{}: {jobs} of {queue}", action.as_str());
     let report = output.during(&what, || source.bulk(&args.queue, action, filter, expected))?;

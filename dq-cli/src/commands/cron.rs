@@ -1,4 +1,4 @@
-//! `dq cron`: schedules of recurring jobs.
+//! `dq cron`: schedules.
 
 use dq_ops::{
     BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduleResult,
@@ -12,7 +12,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-/// Runs a command about schedules.
 pub(super) fn run(
     command: &CronCommand,
     source: &dyn Source,
@@ -63,7 +62,6 @@ pub(super) fn run(
     }
 }
 
-/// Prints what has happened to a schedule.
 fn report(name: &str, value: &Value, done: &str, output: &mut Output<'_>) -> Result<()> {
     output.either(value, || format!("{done} {}\n", text::clean(name)))
 }

@@ -190,7 +190,7 @@ fn the_queues_are_watched() {
     let line = ["watch", "--count", "2", "--interval", "1ms"];
     let watched = both.run(&line);
     assert!(watched.starts_with("1 job waiting, 0 running\nQUEUE "), "{watched}");
-    // Two readings, an empty line between them, and nothing that only a terminal understands.
+    // Two readings, an empty line between, and no terminal codes.
     assert_eq!((watched.lines().count(), watched.contains('\u{1b}')), (7, false), "{watched}");
     assert_eq!(both.run(&[&line[..], &["--json"]].concat()).lines().count(), 2);
     assert!(both.run(&["watch", "NOPE", "--count", "1"]).ends_with("exit code 3\n"));

@@ -11,7 +11,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// Schedules a job.
 pub(super) fn enqueue(
     args: &EnqueueArgs,
     source: &dyn Source,
@@ -71,7 +70,7 @@ pub(super) fn enqueue(
         }
     })?;
     match scheduled.result {
-        // The request was repeated, and has had its effect.
+        // A repeated request whose job has ended.
         ScheduleResult::Ended => Ok(()),
         _ if scheduled.is_stored() => Ok(()),
         _ => Err(Failure::Reported(CONFLICT)),

@@ -1,4 +1,4 @@
-//! `dq forecast` and `simulate`: what the next hours bring.
+//! `dq forecast` and `simulate`.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-/// Prints what is due in all queues, or in one by hour.
 pub(super) fn forecast(
     queue: Option<&QueueName>,
     window: Duration,
@@ -21,8 +20,8 @@ pub(super) fn forecast(
     let mut forecasts = source.forecasts(window)?;
     if let Some(queue) = queue {
         forecasts.queues.retain(|forecast| forecast.queue == *queue);
-        // An unknown queue is an error; a known one without jobs in the window is not. A queue that only
-        // a schedule names is not known before its first job, but it has a forecast.
+        // An unknown queue is an error; a known one without jobs in the window is not. A queue that
+        // only a schedule names is unknown before its first job, but has a forecast.
         if forecasts.queues.is_empty() {
             source.queue(queue)?;
         }
@@ -77,7 +76,6 @@ fn by_hour(queue: &QueueForecastView) -> String {
     Table::new(&["FROM", ">DUE", ">LEFT OVER"]).rows(&rows.collect::<Vec<_>>())
 }
 
-/// Prints how late jobs will start, and when a backlog is drained.
 pub(super) fn simulate(
     args: &SimulateArgs,
     source: &dyn Source,
@@ -110,9 +108,9 @@ pub(super) fn simulate(
     output.text(&Table::new(&titles).rows(&report.queues.iter().map(simulated).collect::<Vec<_>>()))
 }
 
-/// Replaces the remedy of a simulation that lacks slots or run times: it names fields of the request (see
-/// `dq-core/src/simulate/call.rs`), where the user has flags. Errors have no code for this case, also those
-/// of a server, so it is recognized by its words; `cron_tests.rs` fails if these change.
+/// Replaces a remedy that names request fields (see `dq-core/src/simulate/call.rs`) with one that
+/// names flags. Errors have no code for a simulation without slots or run times, also not from a
+/// server, so the remedy's text identifies it. `cron_tests.rs` fails if the text changes.
 fn name_flags(failure: Failure) -> Failure {
     match failure {
         Failure::Error { kind, message, remedy: Some(remedy) }
@@ -177,7 +175,7 @@ fn request(args: &SimulateArgs) -> Result<SimulationRequest> {
     Ok(request)
 }
 
-/// The parts of `QUEUE=VALUE`, or a value alone. A queue may have the sign in its name.
+/// Splits `QUEUE=VALUE`, or returns a value alone. A queue name may contain `=`.
 fn of_queue(text: &str) -> (Option<&str>, &str) {
     match text.rsplit_once('=') {
         Some((queue, value)) => (Some(queue), value),

@@ -1,4 +1,4 @@
-//! `dq import`: moves the jobs of another system into a queue.
+//! `dq import`: moves jobs from another system into a queue.
 
 use dq_core::import::ReasonCounts;
 use dq_core::{ImportSource, QueueName};
@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::source::StoreSource;
 use crate::text;
 
-/// Counts the jobs, and moves them if the arguments say so.
+/// Counts the jobs, and moves them with `--yes`.
 pub(crate) fn run(
     command: &ImportCommand,
     store: &StoreSource,
@@ -83,7 +83,7 @@ fn import(
     }
 }
 
-/// Adds the jobs of an interrupted import to what is said about the others.
+/// Adds the jobs of an interrupted import to the text.
 fn with_resumed(others: String, resumed: u64) -> String {
     match resumed {
         0 => others,
@@ -91,7 +91,6 @@ fn with_resumed(others: String, resumed: u64) -> String {
     }
 }
 
-/// Notes which entries stay in the source.
 fn rejected(rejected: &ReasonCounts, output: &mut Output<'_>) {
     for (reason, count) in rejected.iter() {
         let entries = match count {

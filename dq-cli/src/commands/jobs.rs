@@ -11,21 +11,20 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-/// The states of a listing, if none is given: what is under way first.
+/// States of a listing by default: active jobs first.
 const NOT_ENDED: [JobState; 4] =
     [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead];
 
-/// The states of a search.
 const ALL: [JobState; 5] =
     [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Ended];
 
-/// Maximum length of a note in a table, in characters.
+/// Maximum note length in a table, in characters.
 const MAX_NOTE: usize = 60;
 
-/// Number of rows of a table that are printed together, so that their columns line up.
+/// Rows buffered per print, so that their columns line up.
 const MAX_ROWS: usize = 500;
 
-/// Jobs as lines of JSON, or as a table.
+/// Prints jobs as JSON lines or as a table.
 struct Listing<'a, 'b> {
     output: &'a mut Output<'b>,
     table: Table,
@@ -40,8 +39,8 @@ impl<'a, 'b> Listing<'a, 'b> {
         Self { output, table, rows: Vec::new(), listed: 0, limit }
     }
 
-    /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes what it prints,
-    /// so that the command ends if its reader, such as `head`, has gone.
+    /// Prints jobs up to the limit: JSON at once, a table by [`MAX_ROWS`]. Flushes, so that the
+    /// command ends when its reader does, such as `head`.
     fn print(&mut self, jobs: &[JobSummary]) -> Result<()> {
         let jobs = &jobs[..jobs.len().min(self.rest())];
         self.listed += jobs.len();
@@ -62,7 +61,6 @@ impl<'a, 'b> Listing<'a, 'b> {
         self.output.flush()
     }
 
-    /// How many more jobs may be printed.
     fn rest(&self) -> usize {
         self.limit - self.listed
     }
@@ -89,7 +87,6 @@ fn row(job: &JobSummary) -> Vec<String> {
     ]
 }
 
-/// The failed attempts, and how many there may be if that is known.
 fn attempts(job: &JobSummary) -> String {
     match job.max_attempts {
         Some(max) => format!("{}/{max}", job.attempts),
@@ -97,16 +94,14 @@ fn attempts(job: &JobSummary) -> String {
     }
 }
 
-/// The queue that is given, or all.
 fn queues_of(queue: Option<&QueueName>, source: &dyn Source) -> Result<Vec<QueueName>> {
     match queue {
-        // An unknown one is an error, not an empty listing.
+        // An unknown queue is an error, not an empty listing.
         Some(queue) => Ok(vec![source.queue(queue)?.queue]),
         None => Ok(source.queues()?.into_iter().map(|summary| summary.queue).collect()),
     }
 }
 
-/// Lists jobs.
 pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let limit = if args.all { usize::MAX } else { args.limit };
     let states = if args.state.is_empty() { NOT_ENDED.as_slice() } else { &args.state };
@@ -134,7 +129,7 @@ pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>
     Ok(())
 }
 
-/// Prints the pages of a listing up to the limit; whether there are more jobs.
+/// Prints pages up to the limit; returns whether there are more jobs.
 fn pages(
     queue: &QueueName,
     mut query: JobQuery,
@@ -142,7 +137,7 @@ fn pages(
     listing: &mut Listing<'_, '_>,
 ) -> Result<bool> {
     loop {
-        // One more than wanted tells whether there are more.
+        // One extra job tells whether there are more.
         query.limit = listing.rest().saturating_add(1).min(JobQuery::MAX_LIMIT);
         let page = source.jobs(queue, &query)?;
         let has_more = page.jobs.len() > listing.rest();
@@ -154,11 +149,10 @@ fn pages(
     }
 }
 
-/// Finds jobs by id, by the beginning of their key, or by a text in their payload.
 pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let mut listing = Listing::new(output, args.limit);
     let found = find_all(args, source, &mut listing);
-    // Also what was found before an error.
+    // Also print what was found before an error.
     listing.print_rows()?;
     let refused = found?;
     let (listed, output) = (listing.listed, listing.output);
@@ -176,7 +170,7 @@ pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>
     }
 }
 
-/// Prints what [`find`] finds; returns why payloads may not be searched, if so.
+/// Prints what [`find`] finds; returns why the payload search is refused, if it is.
 fn find_all(
     args: &FindArgs,
     source: &dyn Source,
@@ -202,7 +196,7 @@ fn find_all(
             let mut by_key = JobQuery::new(state);
             by_key.filter.key_prefix = Some(args.text.clone());
             search(queue, by_key, source, listing, &mut printed)?;
-            // An ended job has no payload.
+            // Ended jobs have no payload.
             if state == JobState::Ended || refused.is_some() {
                 continue;
             }
@@ -217,7 +211,7 @@ fn find_all(
     Ok(refused)
 }
 
-/// Prints the jobs of a query that are not printed yet.
+/// Prints a query's jobs, without repeats.
 fn search(
     queue: &QueueName,
     mut query: JobQuery,
@@ -245,7 +239,6 @@ fn search(
     Ok(())
 }
 
-/// Shows one job.
 pub(super) fn get(args: &JobArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let detail = source.job(&args.queue, &args.job)?;
     output.either(&detail, || describe(&detail))
@@ -303,7 +296,7 @@ fn describe(detail: &JobDetail) -> String {
     text
 }
 
-/// The payload as it is shown, with a line feed at its end.
+/// The payload as displayed, with a final line feed.
 pub(super) fn payload_text(payload: &PayloadView) -> String {
     let shown = match (&payload.json, &payload.text, &payload.base64) {
         (Some(json), ..) => json.pretty(),

@@ -1,4 +1,4 @@
-//! The commands, each a function of a source and an output.
+//! The commands: functions of a source and an output.
 
 mod change;
 mod cron;
@@ -24,7 +24,6 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::source::Source;
 
-/// Runs a command that needs a source.
 pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     match command {
         Command::Queues { queue } => queues::list(queue.as_ref(), source, output),
@@ -53,14 +52,13 @@ pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_
         Command::Watch(args) => watch::watch(args, source, output),
         Command::Runners => runners::list(source, output),
         Command::Check => runners::check(source, output),
-        // They need no source, or a store.
+        // These need no source, or need a store.
         Command::Serve(_) | Command::Completions { .. } => Ok(()),
         #[cfg(feature = "redis")]
         Command::Import(_) => Ok(()),
     }
 }
 
-/// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell, output: &mut Output<'_>) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "dq", &mut script);

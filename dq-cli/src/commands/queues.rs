@@ -11,7 +11,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-/// Lists all queues, or one.
 pub(super) fn list(
     queue: Option<&QueueName>,
     source: &dyn Source,
@@ -31,7 +30,6 @@ pub(super) fn list(
     output.text(&table(&queues))
 }
 
-/// Queues as a table.
 pub(super) fn table(queues: &[QueueSummary]) -> String {
     let titles = [
         "QUEUE",
@@ -68,7 +66,6 @@ fn row(queue: &QueueSummary) -> Vec<String> {
     ]
 }
 
-/// Pauses a queue.
 pub(super) fn pause(
     queue: &QueueName,
     create: bool,
@@ -85,7 +82,6 @@ pub(super) fn pause(
     })
 }
 
-/// Resumes a queue.
 pub(super) fn resume(
     queue: &QueueName,
     source: &dyn Source,
@@ -101,7 +97,7 @@ pub(super) fn resume(
     })
 }
 
-/// Deletes the jobs of a queue, after its name was typed.
+/// Deletes a queue's jobs after the user typed its name.
 pub(super) fn purge(
     queue: &QueueName,
     confirm: Option<&str>,
@@ -117,7 +113,7 @@ pub(super) fn purge(
         None => {
             output.note("type the name of the queue to delete them:");
             let mut line = String::new();
-            // What cannot be read confirms nothing.
+            // A failed read confirms nothing.
             let _ = io::stdin().read_line(&mut line);
             line.trim_end_matches(['\r', '\n']).to_owned()
         }

@@ -7,7 +7,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-/// Lists the runners.
 pub(super) fn list(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let runners = source.runners()?;
     if output.is_json() {
@@ -49,7 +48,7 @@ fn row(runner: &RunnerSummary) -> Vec<String> {
     ]
 }
 
-/// Prints what is wrong with the store or missed by its queues, and what to do about it.
+/// Prints problems of the store and missed objectives, with their remedies.
 pub(super) fn check(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let findings = source.check()?;
     for finding in &findings {

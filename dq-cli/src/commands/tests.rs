@@ -1,5 +1,5 @@
-//! Transcripts of the commands. Each runs twice: on a store, and through a server in front of another
-//! store with the same clock, the same ids and the same history. Both must print the same bytes.
+//! Command transcripts. Each command runs on a store and through a server. The two stores have the
+//! same clock, ids and history, so both runs must print the same bytes.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use crate::source::{Api, Source, StoreSource, runtime};
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// A store with a virtual clock.
 pub(super) struct Store {
     clock: Arc<VirtualClock>,
     backend: Arc<MemoryBackend>,
@@ -80,7 +79,6 @@ impl Both {
         Self { runtime, stores: [direct, served], sources: [Box::new(store), Box::new(api)] }
     }
 
-    /// Does the same with both stores.
     pub(super) fn with(&self, work: impl AsyncFn(&Store)) {
         for store in &self.stores {
             self.runtime.block_on(work(store));
@@ -91,7 +89,7 @@ impl Both {
         self.stores.iter().for_each(|store| store.clock.advance(by));
     }
 
-    /// The output of a command, what it notes, its error, and its exit code unless it is 0.
+    /// Returns the output, notes, error, and exit code unless 0.
     pub(super) fn run(&self, line: &[&str]) -> String {
         let args = Args::try_parse_from([&["dq"], line].concat()).unwrap();
         let [direct, api] = [0, 1].map(|side| {
@@ -100,7 +98,7 @@ impl Both {
             let result = super::run(&args.command, &*self.sources[side], &mut output);
             let result = result.and_then(|()| output.flush());
             let failure = result.err();
-            // An error does not take back what was printed.
+            // An error does not take back printed output.
             let _ = output.flush();
             drop(output);
             let mut text = String::from_utf8(results).unwrap();
@@ -123,7 +121,6 @@ impl Both {
     }
 }
 
-/// The id in the output of `dq enqueue --json`.
 fn id_of(line: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(line).unwrap();
     value["id"].as_str().unwrap().to_owned()
@@ -279,7 +276,6 @@ fn a_dead_job_shows_each_error_beside_its_attempt() {
     assert!(json.contains(r#""last_error":"error 2","last_error_attempt":2"#), "{json}");
 }
 
-/// Two live and three dead jobs.
 fn with_dead() -> (Both, String) {
     let both = Both::new();
     for (key, due) in [("a-1", "now"), ("a-2", "now"), ("b-1", "now")] {
@@ -328,7 +324,7 @@ fn jobs_are_listed_found_and_counted_before_many_change() {
         &["jobs", "rm", "MAIL", "--key-prefix", "b-", "--yes", "--json"],
         "{\"action\":\"remove\",\"changed\":1,\"queue\":\"MAIL\"}\n# 1 job of MAIL can be removed\n",
     );
-    // The key a-1 is that of a live job by now.
+    // A live job has the key a-1 by now.
     both.expect(
         &["jobs", "replay", "MAIL", "--all", "--yes"],
         "replayed 1 job of MAIL\n# 2 jobs of MAIL can be replayed\n\
@@ -468,7 +464,7 @@ fn names_and_payloads_of_any_kind_travel_through_the_api() {
         ["null", "0.1", "1e-7", "123456789.12345679", "5e-324", "[18446744073709551615,-0.0]"]
     {
         let id = id_of(&both.run(&["enqueue", "FLOAT", payload, "--json"]));
-        // Only the comparison of both outputs counts.
+        // Only the comparison of both outputs matters.
         both.run(&["jobs", "get", "FLOAT", &id, "--json"]);
     }
     both.expect(&["jobs", "cancel", queue, key], "cancelled a/../b?c#d/key:x/../y z\n");

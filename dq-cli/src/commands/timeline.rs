@@ -1,4 +1,4 @@
-//! `dq where`: what has happened to a job, and why it does not run now.
+//! `dq where`: what happened to a job, and why it does not run now.
 
 use dq_core::{JobState, Timestamp};
 use dq_ops::{EventKind, JobSummary, Presence, Timeline, WaitReason};
@@ -9,7 +9,6 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// Prints the timeline of a job.
 pub(super) fn timeline(args: &JobArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let timeline = source.timeline(&args.queue, &args.job)?;
     output.either(&timeline, || describe(&timeline))
@@ -39,7 +38,6 @@ fn describe(timeline: &Timeline) -> String {
     text
 }
 
-/// The state of a job in one line.
 fn headline(timeline: &Timeline) -> String {
     let (job, now) = (&timeline.job, timeline.at);
     let mut parts = vec![job.state.to_string()];
@@ -124,7 +122,7 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         (presence.runners, presence.free_slots, presence.slots)
     {
         match runners {
-            // Said already, or not known.
+            // Already said, or unknown.
             0 if presence.incomplete || matches!(reason, WaitReason::NoRunner) => {}
             0 => parts.push("no runner listens".to_owned()),
             1 => parts.push(format!("1 runner listens, {free} of {slots} slots free")),

@@ -1,4 +1,4 @@
-//! `dq watch`: the queues, again and again.
+//! `dq watch`: prints the queues repeatedly.
 
 use std::io::{self, IsTerminal as _};
 use std::thread;
@@ -10,13 +10,12 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-/// Shortest time between two readings: each is a call of the store.
+/// Minimum interval, because each reading calls the store.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Moves the cursor of a terminal to its beginning, and clears what is below.
+/// Moves a terminal's cursor to the top left, and clears below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Prints the queues until the count is reached, or the program is stopped.
 pub(super) fn watch(args: &WatchArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
     let clears = io::stdout().is_terminal() && !output.is_json();
     let mut number = 0_u64;
@@ -38,7 +37,7 @@ pub(super) fn watch(args: &WatchArgs, source: &dyn Source, output: &mut Output<'
             let sums = format!("{} waiting, {running} running", text::count(waiting, "job"));
             output.text(&format!("{before}{sums}\n{}", super::queues::table(&queues)))?;
         }
-        // The reader sees each table when it is printed.
+        // Show each table at once.
         output.flush()?;
         number += 1;
         if args.count.is_some_and(|count| number >= count) {

@@ -1,4 +1,4 @@
-//! Adds jobs to the example queues, at the start and as long as the demo lasts.
+//! Adds jobs to the example queues, first in bulk, then continuously.
 
 use std::time::Duration;
 
@@ -9,13 +9,12 @@ use super::handlers::{COURIERS, INVOICES, MEETINGS, NEWSLETTER, ORDERS, TICKETS,
 
 const TICK: Duration = Duration::from_secs(1);
 
-/// Number of ready jobs in the queue with the backlog, at least.
+/// Minimum number of ready jobs in the queue with the backlog.
 const BACKLOG: u64 = 160;
 
-/// Number of dead jobs that a queue may have; beyond it, old ones are removed.
+/// Maximum number of dead jobs per queue; older ones are removed.
 const MAX_DEAD: u64 = 60;
 
-/// Adds jobs.
 pub(super) struct Feed {
     dq: Dq,
     entropy: Entropy,
@@ -27,7 +26,7 @@ impl Feed {
         Self { dq, entropy: Entropy::from_os(), next: 4_711 }
     }
 
-    /// A number from a range, without its end.
+    /// Returns a random number; `to` is exclusive.
     fn number(&self, from: u64, to: u64) -> u64 {
         from + (self.entropy.fraction() * (to - from) as f64) as u64
     }
@@ -41,10 +40,9 @@ impl Feed {
         self.next
     }
 
-    /// Fills all queues.
     pub(super) async fn fill(&mut self) -> Result<()> {
         for _ in 0..90 {
-            // Due now: the history begins with them.
+            // Due now, so that they start the history.
             self.order(0, 1).await?;
         }
         for _ in 0..140 {
@@ -82,13 +80,12 @@ impl Feed {
         Ok(())
     }
 
-    /// Adds jobs until it is dropped.
     pub(super) async fn run(&mut self) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             interval.tick().await;
-            // The next tick tries again. The memory store fails only when it is closed.
+            // The next tick retries. The memory store fails only when closed.
             if let Err(error) = self.tick(tick).await {
                 tracing::warn!(%error, "the demo cannot add jobs");
             }
@@ -98,7 +95,7 @@ impl Feed {
     async fn tick(&mut self, tick: u64) -> Result<()> {
         self.order(10, 180).await?;
         if tick.is_multiple_of(2) {
-            // An order was paid. Most of these numbers are of other things, or of orders that have run, and
+            // An order was paid. Most numbers belong to something else or to an order that ran, and
             // then nothing is cancelled.
             let paid = format!("order-{}", self.number(self.next.saturating_sub(300), self.next));
             let _ = self.dq.queue(ORDERS)?.cancel(paid).await?;
@@ -137,7 +134,6 @@ impl Feed {
         self.add(ORDERS, &work, self.number(from, to), key, None).await
     }
 
-    /// An order whose first two attempts fail.
     async fn failing_order(&mut self) -> Result<()> {
         let order = self.next();
         let about = json!({ "order": order, "shop": self.number(1, 9) });
@@ -147,7 +143,6 @@ impl Feed {
         self.add(ORDERS, &work, 0, Some(format!("order-{order}")), None).await
     }
 
-    /// An order whose only attempt fails.
     async fn dying_order(&mut self) -> Result<()> {
         let (order, shop) = (self.next(), self.number(1, 9));
         let error = match self.number(0, 3) {
@@ -199,7 +194,7 @@ impl Feed {
             .await
     }
 
-    /// Adds couriers that are late already, until so many wait.
+    /// Adds overdue courier jobs until this many are ready.
     async fn top_up_backlog(&mut self, jobs: u64) -> Result<()> {
         let ready = self.dq.queue(COURIERS)?.stats().await?.ready;
         for _ in ready..jobs {
@@ -222,14 +217,14 @@ impl Feed {
         }
         let latest = handle.browse(JobState::Dead).order(dq_core::Order::Descending);
         let latest = latest.payloads(false).limit(MAX_DEAD as usize / 2).await?;
-        // By due time, as there is no filter by time of death: those that were very late go earlier.
+        // By due time, because no filter uses the time of death. Jobs that were very late go
+        // earlier.
         if let Some((_, died)) = latest.jobs.last().and_then(|view| view.dead.as_ref()) {
             handle.remove_where(Filter::new().due(..*died)).await?;
         }
         Ok(())
     }
 
-    /// Schedules a job, due after some seconds.
     async fn add(
         &self,
         queue: &str,
@@ -247,7 +242,7 @@ impl Feed {
         if let Some(attempts) = attempts {
             job = job.max_attempts(attempts);
         }
-        // A key that is taken keeps its job.
+        // A taken key keeps its job.
         let _ = job.await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The handlers of the examples. What a run does is written in its payload.
+//! Example handlers. The payload says what a run does.
 
 use std::time::Duration;
 
@@ -7,21 +7,19 @@ use dq_core::{DelayHandler, DurationExt, HandlerResult, JobContext, Outcome, Que
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a job is about, and what its runs do.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Work {
-    /// What a real job would have.
+    /// A realistic payload.
     #[serde(flatten)]
     pub(super) about: Value,
-    /// How long a run takes.
     pub(super) takes_ms: u64,
-    /// The error with which runs fail.
+    /// The error of failing runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fails_with: Option<String>,
-    /// The first attempt that does not fail; none if it is 0.
+    /// The first attempt that succeeds; 0 if none does.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) until_attempt: u32,
-    /// The reason for which there is nothing to do.
+    /// Why the run is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skips_with: Option<String>,
 }
@@ -31,7 +29,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A handler of an example queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Example {
     pub(super) queue: &'static str,
@@ -43,7 +40,7 @@ pub(super) const ORDERS: &str = "ORDER_TIMEOUT";
 pub(super) const MEETINGS: &str = "MEETING_REMINDER";
 pub(super) const TICKETS: &str = "TICKET_ESCALATION";
 pub(super) const COURIERS: &str = "COURIER_WARNING";
-/// The queues of schedules.
+/// Queues of schedules.
 pub(super) const CATALOG: &str = "CATALOG_SYNC";
 pub(super) const REPORTS: &str = "REPORT";
 /// Paused.
@@ -51,7 +48,7 @@ pub(super) const NEWSLETTER: &str = "NEWSLETTER";
 /// Served by no runner.
 pub(super) const INVOICES: &str = "INVOICE_EXPORT";
 
-/// The handlers. The jobs of the couriers take long, and have few slots.
+/// The handlers. Courier jobs take long and have few slots.
 pub(super) static ALL: [Example; 7] = [
     Example { queue: ORDERS, concurrency: 8, backoff: Duration::from_secs(30) },
     Example { queue: MEETINGS, concurrency: 8, backoff: Duration::from_secs(30) },

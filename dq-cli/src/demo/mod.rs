@@ -1,4 +1,4 @@
-//! `dq serve --demo`: example queues in which jobs come, run, fail and go.
+//! `dq serve --demo`: example queues with jobs that come, run, fail and go.
 
 mod feed;
 mod handlers;
@@ -17,17 +17,16 @@ use feed::Feed;
 use handlers::{ALL, Example};
 use operators::Operators;
 
-/// Time between two visits of the operators.
+/// Time between operator visits.
 const VISITS: Duration = Duration::from_secs(120);
 
-/// The tasks of a demo.
 pub(crate) struct Demo {
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
 impl Demo {
-    /// Fills the store, and starts two runners, what adds jobs, and operators.
+    /// Fills the store, and starts two runners, the feed and the operators.
     pub(crate) async fn start(ops: &Ops) -> Result<Self> {
         let dq = ops.dq();
         let mut feed = Feed::new(dq.clone());
@@ -37,12 +36,12 @@ impl Demo {
         operators.prepare().await?;
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        // The second runner serves a part of the queues, as a service of its own would.
+        // The second runner serves some of the queues, as another service does.
         for (name, served) in [("shop-1", ALL.as_slice()), ("shop-2", &ALL[..2])] {
             let runner = runner(dq, name, served)?;
             let stopped = wait(stopped.clone());
             tasks.spawn(async move {
-                // It ends early only if the store is closed.
+                // Ends early only if the store is closed.
                 let _ = runner.run_until(stopped).await;
             });
         }
@@ -57,7 +56,7 @@ impl Demo {
         Ok(Self { tasks, stop })
     }
 
-    /// Stops the runners, after the jobs in progress.
+    /// Stops the runners after their current jobs.
     pub(crate) async fn stop(self) {
         // Fails if all tasks have ended.
         let _ = self.stop.send(true);
@@ -65,11 +64,11 @@ impl Demo {
     }
 }
 
-/// Lets the operators do something now and then, until it is dropped.
+/// Lets the operators work now and then, until dropped.
 async fn visits(operators: &Operators) {
     loop {
         tokio::time::sleep(VISITS).await;
-        // A job that they look at may run before they change it.
+        // A job may run before the operator changes it.
         if let Err(error) = operators.work().await {
             tracing::debug!(%error, "an operator of the demo was refused");
         }
@@ -82,8 +81,7 @@ fn runner(dq: &Dq, name: &str, served: &'static [Example]) -> Result<Runner> {
     Ok(runner.build()?)
 }
 
-/// Completes when the demo is to stop.
 async fn wait(mut stopped: watch::Receiver<bool>) {
-    // An error means that the demo is gone.
+    // An error means the demo is gone.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -1,12 +1,11 @@
-//! The people of the demo, who change jobs, queues and schedules as operators do: the audit has
-//! entries of theirs.
+//! Demo operators, who change jobs, queues and schedules and so fill the audit.
 
 use dq_core::{Due, DurationExt, JobState, QueueName, Target};
 use dq_ops::{Actor, BulkAction, JobFilter, JobQuery, Ops, Result, Role, Session};
 
 use super::handlers::{MEETINGS, NEWSLETTER, ORDERS, TICKETS};
 
-/// Number of dead jobs of one group that are replayed at once: a part, so that some remain to look at.
+/// Dead jobs replayed at once from a group: few, so that some remain to look at.
 const REPLAYED: usize = 2;
 
 pub(super) struct Operators {
@@ -24,7 +23,6 @@ impl Operators {
         }
     }
 
-    /// What they do before anybody looks. The queues have been filled.
     pub(super) async fn prepare(&self) -> Result<()> {
         self.mei.pause(&queue(NEWSLETTER)).await?;
         self.mei.pause_schedule("weekly-digest").await?;
@@ -32,7 +30,7 @@ impl Operators {
         let orders = queue(ORDERS);
         if let Some(last) = self.last(&orders, JobState::Scheduled).await? {
             self.jonas.cancel(&orders, &last).await?;
-            // The audit also has what was refused.
+            // The audit also lists refused actions.
             let _ = self.visitor.cancel(&orders, &last).await;
         }
         let mut called_off = JobFilter::default();
@@ -42,7 +40,6 @@ impl Operators {
         Ok(())
     }
 
-    /// What they do now and then.
     pub(super) async fn work(&self) -> Result<()> {
         self.move_a_meeting().await?;
         let tickets = queue(TICKETS);
@@ -62,7 +59,6 @@ impl Operators {
         Ok(())
     }
 
-    /// The last job of a listing.
     async fn last(&self, queue: &QueueName, state: JobState) -> Result<Option<Target>> {
         let mut query = JobQuery::new(state);
         (query.limit, query.descending) = (1, true);

@@ -1,11 +1,10 @@
-//! The schedules of the demo: some run while somebody looks, some at night.
+//! Demo schedules: some run while you look, some at night.
 
 use dq_core::{Dq, DurationExt, Overlap, Result};
 use serde_json::{Value, json};
 
 use super::handlers::{CATALOG, MEETINGS, REPORTS, Work};
 
-/// Stores the schedules.
 pub(super) async fn declare(dq: &Dq) -> Result<()> {
     let schedule = |queue: &str, name: &str, about: Value, takes_ms: u64| {
         let work = Work { about, takes_ms, ..Work::default() };

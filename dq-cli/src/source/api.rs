@@ -16,7 +16,6 @@ use super::Source;
 use super::http::{Api, Request};
 use crate::failure::Result;
 
-/// Whether a request has changed something.
 #[derive(Deserialize)]
 pub(super) struct Changed {
     pub(super) changed: bool,
@@ -129,7 +128,7 @@ impl Source for Api {
         });
         let path = format!("{}/jobs", path_of(queue));
         let name = request.idempotency_key.as_deref();
-        // If the job with this key runs, status 409 has that job in its body: an answer, no error.
+        // Status 409 carries the running job with this key, which is an answer, not an error.
         self.send(Request::post(path, body).idempotency_key(name).has_body_if_running())
     }
 
@@ -191,13 +190,13 @@ fn path_of_job(queue: &QueueName, target: &Target) -> String {
     format!("{}/jobs/{job}", path_of(queue))
 }
 
-/// Whether a name can stand in a path: proxies change some of the others, even percent-encoded.
+/// Whether a name is safe in a path. Proxies change other characters, even percent-encoded.
 pub(super) fn is_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     name.bytes().all(is_plain)
 }
 
-/// A due time as the API reads it.
+/// Formats a due time for the API.
 fn text_of(due: Due) -> String {
     match due {
         Due::At(at) => at.to_string(),

@@ -1,4 +1,4 @@
-//! Marks the errors before a connection is open, TLS included: the server has seen no request.
+//! Marks errors from before a connection is open, TLS included: the server has seen no request.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Error};
 
-/// A client whose errors [`not_connected`] can tell apart.
+/// Returns a client with errors marked for [`not_connected`].
 pub(super) fn agent(config: Config) -> Agent {
     Agent::with_parts(
         config,
@@ -19,7 +19,7 @@ pub(super) fn agent(config: Config) -> Agent {
     )
 }
 
-/// The error before a connection was open; `None` if the request may have been sent.
+/// Returns the connection error; `None` if the request may have been sent.
 pub(super) fn not_connected(error: &Error) -> Option<&Error> {
     match error {
         Error::Other(other) => other.downcast_ref().map(|NotConnected(error)| error),

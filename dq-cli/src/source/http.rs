@@ -1,4 +1,4 @@
-//! Requests to the HTTP API of a server, and what is known when it does not answer.
+//! HTTP requests to a server, and what a missing response means.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,17 @@ use ureq::{Agent, Body};
 use super::connecting;
 use crate::failure::{Failure, Result};
 
-/// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time for a response, except to requests that concern many jobs, which may take long.
+/// Response timeout, except for slow bulk requests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum length of a response: a page of jobs with long errors.
+/// Maximum response length: a page of jobs with long errors.
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 
-/// A server.
 pub(crate) struct Api {
     agent: Agent,
-    /// The address, without the slash at its end.
+    /// The address, without its final slash.
     base: String,
     token: Option<String>,
 }
@@ -34,17 +32,17 @@ pub(crate) struct Api {
 /// A request to `/v1`.
 pub(super) struct Request<'a> {
     method: &'static str,
-    /// Behind `/v1/`.
+    /// The path after `/v1/`.
     path: String,
     body: Option<Value>,
     idempotency_key: Option<&'a str>,
     effect: Effect,
     timeout: Option<Duration>,
-    /// Whether status 409 has the body of a success, as it has when the job runs.
+    /// Whether status 409 carries a success body, because the job is running.
     has_body_if_running: bool,
 }
 
-/// What a request does in the store. If no response comes, a change may have been made.
+/// Whether a request changes the store. If a change gets no response, its outcome is unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Reads,
@@ -98,7 +96,7 @@ impl<'a> Request<'a> {
         Self { idempotency_key: name, ..self }
     }
 
-    /// The server may take as long as it needs.
+    /// Removes the timeout.
     pub(super) fn takes_long(self) -> Self {
         Self { timeout: None, ..self }
     }
@@ -108,7 +106,6 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An error of the server.
 #[derive(Deserialize)]
 struct Problem {
     title: String,
@@ -127,7 +124,7 @@ impl Api {
                 "write it like http://127.0.0.1:7373",
             ));
         };
-        // Other errors print the address, so it holds no secret. These do not print it.
+        // Other errors print the address, so it must hold no secret. This error does not print it.
         if rest.contains(['?', '#']) {
             return Err(Failure::usage(
                 "the address of the server has more than a path",
@@ -144,7 +141,7 @@ impl Api {
         let mut config = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
-            // A redirected change would be repeated as a GET: the redirect is shown instead.
+            // Following a redirect turns a change into a GET, so the redirect is reported instead.
             .max_redirects(0)
             .max_redirects_will_error(false);
         if is_loopback(rest) {
@@ -157,7 +154,7 @@ impl Api {
         Ok(Self { agent, base, token: token.map(str::to_owned) })
     }
 
-    /// Sends a request, and returns the parsed body of a response that is not a problem.
+    /// Sends a request and parses the response, unless it is a problem.
     pub(super) fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
         let Request { method, path, body, idempotency_key, effect, timeout, has_body_if_running } =
             request;
@@ -206,7 +203,6 @@ impl Api {
         Err(self.problem(&response, &text, effect))
     }
 
-    /// The error in a response.
     fn problem(&self, response: &Response<Body>, text: &[u8], effect: Effect) -> Failure {
         let status = response.status();
         if let Ok(Problem { title, detail, remedy }) = serde_json::from_slice(text) {
@@ -217,7 +213,7 @@ impl Api {
         }
         let message = format!("{} responds with status {status}", self.base);
         let kind = match status.as_u16() {
-            // A proxy that has passed the request on.
+            // A proxy that passed the request on.
             502 | 504 if effect == Effect::Changes => return outcome_unknown(message),
             502..=504 => "unavailable",
             _ => "response",
@@ -265,7 +261,7 @@ impl Api {
     }
 }
 
-/// A change that the server may have made.
+/// The server may have made this change.
 fn outcome_unknown(message: String) -> Failure {
     Failure::new(
         "outcome unknown",
@@ -282,7 +278,7 @@ fn is_tls_error(error: &ureq::Error) -> bool {
     }
 }
 
-/// Trusts the certificates of the system.
+/// Trusts the system's certificates.
 fn tls() -> TlsConfig {
     let trusted = rustls_native_certs::load_native_certs().certs;
     let trusted: Vec<_> = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
@@ -293,7 +289,7 @@ fn tls() -> TlsConfig {
         .build()
 }
 
-/// Whether an address without its scheme leads to this machine, where no proxy is needed.
+/// Whether the address is on this machine, which needs no proxy.
 fn is_loopback(address: &str) -> bool {
     let authority = address.split('/').next().unwrap_or_default();
     let name = match authority.strip_prefix('[') {
@@ -368,7 +364,7 @@ mod tests {
             }
         });
         let queue = QueueName::new("MAIL").unwrap();
-        // The first three change nothing, two of them by POST.
+        // The first three change nothing; two of them use POST.
         assert_eq!(refusal(api.queues()).0, "unavailable");
         let all = JobFilter::default();
         assert_eq!(refusal(api.count(&queue, BulkAction::Cancel, &all)).0, "unavailable");
@@ -376,7 +372,6 @@ mod tests {
         assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
         assert_eq!(refusal(api.pause(&queue, true)).0, "outcome unknown");
         server.join().unwrap();
-        // Nobody listens any more.
         assert_eq!(refusal(api.pause(&queue, true)).0, "unavailable");
     }
 
@@ -397,11 +392,11 @@ mod tests {
             .unwrap();
         let config = Arc::new(config);
         let server = thread::spawn(move || {
-            // A certificate that this system does not trust.
+            // A certificate this system does not trust.
             let mut stream = listener.accept().unwrap().0;
             let mut connection = ServerConnection::new(config).unwrap();
             while connection.is_handshaking() && connection.complete_io(&mut stream).is_ok() {}
-            // Another protocol than TLS; the connection ends in the handshake.
+            // Not TLS; then the connection closes during the handshake.
             for answer in ["HTTP/1.1 400 B\r\ncontent-length: 0\r\n\r\n", ""] {
                 let mut stream = listener.accept().unwrap().0;
                 let mut head = [0; 16];

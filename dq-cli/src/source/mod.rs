@@ -1,4 +1,4 @@
-//! Where commands read and write: a store, or a server in front of one.
+//! Source of a command: a store, or a server in front of one.
 
 mod api;
 mod connecting;
@@ -27,9 +27,8 @@ pub(crate) use open::{open, runtime};
 #[cfg(any(test, feature = "redis"))]
 pub(crate) use store::StoreSource;
 
-/// What commands need. Both implementations return the same values for the same jobs, and the same
-/// errors, if the server's token has the role of an administrator and sees all payloads; only a lost
-/// connection is reported by each in its own words.
+/// Operations the commands need. Both implementations return the same values and errors for the
+/// same jobs, if the server's token is an admin's. Only lost connections are reported differently.
 pub(crate) trait Source: Recurring {
     fn queues(&self) -> Result<Vec<QueueSummary>>;
     fn queue(&self, queue: &QueueName) -> Result<QueueSummary>;
@@ -43,7 +42,7 @@ pub(crate) trait Source: Recurring {
     fn remove(&self, queue: &QueueName, target: &Target) -> Result<()>;
     fn count(&self, queue: &QueueName, action: BulkAction, filter: &JobFilter)
     -> Result<BulkCount>;
-    /// With `expected`, nothing is changed if a different number of jobs matches the filter.
+    /// With `expected`, changes nothing if more jobs match, or too many to count.
     fn bulk(
         &self,
         queue: &QueueName,
@@ -54,26 +53,27 @@ pub(crate) trait Source: Recurring {
     fn schedule(&self, queue: &QueueName, request: ScheduleRequest) -> Result<ScheduledJob>;
     fn runners(&self) -> Result<Vec<RunnerSummary>>;
     fn check(&self) -> Result<Vec<FindingView>>;
-    /// Whether the queue was not paused before. Without `create`, a queue that nobody uses is refused.
+    /// Returns whether the queue was running before. Refuses an unused queue unless `create` is
+    /// set.
     fn pause(&self, queue: &QueueName, create: bool) -> Result<bool>;
-    /// Whether the queue was paused before.
+    /// Returns whether the queue was paused before.
     fn resume(&self, queue: &QueueName) -> Result<bool>;
-    /// `typed` is the queue's name as the user has typed it to confirm.
+    /// `typed` is the queue name the user typed to confirm.
     fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64>;
-    /// Ends the connection in order.
+    /// Closes the connection cleanly.
     fn close(&self) -> dq_core::Result<()>;
 }
 
-/// What the commands about schedules and the future need.
+/// Operations for schedules and forecasts.
 pub(crate) trait Recurring {
     fn schedules(&self) -> Result<Vec<RecurringSummary>>;
     /// A schedule with its next `next` occurrences.
     fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail>;
-    /// `false` if the store had exactly this schedule already.
+    /// Returns `false` if the store already had exactly this schedule.
     fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool>;
-    /// Whether the schedule was not paused before.
+    /// Returns whether the schedule was running before.
     fn pause_schedule(&self, name: &str) -> Result<bool>;
-    /// Whether the schedule was paused before.
+    /// Returns whether the schedule was paused before.
     fn resume_schedule(&self, name: &str) -> Result<bool>;
     fn skip_next(&self, name: &str) -> Result<()>;
     fn run_schedule(&self, name: &str) -> Result<ScheduledJob>;

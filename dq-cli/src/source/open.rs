@@ -1,4 +1,4 @@
-//! Opens what the arguments name: a store or a server.
+//! Opens the source that the arguments name.
 
 use std::env;
 
@@ -11,8 +11,8 @@ use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 use crate::stores;
 
-/// Opens what the arguments name; if they name nothing, the server of `DQ_API`, and without that the
-/// store of the configuration.
+/// Opens the source that the arguments name; else the server in `DQ_API`; else the configured
+/// store.
 pub(crate) fn open(target: &TargetArgs) -> Result<Box<dyn Source>> {
     if let Some(api) = server(target) {
         let token = target.token.clone().or_else(|| variable("DQ_TOKEN"));
@@ -21,21 +21,21 @@ pub(crate) fn open(target: &TargetArgs) -> Result<Box<dyn Source>> {
     Ok(Box::new(existing_store(target)?))
 }
 
-/// The address of the server that the arguments or the environment name.
+/// Returns the server's address from the arguments or the environment.
 fn server(target: &TargetArgs) -> Option<String> {
-    // With a store, `stores::configured` refuses a server beside it.
+    // `stores::configured` refuses a server beside a store.
     if target.config.is_some() || target.url.is_some() {
         return None;
     }
     target.api.clone().or_else(|| variable("DQ_API"))
 }
 
-/// An environment variable, unless it is empty.
+/// Returns an environment variable unless it is empty.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Opens the store that the arguments name, for a command that the HTTP API does not have.
+/// Opens the store for a command without an HTTP API.
 #[cfg(feature = "redis")]
 pub(crate) fn open_store(target: &TargetArgs) -> Result<StoreSource> {
     if server(target).is_some() {
@@ -54,7 +54,6 @@ fn existing_store(target: &TargetArgs) -> Result<StoreSource> {
     Ok(StoreSource::new(runtime, dq))
 }
 
-/// The runtime of stores and servers.
 pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Failure::new("internal", format!("the runtime does not start: {error}"), "")

@@ -1,4 +1,4 @@
-//! The calls of [`Recurring`] on a store and on a server.
+//! [`Recurring`] on a store and on a server.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl Recurring for Api {
 
     fn run_schedule(&self, name: &str) -> Result<ScheduledJob> {
         let path = format!("{}:run", path_of(name)?);
-        // If a job of the schedule runs, status 409 has that job in its body: an answer, no error.
+        // Status 409 carries the schedule's running job, which is an answer, not an error.
         self.send(Request::post(path, json!({})).has_body_if_running())
     }
 
@@ -121,7 +121,6 @@ impl Recurring for Api {
     }
 }
 
-/// The address of a schedule.
 fn path_of(name: &str) -> Result<String> {
     dq_core::ScheduleSpec::check_name(name).map_err(Failure::from)?;
     Ok(match is_plain(name) {

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use super::Source;
 use crate::failure::Result;
 
-/// An open store. The holder of its configuration may do everything.
+/// An open store. Whoever has its configuration may do everything.
 pub(crate) struct StoreSource {
     runtime: Runtime,
     dq: Dq,
@@ -26,7 +26,6 @@ impl StoreSource {
         Self { runtime, dq, session }
     }
 
-    /// Moves the jobs of another system into a queue.
     #[cfg(feature = "redis")]
     pub(crate) fn import(
         &self,
@@ -36,7 +35,7 @@ impl StoreSource {
         self.wait(self.session.import(queue, source))
     }
 
-    /// Counts what an import would move.
+    /// Counts what an import moves.
     #[cfg(feature = "redis")]
     pub(crate) fn preview_import(
         &self,

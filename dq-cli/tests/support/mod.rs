@@ -1,4 +1,4 @@
-//! The program in a directory of its own, and a server of it.
+//! Runs the program and its server in a separate directory.
 
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The program, in a directory, without what the environment of the tests says.
+/// The program in a directory, without the test's environment variables.
 pub(crate) fn dq(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dq"));
     command.current_dir(directory);
@@ -21,7 +21,6 @@ pub(crate) fn dq(directory: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end.
 pub(crate) fn run(directory: &Path, args: &[&str]) -> Output {
     dq(directory).args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -30,7 +29,6 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Runs a command that must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn ok(directory: &Path, args: &[&str]) -> String {
     let output = run(directory, args);
@@ -60,7 +58,7 @@ impl Server {
         Self::start_as_configured(directory, &[args, &["--address", "127.0.0.1:0"]].concat())
     }
 
-    /// Starts a server on the address of its configuration.
+    /// Starts a server on its configured address.
     pub(crate) fn start_as_configured(directory: &Path, args: &[&str]) -> Self {
         let mut command = dq(directory);
         command.args(["serve", "--json"]).args(args).stdout(Stdio::piped());
@@ -77,13 +75,12 @@ impl Server {
         }
     }
 
-    /// The arguments that lead a command to this server.
+    /// Adds the arguments that select this server.
     pub(crate) fn api<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         let token = self.token.as_deref().unwrap();
         [args, &["--api", &self.address, "--token", token]].concat()
     }
 
-    /// The body of a response.
     pub(crate) fn get(&self, path: &str) -> String {
         let request = ureq::get(format!("{}{path}", self.address));
         let token = self.token.as_deref().unwrap();

@@ -1,7 +1,7 @@
-//! Which addresses may be reached: public ones, and those that the settings allow.
+//! Which addresses requests may reach: public ones, and the ones in the settings.
 //!
-//! A webhook's URL may come from a customer, and its name may resolve to anything. Without a check, it
-//! reaches services that trust the local network, such as the metadata service of a cloud.
+//! A customer's webhook URL may resolve to any address. Unchecked, a request could reach services
+//! that trust the local network, such as a cloud's metadata service.
 
 use std::fmt;
 use std::io;
@@ -12,18 +12,19 @@ use dq_core::Result;
 
 use crate::error::invalid_setting;
 
-/// Resolves host names.
+/// A host name resolver.
 #[async_trait]
 pub trait Resolve: fmt::Debug + Send + Sync + 'static {
-    /// The addresses of a host, which may be an address itself: its own answer. Called once for each
-    /// request.
+    /// Resolves a host name, or returns the address if `host` already is one.
+    ///
+    /// Called once per request.
     ///
     /// # Errors
     /// Any error; the request fails and is retried.
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// The resolver of the operating system.
+/// The operating system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
@@ -34,7 +35,6 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Decides which addresses may be reached.
 #[derive(Debug)]
 pub(super) struct AddressPolicy {
     allowed: Vec<Network>,
@@ -53,12 +53,11 @@ impl AddressPolicy {
         Ok(Self { allowed: allowed.collect::<Result<_>>()? })
     }
 
-    /// Requires that the host of a URL can be reached, as far as its text says: names are resolved
-    /// later, at each request.
+    /// Rejects a host that no request may reach. Names are resolved later, at each request.
     ///
     /// # Errors
-    /// `Config` for an address that may not be reached, or a name of this computer if none of its
-    /// addresses may.
+    /// `Config` for a forbidden address, or a name of this computer if none of its addresses is
+    /// allowed.
     pub(super) fn check_host(&self, host: &str) -> Result<()> {
         let (what, addresses) = match host.parse::<IpAddr>() {
             Ok(address) => ("the address", vec![address]),
@@ -77,19 +76,18 @@ impl AddressPolicy {
     }
 
     pub(super) fn permits(&self, address: IpAddr) -> bool {
-        // An IPv4 address in the form of IPv6 reaches the IPv4 address.
+        // An IPv4-mapped IPv6 address reaches the IPv4 address.
         let address = address.to_canonical();
         self.allowed.iter().any(|network| network.contains(address)) || is_public(address)
     }
 }
 
-/// Whether a name means this computer, wherever it is resolved (RFC 6761).
+/// Such names mean this computer, however they are resolved (RFC 6761).
 fn is_local_name(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// A block of addresses.
 #[derive(Debug)]
 struct Network {
     address: IpAddr,
@@ -108,7 +106,7 @@ impl Network {
             Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits)?,
             None => bits,
         };
-        // Addresses are compared in this form; the prefix of ::ffff:0:0/96 is left out.
+        // `contains` compares canonical addresses, so the prefix ::ffff:0:0/96 is dropped.
         match address.to_canonical() {
             IpAddr::V4(address) if bits == 128 => {
                 Some(Self { address: address.into(), prefix: prefix.checked_sub(96)? })
@@ -130,12 +128,10 @@ impl Network {
     }
 }
 
-/// Whether the first bits of both are equal.
 fn starts_with(network: u128, other: u128, bits: u32) -> bool {
     (network ^ other).checked_shr(128 - bits).unwrap_or(0) == 0
 }
 
-/// Whether an address is one of the public Internet.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -152,9 +148,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         // This network, multicast, reserved and broadcast.
         || a == 0
         || a >= 224
-        // Shared by the customers of a provider.
+        // Carrier-grade NAT.
         || (a == 100 && (64..128).contains(&b))
-        // Protocol assignments, and the former relays of 6to4.
+        // Protocol assignments, and the former 6to4 relays.
         || (a == 192 && b == 0 && c == 0)
         || (a == 192 && b == 88 && c == 99)
         // Benchmarks.
@@ -171,7 +167,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         // NAT64 and 6to4 lead to an IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
-        // Teredo, ORCHID, benchmarks and the rest of the protocol assignments; documentation.
+        // Teredo, ORCHID, benchmarks, other protocol assignments, documentation.
         [0x2001, second, ..] => second >= 0x200 && second != 0xdb8,
         [0x3fff, second, ..] => second >= 0x1000,
         // Global unicast. Everything else is local, multicast or reserved.

@@ -1,4 +1,4 @@
-//! What an answer means for the job.
+//! Maps an HTTP answer to an outcome.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use hyper::header::RETRY_AFTER;
 use super::client::Answer;
 use crate::error::invalid_setting;
 
-/// The longest time that a receiver can ask for by one answer.
+/// The longest delay that a receiver can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// The statuses after which a job is not sent again: 410, by which Standard Webhooks says that the
-/// receiver is gone for good, and those of the settings.
+/// Statuses that mark a job dead: the configured ones, and 410, by which Standard Webhooks means
+/// that the receiver is gone for good.
 #[derive(Debug)]
 pub(super) struct DeadOn(Vec<StatusCode>);
 
 impl DeadOn {
     /// # Errors
-    /// `Config` if one of these is no status of a failure.
+    /// `Config` if a status is not a failure.
     pub(super) fn new(statuses: &[u16]) -> Result<Self> {
         let mut dead_on = vec![StatusCode::GONE];
         for status in statuses {
@@ -35,10 +35,8 @@ impl DeadOn {
         Ok(Self(dead_on))
     }
 
-    /// The outcome of a run.
-    ///
     /// # Errors
-    /// For a failure that is retried after the backoff of the queue.
+    /// For a failure that is retried after the queue's backoff.
     pub(super) fn outcome(&self, answer: &Answer, now: Timestamp) -> HandlerResult {
         let status = answer.status;
         if status.is_success() {
@@ -59,7 +57,7 @@ impl DeadOn {
     }
 }
 
-/// The delay of the header `Retry-After`, in seconds or as a date.
+/// Reads `Retry-After`, in seconds or as a date.
 fn retry_after(answer: &Answer, now: Timestamp) -> Option<Duration> {
     let value = answer.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse() {

@@ -1,7 +1,7 @@
-//! Sends one request on a connection of its own.
+//! Sends each request on its own connection.
 //!
-//! The client resolves the name itself and connects to an address that it has checked. A library that
-//! takes a URL would resolve the name again, and the answer may have changed since the check.
+//! The client resolves the name itself and connects to a checked address. An HTTP library would
+//! resolve the name again, perhaps to another address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,21 +29,18 @@ use super::address::{AddressPolicy, Resolve, SystemResolver};
 use super::settings::HttpSettings;
 use crate::error::invalid_setting;
 
-/// How much of the body of a refusal is kept for the reason of a failure.
+/// How much of a failure's body goes into the failure reason.
 const EXCERPT_BYTES: usize = 256;
-/// How long a job waits for it.
 const EXCERPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An answer to a request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The beginning of the body; empty for a success.
+    /// The start of the body; empty for a success.
     pub(super) excerpt: String,
 }
 
-/// Sends requests to one host.
 #[derive(Debug)]
 pub(super) struct Client {
     host: String,
@@ -68,11 +65,10 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Client {
-    /// A client for the host of the URL, and the URL's path and query.
+    /// Returns a client for the URL's host, and the URL's path and query.
     ///
     /// # Errors
-    /// `Config` if the URL or the certificates cannot be used, or the URL has an address that may not
-    /// be reached.
+    /// `Config` if the URL or the certificates are unusable, or the URL has a forbidden address.
     pub(super) fn new(settings: &HttpSettings, policy: AddressPolicy) -> Result<(Self, Uri)> {
         let invalid = |what: &str| {
             invalid_setting(
@@ -118,14 +114,14 @@ impl Client {
     /// Sends a request and returns the answer.
     ///
     /// # Errors
-    /// If the name does not resolve to an address that may be reached, the connection fails, or the
-    /// answer does not arrive in time. The request may have been processed.
+    /// If the name resolves to no allowed address, the connection fails, or no answer arrives in
+    /// time. The receiver may have processed the request.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, BoxError> {
         let exchanged = tokio::time::timeout(self.timeout, self.exchange(request)).await;
         let (response, _connection) =
             exchanged.map_err(|_| format!("no answer within {:?}", self.timeout))??;
         let (head, body) = response.into_parts();
-        // The status counts, whether the body arrives or not.
+        // Only the status matters, so a missing body is no error.
         let excerpt = if head.status.is_success() { String::new() } else { excerpt(body).await };
         Ok(Answer { status: head.status, headers: head.headers, excerpt })
     }
@@ -143,7 +139,6 @@ impl Client {
         }
     }
 
-    /// The addresses of the host that may be reached.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, BoxError> {
         let host = &self.host;
         let resolved = self.resolver.resolve(host, self.port).await;
@@ -166,8 +161,8 @@ impl Client {
     }
 }
 
-/// Connects to the first address that accepts. Each address has its part of the time that is left: one
-/// that does not answer leaves some to the next.
+/// Connects to the first address that accepts. Each gets an equal share of the remaining time, so
+/// that a silent one leaves time for the next.
 async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, BoxError> {
     let mut failure = io::Error::other("no address");
     for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
@@ -181,7 +176,7 @@ async fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStrea
     Err(format!("cannot connect: {failure}").into())
 }
 
-/// A response without its body, and the task that reads it, which is aborted when this is dropped.
+/// A response, and the task that drives its connection. Dropping this aborts the task.
 type Exchanged = (Response<Incoming>, JoinSet<hyper::Result<()>>);
 
 async fn exchange(
@@ -196,7 +191,7 @@ async fn exchange(
     Ok((response, connections))
 }
 
-/// The beginning of the body, without control characters.
+/// Replaces control characters.
 async fn excerpt(mut body: Incoming) -> String {
     let mut bytes = Vec::new();
     let read = async {
@@ -212,7 +207,7 @@ async fn excerpt(mut body: Incoming) -> String {
     text.trim().to_owned()
 }
 
-/// The TLS client, which trusts the certificates of the operating system or of `ca`.
+/// Trusts the certificates in `ca`, or else the operating system's.
 fn tls(settings: &HttpSettings, host: &str) -> Result<Tls> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| invalid_setting("`url` has no valid host name", "correct it"))?;
@@ -254,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// An address that answers no request for a connection: the queue of its listener is full.
+    /// An address that does not answer connection attempts, because its accept queue is full.
     async fn silent() -> (SocketAddr, Box<dyn std::any::Any>) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

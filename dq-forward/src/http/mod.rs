@@ -1,4 +1,4 @@
-//! Webhooks: sends each job as a signed HTTP request.
+//! Webhooks: a signed HTTP request per job.
 
 mod address;
 mod answer;
@@ -31,7 +31,7 @@ use crate::error::invalid_setting;
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// The headers that the handler sets itself.
+/// Headers that the handler sets itself.
 const OWN_HEADERS: [&str; 18] = [
     "connection",
     "content-length",
@@ -56,10 +56,10 @@ const OWN_HEADERS: [&str; 18] = [
 /// A handler that sends each job as a webhook.
 ///
 /// The request is a `POST` with the payload as its body. Its headers are `content-type`,
-/// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, the job's
-/// `traceparent`, and `dq-queue`, `dq-key`, `dq-due`, `dq-first-due`, `dq-attempt`, `dq-deliveries`,
-/// `dq-fencing-token` and, for a job of a schedule, `dq-occurrence`. Queue and key are
-/// percent-encoded, except for letters, digits and `-._~`.
+/// `webhook-id` (the job id), `webhook-timestamp`, `webhook-signature`, the job's `traceparent`,
+/// `dq-queue`, `dq-key`, `dq-due`, `dq-first-due`, `dq-attempt`, `dq-deliveries`,
+/// `dq-fencing-token`, and `dq-occurrence` for a schedule's job. Queue and key are percent-encoded,
+/// except for letters, digits and `-._~`.
 ///
 /// | Answer | Outcome |
 /// |---|---|
@@ -68,8 +68,8 @@ const OWN_HEADERS: [&str; 18] = [
 /// | 429 or 503 with `Retry-After` | failed, and retried after that time, at most 1 day, and the queue's backoff |
 /// | any other; no answer | failed, and retried after the queue's backoff; redirects are not followed |
 ///
-/// Only public addresses are reached, and those of [`HttpSettings::allow`]. A name is resolved once
-/// for each request, and the connection goes to an address that was checked.
+/// Requests reach only public addresses and the ones in [`HttpSettings::allow`]. The handler
+/// resolves the host once per request and connects to a checked address.
 pub struct HttpForward {
     client: Client,
     dead_on: DeadOn,
@@ -80,10 +80,10 @@ pub struct HttpForward {
 }
 
 impl HttpForward {
-    /// Checks the settings. Does not connect.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
-    /// `Config` naming the setting that cannot be used.
+    /// `Config` naming the unusable setting.
     pub fn new(settings: HttpSettings) -> Result<Self> {
         if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&settings.timeout) {
             return Err(invalid_setting(
@@ -102,7 +102,7 @@ impl HttpForward {
         })
     }
 
-    /// Resolves names by another resolver than the operating system's.
+    /// Replaces the operating system's resolver.
     #[must_use]
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.client.resolver = Arc::new(resolver);
@@ -145,7 +145,7 @@ impl HttpForward {
 }
 
 impl fmt::Debug for HttpForward {
-    /// Without path and headers, which may hold tokens.
+    /// Hides path and headers, which may hold tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpForward").field("client", &self.client).finish_non_exhaustive()
     }
@@ -159,13 +159,12 @@ impl RawHandler for HttpForward {
     }
 }
 
-/// A text as the value of a header, which can hold only a part of ASCII.
+/// Header values can hold only a part of ASCII.
 fn percent_encoded(text: &str) -> Result<HeaderValue, BoxError> {
     const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     Ok(HeaderValue::from_str(&utf8_percent_encode(text, &ENCODED).to_string())?)
 }
 
-/// Checks and converts the headers of the settings.
 fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {

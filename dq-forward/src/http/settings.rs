@@ -1,4 +1,4 @@
-//! The settings of a webhook.
+//! Webhook settings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,32 +7,33 @@ use std::time::Duration;
 use dq_core::config::Secret;
 use serde::Deserialize;
 
-/// The settings of a webhook: `type = "http"`.
+/// Webhook settings (`type = "http"`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// Where requests go: `https://host[:port]/path?query`, or `http://…`.
+    /// The URL: `https://host[:port]/path?query`, or `http://…`.
     pub url: Secret,
-    /// The keys that sign requests, in the form of Standard Webhooks: `whsec_` and Base64 of 24 to 64
-    /// bytes. Each adds a signature, so that a key can be replaced without a gap: add the new one,
-    /// change the receiver, remove the old one. Without keys, requests are not signed.
+    /// The signing keys, in Standard Webhooks form: `whsec_` and Base64 of 24 to 64 bytes.
+    ///
+    /// Each key adds a signature, so you can rotate keys without a gap: add the new key, change the
+    /// receiver, remove the old key. Without keys, requests are unsigned.
     #[serde(default)]
     pub secrets: Vec<Secret>,
     /// Further headers, such as `Authorization`.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
-    /// Maximum duration of one request with its connection; 10 ms to 1 h. Default 30 s.
+    /// Timeout of one request including its connection, 10 ms to 1 h; 30 s by default.
     #[serde(default = "default_timeout", with = "dq_core::config::duration")]
     pub timeout: Duration,
-    /// Addresses or networks, such as `10.1.0.0/16`, that are reached although they are not public.
+    /// Non-public addresses or networks to allow, such as `10.1.0.0/16`.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Statuses, besides 410, after which a job is dead at once, such as `[400, 422]`. Default: none;
-    /// all other failures are retried.
+    /// Statuses, besides 410, that mark a job dead at once, such as `[400, 422]`. Other failures
+    /// are retried.
     #[serde(default)]
     pub dead_on: Vec<u16>,
-    /// A PEM file with the certificate authorities to trust. Default: those of the operating system.
+    /// A PEM file with the certificate authorities to trust; the operating system's by default.
     #[serde(default)]
     pub ca: Option<PathBuf>,
 }
@@ -42,7 +43,7 @@ const fn default_timeout() -> Duration {
 }
 
 impl HttpSettings {
-    /// The default settings for a URL.
+    /// Returns the default settings for a URL.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {

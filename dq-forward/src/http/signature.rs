@@ -1,4 +1,4 @@
-//! Signatures of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`.
+//! Standard Webhooks signatures: HMAC-SHA256 over `id.timestamp.body`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,6 @@ use crate::error::invalid_setting;
 
 const PREFIX: &str = "whsec_";
 
-/// Signs with one or several keys.
 pub(super) struct Signer {
     keys: Vec<hmac::Key>,
 }
@@ -32,8 +31,8 @@ impl Signer {
         Ok(Self { keys: keys.collect::<Result<_>>()? })
     }
 
-    /// The header `webhook-signature`, with a signature by each key; `None` without keys. `id` and
-    /// `unix_seconds` are those of the headers `webhook-id` and `webhook-timestamp`.
+    /// Returns the header `webhook-signature`, with one signature per key; `None` without keys.
+    /// Pass the values of `webhook-id` and `webhook-timestamp`.
     pub(super) fn sign(&self, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
         let signatures = self.keys.iter().map(|key| {
             let mut context = hmac::Context::with_key(key);

@@ -1,4 +1,4 @@
-//! Messages of an AMQP queue.
+//! Consumes an AMQP queue.
 
 use std::sync::Arc;
 
@@ -22,14 +22,13 @@ use super::target::{Taken, Target, stored_first};
 use crate::broker::{Broker, Link, TIMEOUT};
 use crate::error::invalid_setting;
 
-/// Maximum number of unacknowledged messages.
 const PREFETCH: u16 = 100;
-/// Headers that name further queues to route a message to.
+/// Headers that route a message to further queues.
 const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
-/// Maximum size of the headers that a message that is set aside keeps, so that they fit into a frame
-/// with the reason: RabbitMQ takes 128 KiB.
+/// Limit for a set-aside message's headers, in bytes. With the reason they must fit into one frame,
+/// 128 KiB in RabbitMQ.
 const MAX_HEADERS: usize = 64 * 1024;
-/// What `reply_to` begins with for replies without a queue of their own.
+/// Prefix of `reply_to` for replies without a queue of their own.
 const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
 struct AmqpSource {
@@ -55,11 +54,11 @@ impl AmqpSource {
         })
     }
 
-    /// Declares the queue of messages that cannot be mapped, unless it exists: an operator may have
-    /// chosen another type of queue.
+    /// Declares the queue for unmappable messages unless an operator has already created one,
+    /// perhaps with another type.
     async fn declare_unmapped(&self, link: &Link) -> lapin::Result<()> {
         let declare = async |options| {
-            // The broker closes a channel with its refusal.
+            // The broker closes the channel when it rejects a declaration.
             let channel = link.channel().await?;
             channel.queue_declare(self.unmapped.clone(), options, FieldTable::default()).await
         };
@@ -71,7 +70,6 @@ impl AmqpSource {
         Ok(())
     }
 
-    /// A channel with a consumer.
     async fn consume(&self, link: &Link) -> lapin::Result<(Channel, Consumer)> {
         self.declare_unmapped(link).await?;
         let channel = link.channel().await?;
@@ -83,7 +81,6 @@ impl AmqpSource {
         Ok((channel, consumer))
     }
 
-    /// Takes messages and acknowledges them.
     async fn take(
         &self,
         link: &Link,
@@ -99,8 +96,8 @@ impl AmqpSource {
         for ((delivery, message), result) in results {
             match result {
                 Ok(Taken::Stored) => {}
-                // One after the other: the client library cannot tell which of several messages in
-                // flight was returned.
+                // One at a time, because lapin cannot tell which of several messages in flight was
+                // returned.
                 Ok(Taken::Unmapped(reason)) => {
                     let properties = aside(&delivery.properties, &reason);
                     let set_aside = self.set_aside(channel, properties, &message.body);
@@ -121,7 +118,6 @@ impl AmqpSource {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Publishes a message to the queue of those that cannot be mapped.
     async fn set_aside(
         &self,
         channel: &Channel,
@@ -139,7 +135,6 @@ impl AmqpSource {
         }
     }
 
-    /// Takes messages of a consumer until `stop` fires.
     async fn take_all(
         &self,
         link: &Link,
@@ -183,9 +178,9 @@ impl IngressSource for AmqpSource {
     }
 }
 
-/// The properties of a message that cannot be mapped: without expiration, since an operator is to see
-/// it, and without what would make the broker refuse it or route it further with the rights of this
-/// connection, such as `user_id`.
+/// Properties of a message set aside. Without expiration, so that an operator sees it. Without
+/// `user_id` and routing headers, because the broker would reject them or route the message further
+/// with this connection's rights.
 fn aside(properties: &BasicProperties, reason: &str) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(2);
     macro_rules! keep {
@@ -228,14 +223,13 @@ fn aside(properties: &BasicProperties, reason: &str) -> BasicProperties {
     kept.with_headers(headers)
 }
 
-/// An upper bound of the encoded size of a header.
 fn field_size(name: &ShortString, value: &AMQPValue) -> usize {
     1 + name.as_str().len() + value_size(value)
 }
 
-/// An upper bound of the encoded size of a value.
+/// An upper bound for the encoded size.
 fn value_size(value: &AMQPValue) -> usize {
-    // A type, and a number or a length.
+    // A type byte, and a number or length.
     let fixed = 1 + 8;
     fixed
         + match value {
@@ -250,7 +244,7 @@ fn value_size(value: &AMQPValue) -> usize {
         }
 }
 
-/// The message of a delivery, whose data is moved.
+/// Moves the delivery's data out.
 fn message(delivery: &mut Delivery) -> Message {
     let body = std::mem::take(&mut delivery.data).into();
     let properties = &delivery.properties;
@@ -266,7 +260,7 @@ fn message(delivery: &mut Delivery) -> Message {
     }
 }
 
-/// A header that is text or a number, as text.
+/// Returns text and number headers as text.
 fn text(value: &AMQPValue) -> Option<String> {
     Some(match value {
         AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok()?.to_owned(),

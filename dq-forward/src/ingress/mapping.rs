@@ -11,19 +11,19 @@ use sha1_smol::Sha1;
 use super::settings::IngressSettings;
 use crate::error::invalid_setting;
 
-/// A message of another system.
+/// A message from another system.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Message {
-    /// The id that the system gave it.
+    /// The id from the other system.
     pub(super) id: Option<String>,
-    /// The id of the job, if the source has chosen it when it took the message.
+    /// The job id, if the source chose it when it took the message.
     pub(super) job_id: Option<JobId>,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) content_type: Option<String>,
     pub(super) body: Bytes,
 }
 
-/// Where a value is in a message.
+/// The place of a value in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Header(String),
@@ -31,32 +31,30 @@ enum Place {
     Body(String),
 }
 
-/// Which values of a message become which of a job.
 pub(super) struct Mapping {
     key: Option<Place>,
     delay: Option<Place>,
     id: Option<Place>,
-    /// Has hashed what precedes the id of a message, which is unique only within its source.
+    /// SHA-1 of the scope, continued with each message id, which is unique only within its source.
     scope: Sha1,
 }
 
-/// What a message becomes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
-    /// `None` if the message has no id: each delivery is then a job of its own.
+    /// `None` if the message has no id. Each delivery is then a new job.
     pub(super) id: Option<JobId>,
     pub(super) key: Option<String>,
     pub(super) delay: Duration,
 }
 
 impl Mapping {
-    /// The mapping of a source. `scope` is what tells its messages from those of other sources.
+    /// Creates a source's mapping. `scope` tells its messages from other sources' messages.
     ///
     /// # Errors
     /// `Config` naming the setting that is not a place.
     pub(super) fn new(scope: &[&str], settings: &IngressSettings) -> Result<Self> {
-        /// A random UUID. It never changes, as little as the way in which the scope is hashed: a
-        /// message that comes again after an upgrade must get the same id.
+        /// A random UUID. Never change it, nor how the scope is hashed: a message must get the same
+        /// id after an upgrade.
         const NAMESPACE: [u8; 16] =
             *b"\x8f\x1e\x4b\x02\x6c\x9d\x4e\x77\xa3\x50\x1d\xc8\x92\xe6\x0b\xf4";
         let mut hash = Sha1::new();
@@ -76,10 +74,8 @@ impl Mapping {
         })
     }
 
-    /// Maps a message.
-    ///
     /// # Errors
-    /// What is missing or invalid, without values of the message.
+    /// Names the missing or invalid part, without the message's values.
     pub(super) fn map(&self, message: &Message) -> Result<Mapped, String> {
         let needs_body = [&self.key, &self.delay, &self.id]
             .into_iter()
@@ -101,7 +97,7 @@ impl Mapping {
             ),
         };
         let id = match text("id", &self.id)? {
-            // Otherwise all messages with an empty id would be one job.
+            // All messages with an empty id would become one job.
             Some(id) if id.is_empty() => return Err("the id is empty".to_owned()),
             Some(id) => Some(self.job_id(&id)),
             None => {
@@ -112,7 +108,7 @@ impl Mapping {
         Ok(Mapped { id, key: text("key", &self.key)?, delay })
     }
 
-    /// A UUID of version 5: the same for each delivery of a message.
+    /// A UUID version 5, the same at each delivery of a message.
     fn job_id(&self, id: &str) -> JobId {
         let mut hash = self.scope.clone();
         hash.update(id.as_bytes());
@@ -136,10 +132,10 @@ impl Place {
         }
     }
 
-    /// The value as text, if it is text or a number.
+    /// Returns text or a number as text.
     ///
     /// # Errors
-    /// The number may have been rounded by the parser, which would make one id of two.
+    /// If the parser may have rounded the number, which could turn two ids into one.
     fn text(&self, message: &Message, body: &Value) -> Option<Result<String, &'static str>> {
         match self {
             Self::Header(name) => message.headers.get(name).cloned().map(Ok),

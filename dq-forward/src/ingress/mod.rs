@@ -1,10 +1,10 @@
-//! Takes plain messages of other systems and schedules them as jobs: the types of `[[ingress]]`.
+//! The `[[ingress]]` types: messages from other systems become jobs.
 //!
-//! A message is acknowledged only when its job is stored, a live job has its key, or it was set aside, so a
-//! crash loses none. The id of a job is made from the id of its message, and pinned, so that a message
-//! that is delivered again is not scheduled twice. An element of a list gets a job id when it is taken,
-//! and keeps it in the second list. An AMQP message without an id becomes a job at each delivery. Messages
-//! that cannot be mapped are moved to a queue, list or stream of their own, and logged.
+//! A message is acknowledged only when its job is stored, a live job has its key, or it was set
+//! aside. So a crash loses none. The job id is derived from the message id and pinned, so a
+//! redelivered message is not scheduled twice. A list element gets its job id when it is taken, and
+//! keeps it in the second list. An AMQP message without an id becomes a new job at each delivery.
+//! Unmappable messages are logged and moved to their own queue, list or stream.
 
 #[cfg(feature = "amqp")]
 mod amqp;
@@ -18,7 +18,7 @@ mod target;
 
 pub use settings::IngressSettings;
 
-/// Reports what was done just now. Tests kill the process here.
+/// Marks a completed step. Tests kill the process here.
 fn step(step: &'static str) {
     tracing::trace!(target: "dq_forward::ingress::step", step);
 }

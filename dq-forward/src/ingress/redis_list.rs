@@ -1,7 +1,7 @@
-//! Elements of a Redis list.
+//! Takes elements from a Redis list.
 //!
-//! An element is moved to a second list together with the id of its job, so that a process that ends
-//! before the job is stored does not lose it, and one that ends after does not store it twice.
+//! Each element moves to a second list together with its job id. A process can die before it stores
+//! the job without losing it, and afterwards without storing it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,14 @@ use super::target::{Taken, Target, stored_first};
 use crate::error::invalid_setting;
 use crate::redis::Server;
 
-/// Maximum number of elements that are taken at once.
 const BATCH: usize = 100;
-/// How long to wait for an element: less than the time limit of a response, which is also that of a
-/// command that waits.
+/// Must stay below the response timeout, which also applies to a blocking command.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often elements are taken over that another process, or a failed run of this source, has left.
+/// How often to take over elements that another process or a failed run left behind.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Moves elements from list 1 to list 2, each behind one of the ids: at least one, and no more than
-/// 1 MiB of them. An element is removed last, since a script that fails midway is not undone.
+/// Moves elements from list 1 to list 2, prefixing each with an id: at least one, and at most 1
+/// MiB. Redis does not undo a script that fails midway, so `RPOP` comes last.
 const TAKE: &str = "\
 local taken, bytes = {}, 0
 for i = 1, #ARGV do
@@ -45,8 +43,7 @@ for i = 1, #ARGV do
 end
 return taken";
 
-/// The oldest elements of a list, as many as the argument says: at least one, and no more than 1
-/// MiB of them.
+/// Returns up to `ARGV[1]` of the list's oldest elements: at least one, and at most 1 MiB.
 const LEFT: &str = "\
 local left, bytes = {}, 0
 for i = 1, tonumber(ARGV[1]) do
@@ -58,7 +55,7 @@ for i = 1, tonumber(ARGV[1]) do
 end
 return left";
 
-/// Moves an element from list 1 to list 2 without its id, unless another process has done so.
+/// Moves an element from list 1 to list 2 without its id, unless another process already did.
 const SET_ASIDE: &str = "\
 if redis.call('LPOS', KEYS[1], ARGV[1]) then
   redis.call('LPUSH', KEYS[2], ARGV[2])
@@ -92,7 +89,7 @@ impl ListSource {
         })
     }
 
-    /// Takes elements that are in the second list: their ids, followed by their bodies.
+    /// Takes elements of the second list: ids followed by bodies.
     async fn take(
         &self,
         connection: &mut MultiplexedConnection,
@@ -122,10 +119,10 @@ impl ListSource {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Takes the elements that another process, or an earlier run of this source that failed, has
-    /// left in the second list, or that another process still takes: then the jobs of both have the
-    /// same ids. Only as many as there are now, since other processes add to them as long as they
-    /// live.
+    /// Takes over elements that another process or a failed run left in the second list.
+    ///
+    /// Another process may still be taking them; that is safe because both use the same job ids.
+    /// The initial length limits the loop, because live processes keep adding elements.
     async fn recover(
         &self,
         connection: &mut MultiplexedConnection,
@@ -174,7 +171,7 @@ impl IngressSource for ListSource {
                 self.take(&mut connection, taken).await?;
                 continue;
             }
-            // Waits for an element and leaves it where it is.
+            // Waits for an element and leaves it in place.
             let from = self.from.as_bytes();
             let seconds = WAIT.as_secs().to_string();
             let wait = command("BLMOVE", &[from, from, b"RIGHT", b"RIGHT", seconds.as_bytes()]);
@@ -187,7 +184,6 @@ impl IngressSource for ListSource {
     }
 }
 
-/// The elements of a reply.
 fn elements(reply: Vec<Value>) -> Result<Vec<Vec<u8>>, BoxError> {
     reply.into_iter().map(|value| Ok(Vec::from_redis_value(value)?)).collect()
 }
@@ -204,11 +200,10 @@ fn script(text: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The message of an element of the second list.
 fn message(element: &[u8]) -> Message {
     let (id, body) = match element.split_first_chunk::<16>() {
         Some((id, body)) => (Some(JobId::from_bytes(*id)), body),
-        // Another program has written to the second list.
+        // Another program wrote to the second list.
         None => (None, element),
     };
     Message { job_id: id, body: Bytes::copy_from_slice(body), ..Message::default() }

@@ -1,4 +1,4 @@
-//! Entries of a Redis stream, read by a consumer group.
+//! Reads a Redis stream as a consumer group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,17 @@ use super::step;
 use super::target::{Taken, Target, stored_first};
 use crate::redis::Server;
 
-/// Maximum number of entries that are read at once. Small, since Redis limits their number, not their
-/// size.
+/// Small, because Redis limits the number of entries but not their size.
 const BATCH: usize = 10;
-/// How long to wait for an entry.
 const WAIT: Duration = Duration::from_secs(5);
-/// After this time an entry is taken over from a process that has not acknowledged it. Short: an entry
-/// that two processes take is scheduled once.
+/// After this time another process takes over an unacknowledged entry. Short, because an entry
+/// taken twice is scheduled once.
 const IDLE: Duration = Duration::from_secs(5);
-/// The consumer of all processes: entries are taken over by their age, not by their consumer, so that
-/// ended processes leave no consumers behind.
+/// One consumer name for all processes, so that ended processes leave none behind. Takeover goes by
+/// entry age, not by consumer.
 const CONSUMER: &str = "dq";
 
-/// Id, and fields and values in turn; `None` if the entry was deleted.
+/// The id, and alternating fields and values; `None` if the entry was deleted.
 type Entry = (String, Option<Vec<Vec<u8>>>);
 
 struct StreamSource {
@@ -54,7 +52,6 @@ impl StreamSource {
         })
     }
 
-    /// Takes entries and acknowledges them.
     async fn take(
         &self,
         connection: &mut MultiplexedConnection,
@@ -64,7 +61,7 @@ impl StreamSource {
         let results = join_all(entries.iter().map(async |entry| match message(entry) {
             Some(Ok(message)) => self.target.take(&message).await,
             Some(Err(reason)) => Ok(self.target.unmapped(Some(&entry.0), reason)),
-            // There is nothing left to take.
+            // A deleted entry only needs an acknowledgement.
             None => Ok(Taken::Stored),
         }));
         let mut results: Vec<_> = entries.iter().zip(results.await).collect();
@@ -73,7 +70,7 @@ impl StreamSource {
         for ((id, fields), result) in results {
             match result {
                 Ok(Taken::Stored) => {}
-                // Not in one transaction, which would acknowledge the entry if it cannot be added.
+                // Not a transaction, because that would acknowledge the entry even if `XADD` fails.
                 Ok(Taken::Unmapped(reason)) => {
                     let mut add = cmd("XADD");
                     add.arg(&self.unmapped).arg("*");
@@ -99,7 +96,7 @@ impl StreamSource {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Takes entries that were read some time ago and not acknowledged.
+    /// Takes over entries that were read some time ago but not acknowledged.
     async fn recover(
         &self,
         connection: &mut MultiplexedConnection,
@@ -116,7 +113,7 @@ impl StreamSource {
             let (Some(next), Some(entries)) = (parts.next(), parts.next()) else {
                 return Err("Redis has answered XAUTOCLAIM without entries".into());
             };
-            // Redis 6 gives nil for an entry that was deleted.
+            // Redis 6 returns nil for a deleted entry.
             let entries: Vec<Option<Entry>> = from_redis_value(entries)?;
             let entries: Vec<Entry> = entries.into_iter().flatten().collect();
             if !entries.is_empty() {
@@ -130,7 +127,6 @@ impl StreamSource {
         Ok(())
     }
 
-    /// Creates the stream and the group unless they exist.
     async fn create_group(&self, connection: &mut MultiplexedConnection) -> Result<(), BoxError> {
         let mut create = cmd("XGROUP");
         create.arg("CREATE").arg(&self.from).arg(&self.group).arg("0").arg("MKSTREAM");
@@ -178,9 +174,8 @@ impl IngressSource for StreamSource {
     }
 }
 
-/// The message of an entry. Its body is the field `payload`, or without one a JSON object of all
-/// fields; the fields are its headers. `None` if the entry was deleted; an error if a field cannot be
-/// in JSON.
+/// The body is the field `payload`, or else a JSON object of all fields; the fields become headers.
+/// Returns `None` for a deleted entry, and an error if a field does not fit into JSON.
 fn message((id, fields): &Entry) -> Option<Result<Message, String>> {
     let fields = fields.as_ref()?;
     let mut headers = BTreeMap::new();

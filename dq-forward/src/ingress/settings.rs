@@ -1,4 +1,4 @@
-//! The settings of an ingress.
+//! Ingress settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,42 +9,42 @@ use serde::Deserialize;
 
 use crate::error::invalid_setting;
 
-/// The settings of an ingress, `[[ingress]]`: `type = "amqp"`, `"redis-list"` or `"redis-stream"`,
-/// and these keys.
+/// Ingress settings: `[[ingress]]` with `type = "amqp"`, `"redis-list"` or `"redis-stream"`, and
+/// these keys.
 ///
-/// A *place* says where a value is in a message: `header:NAME` for a header of AMQP or a field of a
-/// stream's entry, or a JSON pointer into the body, such as `/order/id`.
+/// A *place* tells where a message holds a value: `header:NAME` for an AMQP header or a stream
+/// entry's field, or a JSON pointer into the body, such as `/order/id`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct IngressSettings {
     /// The broker or server, as in a forward.
     pub url: Secret,
-    /// The AMQP queue, or the key of the list or stream.
+    /// The AMQP queue, or the list's or stream's key.
     pub from: String,
     /// The queue of the jobs.
     pub queue: QueueName,
-    /// The place of the job's key. Default: no key. A message whose key is that of a job that waits or
-    /// runs schedules nothing.
+    /// The place of the job's key; no key by default. A message schedules nothing while a waiting
+    /// or running job has its key.
     #[serde(default)]
     pub key: Option<String>,
-    /// The place of the delay in milliseconds. Default: the job is due at once.
+    /// The place of the delay in milliseconds. By default the job is due at once.
     #[serde(default)]
     pub delay: Option<String>,
-    /// The place of the message's id. Default: `message_id` of AMQP, the id of a stream's entry.
+    /// The place of the message id; by default AMQP's `message_id` or the stream entry's id.
     #[serde(default)]
     pub id: Option<String>,
-    /// How long a message that comes again is recognized after its job has ended. Default 7 days.
+    /// How long a repeated message is recognized after its job has ended; 7 days by default.
     #[serde(default = "default_remember", with = "dq_core::config::duration")]
     pub remember: Duration,
-    /// Where messages go that cannot be mapped: an AMQP queue, or the key of a list or stream.
-    /// Default: `from` with `.unmapped`.
+    /// Where unmappable messages go: an AMQP queue, or a list's or stream's key. `from` with
+    /// `.unmapped` by default.
     #[serde(default)]
     pub unmapped: Option<String>,
-    /// The consumer group of a stream. Default `dq`.
+    /// The stream's consumer group; `dq` by default.
     #[serde(default)]
     pub group: Option<String>,
-    /// `amqp`: a PEM file with the certificate authority to trust.
+    /// For `amqp`: a PEM file with the certificate authority to trust.
     #[serde(default)]
     pub ca: Option<PathBuf>,
 }
@@ -58,12 +58,11 @@ impl IngressSettings {
         self.unmapped.clone().unwrap_or_else(|| format!("{}.unmapped", self.from))
     }
 
-    /// The consumer group of a stream.
     pub(super) fn group(&self) -> &str {
         self.group.as_deref().unwrap_or("dq")
     }
 
-    /// Refuses settings that another type of source has.
+    /// Rejects settings that belong to another source type.
     pub(super) fn refuse_others(&self, kind: &str) -> Result<()> {
         let others = [
             ("group", self.group.is_some() && kind != "redis-stream"),

@@ -1,4 +1,4 @@
-//! The queue of the jobs.
+//! The job queue that an ingress schedules into.
 
 use std::time::Duration;
 
@@ -9,46 +9,43 @@ use super::settings::IngressSettings;
 use super::step;
 use crate::error::invalid_setting;
 
-/// Maximum time for the store to take a job, so that a store that does not answer does not stop a
-/// source for ever.
+/// Time limit for storing a job, so that a silent store does not block a source forever.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The content type that handlers decode.
 const JSON: &str = "application/json";
-/// Maximum size in bytes of the reason why a message cannot become a job: brokers limit headers.
+/// In bytes; brokers limit headers, which carry this reason.
 const MAX_REASON: usize = 1024;
 
-/// Schedules messages as jobs of a queue.
 pub(super) struct Target {
     dq: Dq,
     handle: QueueHandle,
     queue: QueueName,
     mapping: Mapping,
     remember: Duration,
-    /// The type of the source, and what it reads.
+    /// The source type and what it reads.
     name: String,
 }
 
-/// The result of taking a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Its job is stored, or was stored before.
+    /// The job is stored, now or earlier.
     Stored,
-    /// It cannot become a job, for this reason.
+    /// The message cannot become a job, for this reason.
     Unmapped(String),
 }
 
-/// Orders the results of taking messages: one that cannot be set aside must not keep those that are
-/// stored from being acknowledged.
+/// Puts stored messages first, so that a failure to set one aside does not block their
+/// acknowledgements.
 pub(super) fn stored_first<T>(results: &mut [(T, Result<Taken, BoxError>)]) {
     results.sort_by_key(|(_, result)| !matches!(result, Ok(Taken::Stored)));
 }
 
 impl Target {
-    /// The queue that the settings of a type of source name. `address` is that of the server; ids of
-    /// messages are unique only within it.
+    /// Builds the target of a source. `address` is the server's address; message ids are unique
+    /// only within it.
     ///
     /// # Errors
-    /// `Config` naming the setting that cannot be used; `Unsupported` if the store cannot pin ids.
+    /// `Config` naming the unusable setting; `Unsupported` if the store cannot pin ids.
     pub(super) fn new(
         dq: &Dq,
         kind: &str,
@@ -56,7 +53,7 @@ impl Target {
         settings: &IngressSettings,
     ) -> Result<Self> {
         settings.refuse_others(kind)?;
-        // Otherwise the store would refuse each message.
+        // The store would reject every message.
         if settings.queue.is_reserved() {
             return Err(invalid_setting("`queue` is a reserved name", "choose another queue"));
         }
@@ -79,8 +76,8 @@ impl Target {
             dq: dq.clone(),
             handle: dq.queue(settings.queue.as_str())?,
             queue: settings.queue.clone(),
-            // Two groups of a stream each take all messages, and one message may become a job in each
-            // of two queues.
+            // The scope includes group and queue: two stream groups each take all messages, and a
+            // message may become a job in two queues.
             mapping: Mapping::new(
                 &[kind, address, &settings.from, settings.group(), settings.queue.as_str()],
                 settings,
@@ -98,19 +95,19 @@ impl Target {
         &self.queue
     }
 
-    /// A new id for a message without one.
     #[cfg(feature = "redis")]
     pub(super) fn new_id(&self) -> dq_core::JobId {
         self.dq.new_id()
     }
 
-    /// Stores the job of a message.
+    /// Stores a message's job.
     ///
     /// # Errors
-    /// That of the store. The job may be stored; the call can be repeated if the message has an id.
+    /// The store's error. The job may still be stored; with a message id, repeating the call is
+    /// safe.
     pub(super) async fn take(&self, message: &Message) -> Result<Taken, BoxError> {
         let limit = self.dq.limits().payload;
-        // Before it is parsed, which takes several times the memory.
+        // Checked before parsing, which takes several times the memory.
         if message.body.len() > limit {
             let size = message.body.len();
             return Ok(self.unmapped(
@@ -152,7 +149,6 @@ impl Target {
         }
     }
 
-    /// The result for a message that cannot become a job.
     pub(super) fn unmapped(&self, id: Option<&str>, mut reason: String) -> Taken {
         while reason.len() > MAX_REASON {
             reason.pop();
@@ -163,8 +159,8 @@ impl Target {
     }
 }
 
-/// The content type of a message. JSON is named as handlers expect it, without parameters such as
-/// `charset=utf-8`, which mean nothing for JSON.
+/// JSON gets the name that handlers expect, without parameters such as `charset=utf-8`, which mean
+/// nothing for JSON.
 fn content_type(message: &Message) -> &str {
     let given = message.content_type.as_deref().unwrap_or(JSON);
     if Headers::is_json(given) { JSON } else { given }

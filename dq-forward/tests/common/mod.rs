@@ -1,4 +1,4 @@
-//! A runner with forwards, and the verdicts on its jobs.
+//! A runner with forwards, and its jobs' verdicts.
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]
@@ -13,13 +13,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A client of a memory store; `text` is the rest of the configuration. Retries come soon, and
-/// there are many of them.
+/// A client on a memory store with many quick retries; `text` is further configuration.
 pub(crate) async fn client(text: &str) -> Dq {
     connect("max_attempts = 100000\n", text).await
 }
 
-/// As [`client`], with the default number of attempts.
+/// Like [`client`], with the default attempt limit.
 pub(crate) async fn default_client(text: &str) -> Dq {
     connect("", text).await
 }
@@ -32,14 +31,12 @@ async fn connect(defaults: &str, text: &str) -> Dq {
     Dq::builder().config(Config::from_toml(&text).unwrap()).connect().await.unwrap()
 }
 
-/// Schedules a payload of JSON that is due now.
 pub(crate) async fn schedule(dq: &Dq, queue: &str, payload: &str) -> JobId {
     let payload = payload.as_bytes().to_vec();
     let scheduled = dq.queue(queue).unwrap().schedule(payload, "application/json").await;
     scheduled.unwrap().id()
 }
 
-/// A runner in the background.
 pub(crate) struct Running {
     verdicts: mpsc::UnboundedReceiver<(JobId, Verdict)>,
     stop: CancellationToken,
@@ -62,13 +59,13 @@ impl Running {
         Self { verdicts, stop, task: tokio::spawn(run) }
     }
 
-    /// The next verdict that the store has accepted.
+    /// Returns the next verdict that the store accepted.
     pub(crate) async fn next(&mut self) -> (JobId, Verdict) {
         let verdict = tokio::time::timeout(Duration::from_secs(120), self.verdicts.recv());
         verdict.await.expect("a job ends").expect("the runner runs")
     }
 
-    /// The error or the reason of the next verdict, after its name.
+    /// Returns the next verdict's name with its error or reason.
     pub(crate) async fn next_text(&mut self) -> String {
         match self.next().await.1 {
             Verdict::Done => "done".to_owned(),
@@ -79,9 +76,9 @@ impl Running {
         }
     }
 
-    /// Schedules the jobs 0, 1, 2, … and waits until all are done. Kills the server in the middle,
-    /// and goes on scheduling until 20 have failed, so that the jobs do not end before the server;
-    /// then restarts it. Returns the ids with the numbers of the jobs.
+    /// Schedules the jobs 0, 1, 2, … over a server crash, until all are done. It continues until 20
+    /// runs have failed, so that some jobs outlive the server. Returns the job ids with their
+    /// numbers.
     pub(crate) async fn done_over_a_crash(
         &mut self,
         schedule: impl AsyncFn(usize) -> JobId,

@@ -1,4 +1,4 @@
-//! Brokers and servers are killed while messages are taken.
+//! Brokers and servers crash while messages are taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,11 @@ use super::fixture::{
 };
 
 const MESSAGES: usize = 200;
-/// Number of calls of the store before the one during which the server is killed.
+/// Store calls before the one that the server is killed in.
 const PAUSE_AT: usize = 50;
 
-/// A store that holds back its answer to one call. The job is stored, then the server is killed, and
-/// only then does the source try to acknowledge the message: so it comes again, and must not become a
-/// second job.
+/// Holds back one answer: the job is stored, the server is killed, and only then the source tries
+/// to acknowledge. The message comes again and must not become a second job.
 #[derive(Debug)]
 struct Pausing {
     inner: Arc<MemoryBackend>,
@@ -49,7 +48,7 @@ fn body(number: usize) -> String {
     format!("{{\"n\":{number:03}}}")
 }
 
-/// Takes messages over a crash of the server. Each must become one job.
+/// Each message must become exactly one job.
 async fn taken_over_a_crash(ingress: &str, kill: impl FnOnce(), restart: impl FnOnce()) -> Running {
     let inner = memory();
     let collector = Collector::of_store(Arc::clone(&inner) as _).await;

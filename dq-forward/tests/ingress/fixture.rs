@@ -1,4 +1,4 @@
-//! Ingresses in the background, the jobs that they schedule, and messages for them.
+//! Ingresses in the background, their jobs and their messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,10 +16,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum time for anything to happen, on a slow machine.
+/// Time limit on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// Waits until a condition holds, which is checked often.
 pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let holds = async {
         while !condition().await {
@@ -33,14 +32,13 @@ pub(crate) fn memory() -> Arc<MemoryBackend> {
     Arc::new(MemoryBackend::new(Arc::new(SystemClock)))
 }
 
-/// A client of the store with ingresses: what follows `[[ingress]]` in the configuration.
+/// `ingress` is the configuration after `[[ingress]]`.
 pub(crate) async fn client(backend: Arc<dyn Backend>, ingress: &str) -> Dq {
     let text = format!("[backend]\ntype = \"memory\"\n[[ingress]]\n{ingress}");
     let config = Config::from_toml(&text).unwrap();
     Dq::builder().config(config).backend(backend).connect().await.unwrap()
 }
 
-/// Ingresses in the background.
 pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -62,7 +60,7 @@ impl Running {
     }
 }
 
-/// A handler that collects the payload of each run.
+/// Collects the payload of each run.
 #[derive(Clone, Default)]
 pub(crate) struct Collector {
     runs: Arc<Mutex<Vec<String>>>,
@@ -80,7 +78,7 @@ impl RawHandler for Collector {
 }
 
 impl Collector {
-    /// A collector of the queue `Q`, and its runner, which ends with the test.
+    /// Serves the queue `Q` until the test ends.
     pub(crate) fn of(dq: &Dq) -> Self {
         let collector = Self::default();
         let runner = dq.runner().raw_handler("Q", collector.clone()).build().unwrap();
@@ -88,20 +86,17 @@ impl Collector {
         collector
     }
 
-    /// A collector of the queue `Q` of a store.
     pub(crate) async fn of_store(backend: Arc<dyn Backend>) -> Self {
         Self::of(&Dq::builder().backend(backend).connect().await.unwrap())
     }
 
-    /// The payloads of all runs, sorted: a message that became two jobs, or a job that was stored
-    /// again after its end, shows.
+    /// The sorted payloads of all runs, so that a message stored twice shows.
     pub(crate) fn payloads(&self) -> Vec<String> {
         let mut payloads = self.runs.lock().unwrap().clone();
         payloads.sort();
         payloads
     }
 
-    /// Waits until this many different payloads have run.
     pub(crate) async fn wait(&self, count: usize) {
         let all = async {
             loop {
@@ -132,8 +127,8 @@ pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTabl
     channel.queue_declare(queue.into(), options, arguments).await.unwrap();
 }
 
-/// Publishes a persistent message. Waits until the broker has it only if `confirm_select` was called on
-/// the channel.
+/// Publishes a persistent message. Waits for the broker only if the channel is in `confirm_select`
+/// mode.
 pub(crate) async fn publish(
     channel: &Channel,
     queue: &str,

@@ -1,4 +1,4 @@
-//! Processes that take messages are killed between every two steps.
+//! Ingress processes are killed between every two steps.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -23,12 +23,11 @@ use super::fixture::{Collector, LIMIT, channel, declare, publish, take, until};
 const CONFIG: &str = "INGRESS_TEST_CONFIG";
 const STEP: &str = "INGRESS_TEST_STEP";
 const COUNT: &str = "INGRESS_TEST_COUNT";
-/// What the process prints when it has stopped at the step.
 const REACHED: &str = "the step is reached";
 
-/// Messages that are sent before each kill; one of them cannot become a job.
+/// Messages sent before each kill; one of them cannot become a job.
 const MESSAGES: usize = 10;
-/// Where a process is killed: after a step has been made this many times.
+/// A process is killed after this many repetitions of a step.
 const KILLS: [(&str, usize); 9] = [
     ("received", 1),
     ("mapped", 1),
@@ -41,7 +40,7 @@ const KILLS: [(&str, usize); 9] = [
     ("set aside", 1),
 ];
 
-/// Stops the process for ever when a step has been made the given number of times.
+/// Stops the process at the given repetition of a step.
 struct StopAt {
     step: String,
     left: AtomicUsize,
@@ -76,8 +75,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopAt {
     }
 }
 
-/// A process with ingresses on one thread of the runtime: where it stops, no further step is made. The
-/// threads of SQLite and of the AMQP client finish what they already have.
+/// Runs ingresses on a single runtime thread, so that no further step happens after the stop.
+/// SQLite's and the AMQP client's threads finish their current work.
 #[tokio::test]
 #[ignore = "a process that other tests start"]
 async fn process() {
@@ -91,7 +90,6 @@ async fn process() {
     Ingress::new(&dq).unwrap().run_until(std::future::pending::<()>()).await;
 }
 
-/// A child process, killed when it is dropped.
 struct Process {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -114,7 +112,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// Kills the process (SIGKILL) when it has stopped at its step.
+    /// Sends SIGKILL once the process has stopped at its step.
     fn kill_when_stopped(self, kill: (&str, usize)) {
         loop {
             match self.lines.recv_timeout(LIMIT) {
@@ -133,7 +131,7 @@ impl Drop for Process {
     }
 }
 
-/// The body of a message, which is its name, too.
+/// The body also names the message.
 fn body(number: usize) -> String {
     match number % MESSAGES {
         4 => format!("no JSON {number}"),
@@ -141,14 +139,13 @@ fn body(number: usize) -> String {
     }
 }
 
-/// The bodies of all messages: of those that become jobs, and of the others.
+/// Returns the bodies that become jobs, and the others.
 fn bodies(messages: usize) -> (BTreeSet<String>, BTreeSet<String>) {
     (0..messages).map(body).partition(|body| body.starts_with('{'))
 }
 
-/// Sends messages, kills a process at a step, and so on for all steps that the source has; then lets a
-/// process take what is left. Each message must become one job. Returns the bodies that must have been
-/// set aside.
+/// Kills a process at each step that the source has, then lets a process take the rest. Each
+/// message must become one job. Returns the bodies that must have been set aside.
 async fn killed_at_every_step(
     ingress: &str,
     has_step: impl Fn(&str) -> bool,
@@ -157,7 +154,7 @@ async fn killed_at_every_step(
 ) -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("dq.toml");
-    // Without a history, only a pinned id recognizes a message whose job has ended.
+    // Without a history, only a pinned id recognizes a message after its job ended.
     let store = format!(
         "[backend]\ntype = \"sqlite\"\npath = {:?}\n[defaults]\nhistory = 0\n",
         dir.path().join("jobs.db").to_str().unwrap()
@@ -204,7 +201,7 @@ async fn each_amqp_message_becomes_one_job() {
         publish(&channel, "in", &body(number), properties).await;
     };
     let vhost = url.rsplit('/').next().unwrap();
-    // With the messages that are delivered and not acknowledged.
+    // Includes unacknowledged messages.
     let is_drained = async || {
         let list = ["-q", "list_queues", "-p", vhost, "name", "messages", "--no-table-headers"];
         let queues = tokio::task::block_in_place(|| shared_rabbitmq().ctl(&list));
@@ -212,7 +209,7 @@ async fn each_amqp_message_becomes_one_job() {
     };
     let ingress = format!("type = \"amqp\"\nurl = \"{url}\"");
     let mut expected = killed_at_every_step(&ingress, |_| true, send, is_drained).await;
-    // One that was set aside before a kill is set aside again.
+    // A message set aside before a kill is set aside again.
     let mut seen = BTreeSet::new();
     while let Some((_, body)) = take(&channel, "in.unmapped").await {
         let body = String::from_utf8(body).unwrap();
@@ -230,7 +227,7 @@ async fn each_list_element_becomes_one_job() {
     };
     let is_drained = async || redis.command(&["EXISTS", "in", "in.taking"]).int() == 0;
     let ingress = format!("type = \"redis-list\"\nurl = \"{}\"", redis.url());
-    // An element is set aside and acknowledged in one step.
+    // Redis sets an element aside and acknowledges it in one step.
     let has_step = |step: &str| step != "set aside";
     let expected = killed_at_every_step(&ingress, has_step, send, is_drained).await;
     let aside = redis.command(&["LRANGE", "in.unmapped", "0", "-1"]);
@@ -249,7 +246,7 @@ async fn each_stream_entry_becomes_one_job() {
     let ingress = format!("type = \"redis-stream\"\nurl = \"{}\"", redis.url());
     let expected = killed_at_every_step(&ingress, |_| true, send, is_drained).await;
     let aside = redis.command(&["XRANGE", "in.unmapped", "-", "+"]);
-    // One that was set aside before a kill is set aside again.
+    // A message set aside before a kill is set aside again.
     let aside: BTreeSet<String> =
         aside.list().iter().map(|entry| entry.list()[1].list().last().unwrap().text()).collect();
     assert_eq!(aside, expected);

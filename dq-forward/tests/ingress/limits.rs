@@ -1,4 +1,4 @@
-//! Several groups of a stream, a full queue of unmapped messages, and messages that are large or not text.
+//! Stream groups, a full queue of unmapped messages, and large or binary messages.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn two_groups_of_a_stream_each_take_all_entries() {
     for group in ["mail", "audit"] {
         until("all entries are acknowledged", async || {
             let groups = redis.command(&["XINFO", "GROUPS", "stream"]);
-            // After name, consumers and pending entries: the last delivered id.
+            // The last delivered id follows name, consumers and pending entries.
             let has_read = groups.list().iter().any(|fields| {
                 let fields = fields.list();
                 fields[1].text() == group && fields[7].text() != "0-0"
@@ -84,7 +84,7 @@ async fn if_unmapped_messages_have_no_room_the_others_still_become_one_job_each(
     assert_eq!(collector.payloads(), all, "each is one job");
 }
 
-/// Redis closes the connection of a client whose replies are larger than it allows.
+/// Redis disconnects a client whose replies exceed its limit.
 #[tokio::test]
 async fn large_elements_are_read_in_small_pieces() {
     let redis = Redis::start();
@@ -94,7 +94,7 @@ async fn large_elements_are_read_in_small_pieces() {
     let padding = "x".repeat(300_000);
     for number in 10..30 {
         redis.command(&["LPUSH", "list", &format!("{number}{padding}")]);
-        // As a killed process leaves it, behind the id of its job.
+        // As a killed process leaves it, prefixed with its job id.
         let left = format!("{:016}{}{padding}", number, number + 20);
         redis.command(&["LPUSH", "list.taking", &left]);
     }

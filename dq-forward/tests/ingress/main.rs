@@ -1,4 +1,4 @@
-//! Messages of other systems become jobs, each once, whatever breaks on the way.
+//! Each message becomes exactly one job, whatever breaks on the way.
 
 mod crashed;
 mod fixture;

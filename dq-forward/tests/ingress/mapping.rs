@@ -1,4 +1,4 @@
-//! What messages become, and what happens to those that cannot become jobs.
+//! How messages become jobs, and how unmappable messages are set aside.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::fixture::{
     Collector, LIMIT, Running, channel, client, declare, memory, publish, take, until,
 };
 
-/// As Spring declares and sends it: a queue with a TTL and without consumers, from which messages
-/// expire to an exchange; its converter sets content type and class, and no message id.
+/// As Spring does it: messages expire from a queue with a TTL and no consumers to an exchange.
+/// Spring's converter sets content type and class, but no message id.
 #[tokio::test]
 async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     let url = shared_rabbitmq().vhost("ingress-ttl");
@@ -37,7 +37,7 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(300));
     declare(&channel, "orders.delay", arguments).await;
     let backend = memory();
-    // `id` makes a second message with the same order a duplicate.
+    // `id` makes a second message for the same order a duplicate.
     let ingress = format!(
         "type = \"amqp\"\nurl = \"{url}\"\nfrom = \"{due}\"\nqueue = \"Q\"\nkey = \"/orderId\"\n\
          id = \"/orderId\""
@@ -194,7 +194,7 @@ async fn settings_that_cannot_be_used_are_refused_by_name() {
 async fn a_key_of_another_type_loses_no_element_and_no_entry() {
     let redis = Redis::start();
     let url = redis.url();
-    // A number of the statistics of a command.
+    // Reads a number from the command statistics.
     let count = |command: &str, field: &str| -> u32 {
         let stats = redis.command(&["INFO", "commandstats"]).text();
         let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
@@ -210,7 +210,7 @@ async fn a_key_of_another_type_loses_no_element_and_no_entry() {
          key = \"header:key\""
     );
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
-    // So that the element is first taken from the list, and not found there after a crash.
+    // Makes the source read the element from the first list rather than recover it from the second.
     until("the source has looked for elements that are being taken", async || {
         count("llen", ":calls") > 0
     })

@@ -1,4 +1,4 @@
-//! A receiver of webhooks with fixed answers.
+//! A webhook receiver with fixed answers.
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]
@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// The answer that never comes.
+/// Never answers.
 pub(crate) const HANG: &str = "hang";
-/// An answer whose body never ends.
+/// The body never ends.
 pub(crate) const UNFINISHED: &str = "HTTP/1.1 410 Gone\r\nContent-Length: 99\r\n\r\nmoved";
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The value of a header, whose name is in lower case.
+    /// `name` is in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
@@ -40,7 +40,7 @@ struct Received {
     requests: Vec<Request>,
 }
 
-/// Stops when it is dropped.
+/// Stops on drop.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     received: Arc<Mutex<Received>>,
@@ -48,13 +48,13 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Answers the first request with the first answer and so on; the last one is repeated. Closes the
-    /// connection after each.
+    /// Sends the answers in order and repeats the last one. Closes the connection after each.
     pub(crate) async fn start(address: &str, answers: &[&str]) -> Self {
         Self::serve(address, answers, None).await
     }
 
-    /// As [`start`](Self::start) with TLS, and `server.crt` and `server.key` of this directory.
+    /// Like [`start`](Self::start) with TLS, using `server.crt` and `server.key` from this
+    /// directory.
     pub(crate) async fn start_tls(address: &str, answers: &[&str], certificates: &Path) -> Self {
         let certificate = CertificateDer::from_pem_file(certificates.join("server.crt")).unwrap();
         let key = PrivateKeyDer::from_pem_file(certificates.join("server.key")).unwrap();
@@ -105,7 +105,7 @@ async fn serve(
         connections.spawn(async move {
             match tls {
                 None => answer(stream, &answers, &received).await,
-                // A client that does not trust the certificate ends the handshake.
+                // A client that distrusts the certificate ends the handshake.
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
                         answer(stream, &answers, &received).await;
@@ -131,7 +131,6 @@ async fn answer(
     if answer == HANG {
         std::future::pending::<()>().await;
     }
-    // The client may be gone.
     let _ = stream.write_all(answer.as_bytes()).await;
     if answer == UNFINISHED {
         std::future::pending::<()>().await;
@@ -139,7 +138,7 @@ async fn answer(
     let _ = stream.shutdown().await;
 }
 
-/// Reads one request; `None` if the connection ends before.
+/// Returns `None` if the connection ends first.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     let mut bytes = Vec::new();
     let head = loop {

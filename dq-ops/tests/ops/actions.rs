@@ -1,4 +1,4 @@
-//! Changes of single jobs and of many.
+//! Single and bulk changes.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ async fn queues_of_the_framework_cannot_be_changed() {
     assert_eq!(error.store_kind(), Some(ErrorKind::InvalidInput));
 }
 
-/// A store whose listings do not end.
+/// A store with endless listings.
 #[derive(Debug)]
 struct Endless(MemoryBackend);
 

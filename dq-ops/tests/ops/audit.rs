@@ -1,4 +1,4 @@
-//! Who may do what, and what is recorded of it.
+//! Roles and the audit.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,7 +50,7 @@ async fn each_role_may_do_what_the_one_before_may_and_every_write_is_in_the_audi
     assert!(matches!(audit[1].outcome, AuditOutcome::Failed { .. }));
 }
 
-/// A store in which cancellations never end.
+/// A store that never finishes a cancellation.
 #[derive(Debug)]
 struct Stuck(MemoryBackend);
 

@@ -1,4 +1,4 @@
-//! A store on a virtual clock, and what the tests do to it.
+//! A store on a virtual clock.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Fixture {
         self.dq.backend().settle(&[Settlement::new(job.lease(), verdict)]).await.unwrap();
     }
 
-    /// Schedules jobs and lets them die for these reasons.
+    /// Schedules one job per reason and lets it die.
     pub(crate) async fn dead(&self, reasons: &[&str]) -> Vec<JobId> {
         let mut ids = Vec::new();
         for (number, reason) in reasons.iter().enumerate() {

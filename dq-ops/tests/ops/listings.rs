@@ -1,4 +1,4 @@
-//! Overviews, listings and searches: what is shown of jobs, and to whom.
+//! Overviews, listings and searches, and which parts each role sees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,8 @@ async fn the_overview_counts_a_slot_once_though_queues_share_it() {
         fixture.dq.backend().announce(announcement).await.unwrap();
     }
     let overview = fixture.session(Role::Viewer).overview().await.unwrap();
-    // The first has 1 for mails and 3 for both, the second 6, 4 and 8, and the third stops.
+    // The first runner has 1 for mails and 3 for both, the second 6, 4 and 8; the third is
+    // stopping.
     let free = overview.queues.iter().map(|queue| queue.free_slots);
     assert_eq!(free.collect::<Vec<_>>(), [Some(7), Some(7)]);
     assert_eq!(overview.free_slots, Some(11));
@@ -81,7 +82,7 @@ async fn a_key_leads_to_the_job_that_had_it_last() {
     let third = end(Verdict::skip("paid")).await;
     assert_eq!(found().await, (third, JobState::Ended));
 
-    // Of another queue, or beyond the latest 5,000.
+    // In another queue, or beyond the latest 5,000.
     let other = QueueName::new("OTHER").unwrap();
     assert!(session.job(&other, &key("17")).await.is_err());
     let old = fixture.schedule("old", "1", Due::NOW).await;
@@ -228,7 +229,7 @@ async fn a_listing_by_error_does_not_tell_what_redaction_hides() {
     assert_eq!(found("full").await, 1);
 }
 
-/// A store that counts the calls of `browse`.
+/// Counts `browse` calls.
 #[derive(Debug)]
 struct Counting(MemoryBackend, AtomicUsize);
 

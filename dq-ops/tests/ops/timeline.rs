@@ -1,4 +1,4 @@
-//! What has happened to a job, and what it waits for.
+//! Timelines and wait reasons.
 
 use dq_core::{Backend, DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
 use dq_ops::{EventKind, OpsError, Role, WaitReason};
@@ -38,7 +38,7 @@ async fn the_timeline_tells_why_a_job_does_not_run() {
 #[tokio::test]
 async fn each_error_stands_beside_the_attempt_that_it_ended() {
     let fixture = Fixture::new().await;
-    // What a job shows that failed twice and then died.
+    // A job that failed twice and then died.
     let died = async |kind, error: &str| {
         let id = fixture.schedule("order", "1", Due::NOW).await;
         for error in ["error 1", "error 2"] {
@@ -57,7 +57,7 @@ async fn each_error_stands_beside_the_attempt_that_it_ended() {
     assert_eq!(shown(&fixture, id).await.1, [failed()], "of a removed job");
     let (_, events) = died(DeadKind::Rejected, "no").await;
     assert_eq!(events, [failed(), "dead, attempt 3: no".to_owned()]);
-    // These are no attempts.
+    // These deaths are not attempts.
     for kind in [DeadKind::Lost, DeadKind::Late, DeadKind::Undecodable] {
         let (id, events) = died(kind, "why").await;
         assert_eq!(events, [failed(), "dead: why".to_owned()], "{kind:?}");
@@ -72,7 +72,7 @@ async fn each_error_stands_beside_the_attempt_that_it_ended() {
     assert_eq!(shown(&fixture, id).await.1, ["failed, attempt 1: error 4"]);
 }
 
-/// The errors in the timeline of a job, with their attempts.
+/// The errors in a job's timeline, with their attempts.
 async fn shown(fixture: &Fixture, id: JobId) -> (JobId, Vec<String>) {
     let timeline = fixture.admin().timeline(&fixture.queue, &Target::Id(id)).await.unwrap();
     let errors = timeline.events.into_iter().filter_map(|event| match event.kind {
@@ -157,7 +157,7 @@ async fn a_job_waits_for_a_free_slot_only_while_a_runner_listens() {
         (presence.runners, presence.free_slots, presence.slots),
         (Some(1), Some(0), Some(2))
     );
-    // One that serves queues which it could not announce may have one.
+    // This runner may serve the queue without announcing it.
     assert_eq!(announce(2, 1).await.0, WaitReason::Unknown);
     assert_eq!(announce(1, 0).await.0, WaitReason::Claimable);
     let queue = fixture.admin().queue(&fixture.queue).await.unwrap();

@@ -1,4 +1,4 @@
-//! Which methods an address has, where the router has one route for a resource and its actions.
+//! Allowed methods where a resource and its actions share a route.
 
 use axum::http::Method;
 use dq_ops::{parse_queue, parse_schedule, parse_target};
@@ -6,20 +6,18 @@ use percent_encoding::percent_decode_str;
 
 use super::{jobs, queues, schedules};
 
-/// An address of a resource that has actions, such as `/v1/queues/MAIL`, or of one of the actions, such as
+/// A resource with actions, such as `/v1/queues/MAIL`, or an action, such as
 /// `/v1/queues/MAIL:pause`. The router has one route for both.
 pub(crate) struct Address {
-    /// The methods to advertise.
     pub(crate) allow: &'static str,
-    /// The actions of the resource.
     pub(crate) actions: &'static [&'static str],
     is_action: bool,
-    /// Whether the whole may be a name, too.
+    /// Whether the whole segment can also be a name.
     is_name: bool,
 }
 
 impl Address {
-    /// `None` for other addresses.
+    /// Returns `None` for other addresses.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.strip_prefix("/v1/")?.split('/').collect();
         let decoded = |segment| percent_decode_str(segment).decode_utf8_lossy();
@@ -46,8 +44,8 @@ impl Address {
         Some(Self { allow, actions, is_action, is_name })
     }
 
-    /// Whether a request with this method is for nothing. One for a name that ends like an action, such as
-    /// the job `key:nightly:run`, is not.
+    /// Whether the method does not fit the address. A name can end like an action, such as the job
+    /// `key:nightly:run`, so reading one is allowed.
     pub(crate) fn refuses(&self, method: &Method) -> bool {
         match *method {
             Method::POST => !self.is_action,

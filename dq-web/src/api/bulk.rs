@@ -1,4 +1,4 @@
-//! Changes of many jobs.
+//! Bulk changes of jobs.
 
 use axum::{Extension, Json};
 use dq_core::QueueName;
@@ -13,8 +13,7 @@ use crate::problem::{Problem, Result};
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BulkBody {
-    /// Which jobs: they match all parts that are set. If no part is set, a change needs `all` or
-    /// `expected`.
+    /// The jobs must match all parts you set. Without any part, a change needs `all` or `expected`.
     #[serde(deserialize_with = "json::object")]
     filter: JobFilter,
     /// Take every job that the action can change. Refused together with a filter.
@@ -24,13 +23,13 @@ pub(crate) struct BulkBody {
     due: Option<String>,
     /// Only count the jobs.
     dry_run: bool,
-    /// The number of jobs that was counted: nothing changes if more match now, or if there are too many
-    /// jobs to count those that match.
+    /// The job count you saw. Nothing changes if more jobs match now, or if too many match to
+    /// count.
     #[serde(deserialize_with = "json::whole")]
     expected: Option<u64>,
 }
 
-/// The number of jobs that have changed; with `dry_run`, of those that would.
+/// How many jobs changed; with `dry_run`, how many match.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub(crate) enum BulkResult {
@@ -58,10 +57,9 @@ pub(crate) async fn act(
     }
 }
 
-/// The actions on many jobs.
 const ACTIONS: [&str; 4] = ["cancel", "reschedule", "replay", "remove"];
 
-/// Cancels all waiting jobs that match. With `dry_run`, they are only counted.
+/// Cancels all matching waiting jobs. With `dry_run`, only counts them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:cancel", tag = "jobs", operation_id = "cancel_jobs",
     params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
     responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
@@ -73,7 +71,7 @@ pub(crate) async fn cancel(
     body.change(session, queue, BulkAction::Cancel).await
 }
 
-/// Gives all waiting jobs that match another due time. With `dry_run`, they are only counted.
+/// Gives all matching waiting jobs another due time. With `dry_run`, only counts them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:reschedule", tag = "jobs", operation_id = "reschedule_jobs",
     params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
     responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
@@ -86,8 +84,7 @@ pub(crate) async fn reschedule(
     body.change(session, queue, BulkAction::Reschedule(parse_due(due)?)).await
 }
 
-/// Makes all dead jobs that match due now, with all of their attempts. With `dry_run`, they are only
-/// counted.
+/// Makes all matching dead jobs due now, with all their attempts. With `dry_run`, only counts them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:replay", tag = "jobs", operation_id = "replay_jobs",
     params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
     responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
@@ -99,7 +96,7 @@ pub(crate) async fn replay(
     body.change(session, queue, BulkAction::Replay).await
 }
 
-/// Deletes all dead jobs that match. With `dry_run`, they are only counted.
+/// Removes all matching dead jobs. With `dry_run`, only counts them.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs:remove", tag = "jobs", operation_id = "remove_jobs",
     params(("queue" = openapi::QueueName, Path)), request_body = BulkBody,
     responses((status = 200, body = BulkResult), (status = "default", body = Problem)))]
@@ -121,7 +118,7 @@ impl BulkBody {
         if self.all && !self.filter.is_empty() {
             return Err(Problem::bad_request("the body has both `all` and a filter"));
         }
-        // A body that was lost, or a filter whose parts were null, must not take every job.
+        // A lost body, or a filter full of nulls, must not take every job.
         let is_meant = self.dry_run || self.all || self.expected.is_some();
         if self.filter.is_empty() && !is_meant {
             return Err(Problem::bad_request("the body selects no jobs").remedy(

@@ -1,4 +1,4 @@
-//! Parts of addresses that several requests share.
+//! Address parts that several requests share.
 
 use std::time::Duration;
 
@@ -7,23 +7,21 @@ use dq_ops::{parse_duration, parse_queue, parse_target};
 
 use crate::problem::{Problem, Result};
 
-/// The queue that a segment of the path names.
 pub(crate) fn queue_of(segment: &str) -> Result<QueueName> {
     Ok(parse_queue(segment)?)
 }
 
-/// The job that a segment of the path names.
 pub(crate) fn job_of(segment: &str) -> Result<Target> {
     Ok(parse_target(segment)?)
 }
 
-/// How far to look ahead; a day by default.
+/// Parses the window; a day by default.
 pub(crate) fn window_of(text: Option<&str>) -> Result<Duration> {
     let window = text.map(parse_duration).transpose()?;
     Ok(window.unwrap_or(Duration::from_secs(86_400)))
 }
 
-/// A segment such as `MAIL:pause`, as the name and the action after its last colon.
+/// Splits a segment such as `MAIL:pause` at its last colon.
 pub(crate) fn split_action(segment: &str) -> Result<(&str, &str)> {
     segment.rsplit_once(':').ok_or_else(|| {
         Problem::bad_request("the address has no action")
@@ -31,7 +29,6 @@ pub(crate) fn split_action(segment: &str) -> Result<(&str, &str)> {
     })
 }
 
-/// The error for an action that does not exist.
 pub(crate) fn unknown_action(action: &str, known: &[impl AsRef<str>]) -> Problem {
     let action: String = action.chars().take(32).collect();
     Problem::bad_request(format!("there is no action {action:?}")).remedy(format!(

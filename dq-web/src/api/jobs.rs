@@ -31,10 +31,10 @@ pub(crate) struct ListParams {
     /// Only jobs whose key begins with this text.
     #[param(value_type = Option<openapi::FilterText>)]
     key_prefix: Option<String>,
-    /// Only jobs that are due at this time or later.
+    /// Only jobs due at this time or later.
     #[param(value_type = Option<String>, format = "date-time")]
     due_from: Option<String>,
-    /// Only jobs that are due before this time.
+    /// Only jobs due before this time.
     #[param(value_type = Option<String>, format = "date-time")]
     due_before: Option<String>,
     /// Only jobs whose error or reason contains this text.
@@ -43,13 +43,13 @@ pub(crate) struct ListParams {
     /// Only jobs whose payload contains this text; needs the role reader.
     #[param(value_type = Option<openapi::SearchText>)]
     contains: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page.
     #[param(value_type = Option<openapi::Cursor>)]
     after: Option<String>,
-    /// Maximum number of jobs on the page: 50 by default; clamped to 1 to 500.
+    /// Maximum number of jobs per page: 50 by default; clamped to 1 to 500.
     limit: Option<usize>,
-    /// By due time; running jobs by the end of their lease, dead ones by the time of death, ended ones
-    /// by their end: `asc` (the default) or `desc`.
+    /// The order, `asc` (the default) or `desc`: by due time; running jobs by lease end, dead jobs
+    /// by time of death, ended jobs by end time.
     #[param(value_type = Option<openapi::Order>)]
     order: Option<String>,
 }
@@ -74,7 +74,7 @@ impl ListParams {
     }
 }
 
-/// A page of the jobs of a queue in one state.
+/// One page of a queue's jobs in one state.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "list_jobs",
     params(("queue" = openapi::QueueName, Path), ListParams),
     responses((status = 200, body = JobPage), (status = "default", body = Problem)))]
@@ -86,48 +86,47 @@ pub(crate) async fn list(
     Ok(Json(session.jobs(&queue_of(&queue)?, &params.query()?).await?))
 }
 
-/// A job to be scheduled.
+/// A job to schedule.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct NewJobBody {
-    /// The payload, if it is JSON; `null` is a payload too.
+    /// The payload as JSON; `null` is a payload too.
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
-    /// The payload, if it is something else.
+    /// The payload in any other format.
     #[schema(value_type = Option<openapi::Base64>)]
     payload_base64: Option<String>,
     /// The MIME type of `payload_base64`; `application/octet-stream` by default.
     content_type: Option<String>,
-    /// When the job is due: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`,
-    /// which is the default.
+    /// When the job is due: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`
+    /// (the default).
     #[schema(value_type = Option<openapi::Due>)]
     due: Option<String>,
-    /// The caller's name for the job, by which it can be found, changed and cancelled: at most one
-    /// waiting or running job of a queue has it.
+    /// Your name for the job, by which you find, change and cancel it. At most one waiting or
+    /// running job per queue has it.
     #[schema(value_type = Option<openapi::JobKey>)]
     key: Option<String>,
-    /// What happens if a waiting job has the key: `keep` (the default), `replace`, `earliest` or
-    /// `latest`.
+    /// If a waiting job has the key: `keep` (the default), `replace`, `earliest` or `latest`.
     #[schema(value_type = openapi::OnConflict)]
     on_conflict: OnConflict,
-    /// What happens if a running job has the key: `refuse` (the default) or `detach`.
+    /// If a running job has the key: `refuse` (the default) or `detach`.
     #[schema(value_type = openapi::OnRunning)]
     on_running: OnRunning,
-    /// Further headers; not `content-type`, which is a field of its own.
+    /// More headers; `content-type` has its own field.
     #[schema(value_type = BTreeMap<openapi::JobKey, String>)]
     headers: BTreeMap<String, String>,
-    /// Maximum number of attempts; that of the queue by default.
+    /// Maximum number of attempts; by default, the queue's setting.
     #[schema(minimum = 1)]
     #[serde(deserialize_with = "json::whole")]
     max_attempts: Option<u32>,
-    /// How long the id is remembered after the end of the job, such as `7d`; by default not at all, or
-    /// `1d` with an `Idempotency-Key`.
+    /// How long the store remembers the id after the job ends, such as `7d`. By default not at all,
+    /// or `1d` with an `Idempotency-Key`.
     #[schema(value_type = Option<openapi::Duration>)]
     remember: Option<String>,
 }
 
-/// A field that is there, whatever its value: an `Option` alone takes `null` for absence.
+/// Distinguishes `null` from an absent field; a plain `Option` does not.
 fn present<'de, D: Deserializer<'de>>(
     value: D,
 ) -> std::result::Result<Option<Box<RawValue>>, D::Error> {
@@ -180,9 +179,10 @@ impl NewJobBody {
 
 /// Schedules a job.
 ///
-/// 201 if it is stored, by this request or an earlier one with the same `Idempotency-Key`; 200 if another job has its key or the job of an earlier request with the
-/// same `Idempotency-Key` has ended, 409 if the job that has its key runs. The job continues the trace of
-/// the request's `traceparent`, unless the job's own headers have one.
+/// 201 if the job is stored, by this request or an earlier one with the same `Idempotency-Key`. 200
+/// if another job has the key, or if the job from an earlier request with the same
+/// `Idempotency-Key` has ended. 409 if the job with the key is running. The job continues the trace
+/// in the request's `traceparent`, unless its own headers have one.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
     params(("queue" = openapi::QueueName, Path),
         ("Idempotency-Key" = Option<openapi::IdempotencyKey>, Header, description = "A name of the request, by which it can be repeated"),
@@ -198,12 +198,11 @@ pub(crate) async fn schedule(
 ) -> Result<Response> {
     let queue = queue_of(&queue)?;
     let scheduled = session.schedule(&queue, body.request(&headers)?).await?;
-    // Relative to the address of the request, so that it holds behind any proxy.
+    // Relative to the request's address, so that it works behind any proxy.
     let location = format!("jobs/{}", scheduled.id);
     Ok((status_of(&scheduled), [(LOCATION, location)], Json(scheduled)).into_response())
 }
 
-/// The status for what scheduling a job has done.
 pub(super) fn status_of(scheduled: &ScheduledJob) -> StatusCode {
     match scheduled.result {
         ScheduleResult::Created | ScheduleResult::Replaced => StatusCode::CREATED,
@@ -212,7 +211,7 @@ pub(super) fn status_of(scheduled: &ScheduledJob) -> StatusCode {
     }
 }
 
-/// One job, with payload and headers unless the role is viewer.
+/// One job. Payload and headers need the role reader.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "get_job",
     params(("queue" = openapi::QueueName, Path),
         ("job" = openapi::JobTarget, Path)),
@@ -224,7 +223,7 @@ pub(crate) async fn get(
     Ok(Json(session.job(&queue_of(&queue)?, &job_of(&job)?).await?))
 }
 
-/// What has happened to a job, and why it does not run now.
+/// What happened to a job, and why it does not run now.
 #[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}/timeline", tag = "jobs", operation_id = "get_job_timeline",
     params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobTarget, Path)),
     responses((status = 200, body = Timeline), (status = "default", body = Problem)))]
@@ -257,7 +256,7 @@ pub(crate) async fn reschedule(
     Ok(Json(session.reschedule(&queue_of(&queue)?, &job_of(&job)?, due).await?))
 }
 
-/// What has happened to a job.
+/// What happened to a job.
 #[derive(Debug, Clone, Copy, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JobChange {
@@ -266,7 +265,7 @@ pub(crate) enum JobChange {
     Removed,
 }
 
-/// The result of a change of a job.
+/// The result of a job change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ActionReport {
     /// What happened: `cancelled`, `replayed` or `removed`.
@@ -285,12 +284,11 @@ pub(crate) async fn cancel(
     Ok(Json(ActionReport { result: JobChange::Cancelled }))
 }
 
-/// The body of an action that needs none. Fields are refused, such as a due time for `:run`.
+/// The body of an action without fields. A field is refused, such as a due time for `:run`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoFields {}
 
-/// The actions on a job.
 pub(super) const ACTIONS: &[&str] = &["run", "replay", "remove"];
 
 /// `POST /v1/queues/{queue}/jobs/{job}:{action}`
@@ -317,7 +315,7 @@ pub(crate) async fn run(session: &Session, queue: &QueueName, job: &Target) -> R
     Ok(Json(session.run_now(queue, job).await?))
 }
 
-/// Makes a dead job due now, with all of its attempts.
+/// Makes a dead job due now, with all its attempts.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:replay", tag = "jobs", operation_id = "replay_job",
     params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobId, Path)),
     responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
@@ -330,7 +328,7 @@ pub(crate) async fn replay(
     Ok(Json(ActionReport { result: JobChange::Replayed }))
 }
 
-/// Deletes a dead job.
+/// Removes a dead job.
 #[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:remove", tag = "jobs", operation_id = "remove_job",
     params(("queue" = openapi::QueueName, Path), ("job" = openapi::JobId, Path)),
     responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]

@@ -21,7 +21,6 @@ use crate::app::App;
 use crate::problem::Problem;
 use address::Address;
 
-/// The routes of the API.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/v1/overview", get(queues::overview))
@@ -30,8 +29,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/queues/{queue}/jobs", get(jobs::list).post(jobs::schedule))
         .route("/v1/queues/{queue}/dead", get(queues::dead))
         .route("/v1/queues/{queue}/forecast", get(queues::forecast))
-        // The whole segment, such as `jobs:cancel`, which may have been sent as `jobs%3Acancel`: the router
-        // compares before it decodes.
+        // Matches the whole segment, because the router compares before it decodes: `jobs:cancel`
+        // may arrive as `jobs%3Acancel`.
         .route("/v1/queues/{queue}/{segment}", axum::routing::post(bulk::act))
         .route(
             "/v1/queues/{queue}/jobs/{job}",
@@ -54,7 +53,7 @@ pub(crate) fn routes() -> Router<App> {
         .route_layer(from_fn(refuse_other_methods))
 }
 
-/// The response to a method that an address does not have.
+/// The response to a method the address does not have.
 pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let problem = Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -62,7 +61,7 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
         "the address has no such method",
     );
     match Address::of(uri.path()) {
-        // The router would list the methods of the resource and of its actions.
+        // The router's own list mixes the methods of the resource and its actions.
         Some(Address { allow, actions, .. }) => {
             let actions: Vec<_> = actions.iter().map(|action| format!(":{action}")).collect();
             let remedy = format!("it has {allow}; a POST goes to one of {}", actions.join(", "));
@@ -72,7 +71,8 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     }
 }
 
-/// A `POST` is for an action. Checked before the body, which would be read as that of one.
+/// Refuses a method that does not fit the address, such as `POST` without an action. Runs before
+/// the handler, which reads the body as an action's.
 async fn refuse_other_methods(request: Request, next: Next) -> Response {
     let address = Address::of(request.uri().path());
     if address.is_some_and(|address| address.refuses(request.method())) {
@@ -81,8 +81,8 @@ async fn refuse_other_methods(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Changes take everything from their bodies. A parameter in the address would be ignored, and with
-/// `?dry_run=true` the caller would believe that nothing changes, while all jobs that match do.
+/// Refuses query parameters of changes, which the handlers ignore. With `?dry_run=true`, the caller
+/// believes that nothing changes while all matching jobs do.
 async fn refuse_queries_of_changes(request: Request, next: Next) -> Response {
     let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     match request.uri().query().filter(|query| is_change && !query.is_empty()) {

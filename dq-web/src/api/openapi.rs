@@ -36,7 +36,7 @@ use crate::problem::Problem;
         bulk::cancel, bulk::reschedule, bulk::replay, bulk::remove,
         health::healthz, health::readyz,
     ),
-    // Those of parameters alone.
+    // Schemas used only by parameters.
     components(schemas(
         openapi::Cursor, openapi::Duration, openapi::FilterText, openapi::IdempotencyKey, openapi::JobId, openapi::JobTarget,
         openapi::Order, openapi::ScheduleName, openapi::SearchText,
@@ -52,8 +52,8 @@ use crate::problem::Problem;
 )]
 struct Document;
 
-/// How requests say who makes them. Not in the document: a header that a proxy sets, since the client
-/// does not send it, and what an application reads by itself, which only it knows.
+/// Authentication schemes. The document omits trusted headers, which a proxy sets, and custom
+/// schemes, which only the application knows.
 struct Schemes;
 
 impl Modify for Schemes {
@@ -66,9 +66,9 @@ impl Modify for Schemes {
     }
 }
 
-/// Completes each response: the specification demands a description, and the generator of the
-/// document leaves out an empty one. All problems are the response `default`, to which the generator
-/// gives the type of ordinary JSON instead of that of problems.
+/// Completes each response. The specification requires a description, and the generator omits an
+/// empty one. The generator also gives problems, which are the `default` response, the media type
+/// of plain JSON.
 struct Responses;
 
 impl Modify for Responses {

@@ -1,4 +1,4 @@
-//! Queues, forecasts, the simulation, runners, findings, the audit and events.
+//! Queues, forecasts, simulation, runners, findings, audit and events.
 
 use std::time::Duration;
 
@@ -47,24 +47,23 @@ pub(crate) async fn queue(
     Ok(Json(session.queue(&queue_of(&queue)?).await?))
 }
 
-/// The result of pausing or resuming something, or of storing a schedule.
+/// The result of pausing, resuming, or storing a schedule.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ChangeReport {
-    /// Whether this request has changed it.
+    /// Whether this request changed something.
     pub(super) changed: bool,
 }
 
 /// The body of a purge.
-// `act` reads the bodies of all actions as this one, so the others accept the field and ignore it.
+// `act` reads every action's body as this type, so the others accept the field and ignore it.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PurgeRequest {
-    /// The name of the queue, to confirm that its jobs go.
+    /// The queue name again, as confirmation.
     #[schema(value_type = openapi::QueueName, required = true)]
     confirm: String,
 }
 
-/// The actions on a queue.
 pub(super) const ACTIONS: &[&str] = &["pause", "create-paused", "resume", "purge"];
 
 /// `POST /v1/queues/{queue}:{action}`
@@ -86,14 +85,14 @@ pub(crate) async fn act(
 
 /// Pauses a queue in all processes; running jobs finish.
 ///
-/// A queue that nobody uses counts as misspelt: see `create-paused`.
+/// A queue that nobody uses counts as misspelt; use `create-paused` for it.
 #[utoipa::path(post, path = "/v1/queues/{queue}:pause", tag = "queues", operation_id = "pause_queue", params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn pause(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
     Ok(Json(ChangeReport { changed: session.pause(queue).await? }))
 }
 
-/// Pauses a queue also if nobody uses it yet, such as before its first deployment.
+/// Pauses a queue even if nobody uses it yet, such as before its first deployment.
 #[utoipa::path(post, path = "/v1/queues/{queue}:create-paused", tag = "queues", operation_id = "create_paused_queue",
     params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
@@ -111,7 +110,7 @@ pub(crate) async fn resume(session: &Session, queue: &QueueName) -> Result<Json<
     Ok(Json(ChangeReport { changed: session.resume(queue).await? }))
 }
 
-/// Deletes all jobs of a queue but those that are running.
+/// Deletes all jobs of a queue, except running jobs.
 #[utoipa::path(post, path = "/v1/queues/{queue}:purge", tag = "queues", operation_id = "purge_queue", params(("queue" = openapi::QueueName, Path)),
     request_body = PurgeRequest,
     responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
@@ -129,7 +128,7 @@ pub(crate) async fn purge(
     }
 }
 
-/// The dead jobs of a queue, grouped by error.
+/// A queue's dead jobs, grouped by error.
 #[utoipa::path(get, path = "/v1/queues/{queue}/dead", tag = "queues", operation_id = "list_dead_groups", params(("queue" = openapi::QueueName, Path)),
     responses((status = 200, body = DeadGroups), (status = "default", body = Problem)))]
 pub(crate) async fn dead(
@@ -151,7 +150,7 @@ pub(crate) struct ForecastParams {
     steps: Option<usize>,
 }
 
-/// How many jobs of a queue will be due, by time.
+/// How many of a queue's jobs will be due, by time.
 #[utoipa::path(get, path = "/v1/queues/{queue}/forecast", tag = "queues", operation_id = "get_forecast_of_queue",
     params(("queue" = openapi::QueueName, Path), ForecastParams),
     responses((status = 200, body = Forecast), (status = "default", body = Problem)))]
@@ -175,7 +174,7 @@ pub(crate) struct ForecastsParams {
     window: Option<String>,
 }
 
-/// What is due in all queues by hour, beside what the runners can do; at most 15 seconds old.
+/// What is due in all queues by hour, and what the runners can do; at most 15 seconds old.
 #[utoipa::path(get, path = "/v1/forecast", tag = "queues", operation_id = "get_forecast", params(ForecastsParams),
     responses((status = 200, body = Forecasts), (status = "default", body = Problem)))]
 pub(crate) async fn forecasts(
@@ -188,7 +187,7 @@ pub(crate) async fn forecasts(
     Ok(Json(&*forecasts).into_response())
 }
 
-/// Plays the next hours on a virtual clock: how late jobs will start, and when a backlog is drained.
+/// Simulates the next hours on a virtual clock: how late jobs start, and when a backlog is drained.
 ///
 /// Changes nothing. Needs the role operator.
 #[utoipa::path(post, path = "/v1/simulate", tag = "operations", operation_id = "simulate", request_body = SimulationRequest,
@@ -209,7 +208,7 @@ pub(crate) async fn runners(
     Ok(Json(session.runners().await?))
 }
 
-/// The problems of the store, with their remedies.
+/// The store's problems, with their remedies.
 #[utoipa::path(get, path = "/v1/check", tag = "operations", operation_id = "check",
     responses((status = 200, body = Vec<FindingView>), (status = "default", body = Problem)))]
 pub(crate) async fn check(
@@ -233,7 +232,7 @@ pub(crate) struct AuditParams {
     limit: Option<usize>,
 }
 
-/// The last writes of this process, the latest first. Needs the role admin.
+/// This process's last writes, latest first. Needs the role admin.
 #[utoipa::path(get, path = "/v1/audit", tag = "operations", operation_id = "list_audit_entries", params(AuditParams),
     responses((status = 200, body = Vec<AuditEntry>), (status = "default", body = Problem)))]
 pub(crate) async fn audit(
@@ -243,13 +242,13 @@ pub(crate) async fn audit(
     Ok(Json(session.audit(params.limit.unwrap_or(100))?))
 }
 
-/// Server-sent events: `overview`, with the overview without `at` and `oldest_ready_ms`, now and when
-/// anything else in it changes. In a server that does not tell the dashboard when it stops, each response
-/// ends after 15 s: connect again.
+/// Server-sent `overview` events: the overview without `at` and `oldest_ready_ms`, first the
+/// current state, then each change. Without a stop signal from the server, each response ends after
+/// 15 s: connect again.
 #[utoipa::path(get, path = "/v1/events", tag = "operations", operation_id = "get_events",
     responses((status = 200, content_type = "text/event-stream"), (status = "default", body = Problem)))]
 pub(crate) async fn events(State(app): State<App>) -> Response {
-    // So that proxies do not close an idle stream.
+    // Proxies close idle streams.
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     Sse::new(app.live().events()).keep_alive(keep_alive).into_response()
 }

@@ -1,20 +1,20 @@
-//! What the OpenAPI document says beyond the types that it is derived from: which fields go together, and
-//! unions whose alternatives have names, so that generators of clients make types of them.
+//! Refines the derived OpenAPI document: which fields go together, and names for union
+//! alternatives, so that client generators create types for them.
 
 use serde_json::{Map, Value, json};
 
-/// Completes the document. It relies on the names of schemas: the test of the document compares what
-/// became of them.
+/// Completes the document. This relies on schema names; the document test checks the result.
 pub(super) fn refine(document: &mut Value) {
     visit(document, &mut |schema| {
-        // `u32`: a signed number of 32 bits is too small for it.
+        // `u32` does not fit a signed 32-bit number.
         if schema.get("format") == Some(&json!("int32")) {
             schema.insert("format".to_owned(), json!("int64"));
             schema.entry("maximum").or_insert(json!(u32::MAX));
         }
     });
     visit(&mut document["components"]["schemas"], &mut |schema| {
-        // Generators take a field with a default for one that is there. Descriptions name defaults.
+        // Generators treat a field with a default as always present. Descriptions name the
+        // defaults.
         schema.remove("default");
     });
     visit(document, &mut |object| {
@@ -36,7 +36,6 @@ pub(super) fn refine(document: &mut Value) {
     document["paths"]["/v1/simulate"]["post"]["requestBody"]["required"] = json!(false);
 }
 
-/// Calls `change` with all objects.
 fn visit(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
     match value {
         Value::Object(object) => {
@@ -48,7 +47,7 @@ fn visit(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
     }
 }
 
-/// A parameter that is left out has no value: it is never `null`.
+/// An absent parameter has no value, so it is never `null`.
 fn refine_parameters(document: &mut Value) {
     visit(document, &mut |object| {
         let Some(Value::Array(parameters)) = object.get_mut("parameters") else { return };
@@ -65,7 +64,7 @@ fn refine_parameters(document: &mut Value) {
     });
 }
 
-/// The text of a comment without what only Rust has: links to items, and examples.
+/// Strips what only Rust has: item links and examples.
 fn plain(comment: &str) -> String {
     let text = comment.split("\n\n```").next().unwrap_or_default();
     let mut parts = text.replace("`None`", "`null`").replace("[`", "`");
@@ -80,8 +79,8 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// An event is a union, each alternative of which has the time, instead of both a union and an object
-/// with the time: generators merge objects only.
+/// Puts the time into each alternative of an event. The derived union plus object with the time
+/// does not work, because generators merge only objects.
 fn timeline_event(schemas: &mut Map<String, Value>) {
     let kind = schemas.remove("EventKind").unwrap_or_default();
     let event = &mut schemas["TimelineEvent"];
@@ -98,7 +97,7 @@ fn timeline_event(schemas: &mut Map<String, Value>) {
     *event = json!({ "description": event["description"], "oneOf": alternatives });
 }
 
-/// Makes a schema of each alternative of a union of objects that a field distinguishes, and says so.
+/// Makes a schema for each alternative of a tagged union, and declares the tag.
 fn name_alternatives(schemas: &mut Map<String, Value>) {
     let mut named = Map::new();
     for (union, schema) in schemas.iter_mut() {
@@ -118,7 +117,7 @@ fn name_alternatives(schemas: &mut Map<String, Value>) {
     schemas.extend(named);
 }
 
-/// The field with a single value, and the value.
+/// Returns the field that has a single value, and that value.
 fn tag_of(alternative: &Value) -> Option<(String, String)> {
     let properties = alternative.get("properties")?.as_object()?;
     properties.iter().find_map(|(name, property)| {
@@ -134,14 +133,14 @@ fn camel_case(name: &str) -> String {
     name.split('_').map(part).collect()
 }
 
-/// A schema with other fields: without some of them, and with others required.
+/// Derives a schema: without some fields, and with others required.
 fn variant(schema: &Value, description: &str, without: &[&str], required: &[&str]) -> Value {
     let mut schema = schema.clone();
     schema["description"] = json!(description);
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.retain(|name, _| !without.contains(&name.as_str()));
         for name in required {
-            // A field that is required has a value.
+            // A required field is never null.
             let property = &mut properties[*name];
             if let Some(Value::Array(alternatives)) = property.get_mut("oneOf") {
                 alternatives.retain(|one| one["type"] != "null");
@@ -153,7 +152,7 @@ fn variant(schema: &Value, description: &str, without: &[&str], required: &[&str
     schema
 }
 
-/// The payload of a new job is either JSON or something else, which may have a MIME type.
+/// A new job's payload is either JSON or another format, which may have a MIME type.
 fn new_job(schemas: &mut Map<String, Value>) {
     let body = schemas["NewJobBody"].take();
     let policies = json!({"properties": {"on_conflict": {"const": "keep"}, "on_running": {"const": "refuse"}}});
@@ -168,7 +167,7 @@ fn new_job(schemas: &mut Map<String, Value>) {
     ];
     for (name, description, without, payload) in variants {
         let mut job = variant(&body, description, without, &[payload]);
-        // Without a key there is nothing to conflict with.
+        // Without a key there is no conflict.
         job["if"] = json!({"required": ["key"], "properties": {"key": {"type": "string"}}});
         job["else"] = policies.clone();
         schemas.insert(name.to_owned(), job);
@@ -179,7 +178,7 @@ fn new_job(schemas: &mut Map<String, Value>) {
     });
 }
 
-/// The times of a schedule are either a cron expression or an interval.
+/// A schedule has either a cron expression or an interval.
 fn recurring_definition(schemas: &mut Map<String, Value>) {
     let body = schemas["RecurringDefinition"].take();
     let variants = [
@@ -196,7 +195,7 @@ fn recurring_definition(schemas: &mut Map<String, Value>) {
     });
 }
 
-/// A change of many jobs says which: by a filter, or that it means all; and which due time they get.
+/// A bulk change names its jobs by a filter or `all`, and a due time for `reschedule`.
 fn bulk(schemas: &mut Map<String, Value>) {
     let fields = ["key_prefix", "due_from", "due_before", "error"];
     let is_set =

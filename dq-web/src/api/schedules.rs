@@ -28,11 +28,11 @@ pub(crate) async fn list(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NextParams {
-    /// The number of next occurrences: 5 by default; clamped to 100.
+    /// How many next occurrences to return: 5 by default; clamped to 100.
     next: Option<usize>,
 }
 
-/// One schedule with its next occurrences, and with its payload unless the role is viewer.
+/// One schedule with its next occurrences. The payload needs the role reader.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "get_schedule",
     params(("schedule" = openapi::ScheduleName, Path), NextParams),
     responses((status = 200, body = RecurringDetail), (status = "default", body = Problem)))]
@@ -45,7 +45,7 @@ pub(crate) async fn get(
     Ok(Json(session.recurring(&name, params.next.unwrap_or(5)).await?))
 }
 
-/// Stores a schedule, or changes it to this one.
+/// Stores a schedule, or replaces it.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "put_schedule",
     params(("schedule" = openapi::ScheduleName, Path)), request_body = RecurringDefinition,
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
@@ -58,7 +58,7 @@ pub(crate) async fn put(
     Ok(Json(ChangeReport { changed: session.put_schedule(&name, &definition).await? }))
 }
 
-/// What has happened to a schedule.
+/// What happened to a schedule.
 #[derive(Debug, Clone, Copy, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScheduleChange {
@@ -67,7 +67,7 @@ pub(crate) enum ScheduleChange {
     Removed,
 }
 
-/// The result of a change of a schedule.
+/// The result of a schedule change.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ScheduleReport {
     /// What happened.
@@ -87,7 +87,7 @@ pub(crate) async fn remove(
 }
 
 /// The body of a backfill.
-// `act` reads the bodies of all actions as this one; the others need none of its fields.
+// `act` reads every action's body as this type; the others need no field.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BackfillRequest {
@@ -99,7 +99,6 @@ pub(crate) struct BackfillRequest {
     until: String,
 }
 
-/// The actions on a schedule.
 pub(super) const ACTIONS: &[&str] = &["pause", "resume", "skip-next", "run", "backfill"];
 
 /// `POST /v1/schedules/{schedule}:{action}`
@@ -120,8 +119,7 @@ pub(crate) async fn act(
     }
 }
 
-/// Pauses a schedule: its occurrences schedule no jobs until it is resumed, and those that are missed
-/// are not made up for.
+/// Pauses a schedule. Occurrences during the pause create no jobs, and are not caught up.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:pause", tag = "schedules", operation_id = "pause_schedule",
     params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
@@ -137,7 +135,7 @@ pub(crate) async fn resume(session: &Session, name: &str) -> Result<Json<ChangeR
     Ok(Json(ChangeReport { changed: session.resume_schedule(name).await? }))
 }
 
-/// Leaves the next occurrence of a schedule out.
+/// Skips the schedule's next occurrence.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:skip-next", tag = "schedules", operation_id = "skip_next_occurrence",
     params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 200, body = ScheduleReport), (status = "default", body = Problem)))]
@@ -146,9 +144,10 @@ pub(crate) async fn skip_next(session: &Session, name: &str) -> Result<Json<Sche
     Ok(Json(ScheduleReport { result: ScheduleChange::Skipped }))
 }
 
-/// Schedules a job of a schedule now, beside its occurrences.
+/// Schedules one of the schedule's jobs now, beside its occurrences.
 ///
-/// 201 if it is stored; 200 if a job of the schedule waits and jobs must not overlap, 409 if it runs.
+/// 201 if it is stored. 200 if a job of the schedule waits and jobs must not overlap; 409 if it
+/// runs.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:run", tag = "schedules", operation_id = "run_schedule",
     params(("schedule" = openapi::ScheduleName, Path)),
     responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
@@ -158,7 +157,7 @@ pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
     Ok((status_of(&scheduled), Json(scheduled)).into_response())
 }
 
-/// Schedules the occurrences of a time in the past now. A time with more than 1,000 of them is refused.
+/// Schedules past occurrences now. A range with more than 1,000 occurrences is refused.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}:backfill", tag = "schedules", operation_id = "backfill_schedule",
     params(("schedule" = openapi::ScheduleName, Path)), request_body = BackfillRequest,
     responses((status = 200, body = BackfillReport), (status = "default", body = Problem)))]

@@ -1,4 +1,4 @@
-//! The actions of the pages' forms.
+//! Form actions.
 
 use axum::extract::Form;
 use axum::http::StatusCode;
@@ -13,8 +13,7 @@ use super::chrome::{PageRequest, problem};
 use super::schedules;
 use crate::problem::Problem;
 
-/// Pages to which a form may lead back: those of `routes` in `mod.rs`. A form of another one leads to
-/// the overview.
+/// Pages a form may lead back to: the `routes` in `mod.rs`. Other values lead to the overview.
 const PAGES: [&str; 12] = [
     "./",
     "queue",
@@ -30,25 +29,23 @@ const PAGES: [&str; 12] = [
     "audit",
 ];
 
-/// The fields of all forms.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fields {
-    /// What to do; for a change of many jobs `bulk:` is before it, for one of a schedule
-    /// `schedule:`.
+    /// The action, with prefix `bulk:` for bulk changes and `schedule:` for schedules.
     r#do: String,
     queue: String,
     job: String,
     due: Option<String>,
     confirm: String,
-    /// The prefix of the keys whose jobs are changed.
+    /// Key prefix of the jobs to change.
     find: String,
     error: String,
-    /// The number of jobs that the page has shown; absent if it could not count all. If more match now,
-    /// nothing changes.
+    /// The job count the page showed; absent if it could not count all. Nothing changes if more
+    /// match now.
     expected: Option<u64>,
     back: String,
-    /// The name of the schedule.
+    /// The schedule name.
     name: String,
     after: String,
     until: String,
@@ -67,7 +64,7 @@ pub(super) async fn act(
         }
     };
     let back = is_page(&fields.back).then(|| fields.back.clone());
-    // `act` is no page that can be opened again: language and links are those of the page of the form.
+    // `act` cannot be opened again, so language and links come from the form's page.
     let request = request.at(back.as_deref().unwrap_or_default());
     let chrome = request.chrome("");
     match change(&request, &fields).await {
@@ -81,7 +78,7 @@ pub(super) async fn act(
     }
 }
 
-/// Changes what the fields say; returns the name of what was done.
+/// Applies the form; returns the action name.
 async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, Problem> {
     let session = &request.session;
     if let Some(action) = fields.r#do.strip_prefix("schedule:") {
@@ -90,15 +87,14 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     }
     let queue = QueueName::new(&fields.queue)?;
     if let Some(name) = fields.r#do.strip_prefix("bulk:") {
-        // `action_of` takes `None` for "now", for the page that only counts and has no due time yet. Here
-        // that would make all jobs due at once, so a form without a due time gives an empty text, which
-        // is refused.
+        // `action_of` reads `None` as "now", for the counting page, which has no due time yet. Here
+        // that makes all jobs due at once. An empty text is refused instead.
         let action = action_of(name, Some(fields.due.as_deref().unwrap_or_default()))?;
         let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let mut filter = JobFilter::default();
         filter.key_prefix = text(&fields.find);
         filter.error = text(&fields.error);
-        // As in the API: a form that was built by hand must not take every job by mistake.
+        // As in the API: a hand-written form must not take every job by mistake.
         if filter.is_empty() && fields.expected.is_none() {
             return Err(Problem::bad_request("the form selects no jobs")
                 .remedy("give a filter, or the number that was counted as `expected`"));
@@ -123,7 +119,7 @@ async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, 
     })
 }
 
-/// Whether an address is one of a page of the dashboard, and not of another site.
+/// Whether an address is a dashboard page, and not another site.
 fn is_page(address: &str) -> bool {
     let page = address.split('?').next().unwrap_or_default();
     PAGES.contains(&page) && !address.contains(|c: char| c.is_control() || c == '\\')

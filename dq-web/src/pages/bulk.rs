@@ -1,4 +1,4 @@
-//! A change of many jobs: how many they are, and the button that changes them.
+//! A bulk change: the job count, and the button to confirm it.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -21,7 +21,7 @@ struct Page {
     matching: u64,
     matching_text: String,
     complete: bool,
-    /// The size of the group of dead jobs that the link belongs to, if more jobs match.
+    /// The group's size, if the link comes from a group of dead jobs and more jobs match.
     group: Option<String>,
     states: String,
     find: String,
@@ -31,7 +31,7 @@ struct Page {
     back: String,
 }
 
-/// The action with a name. A new due time comes with the confirmation.
+/// Parses an action. A new due time comes with the confirmation.
 pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction, Problem> {
     Ok(match name {
         "cancel" => BulkAction::Cancel,

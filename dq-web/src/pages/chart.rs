@@ -1,6 +1,5 @@
-//! Small charts as SVG.
+//! Small SVG charts.
 
-/// A bar or a part of one.
 #[derive(Debug, Clone)]
 pub(super) struct Rect {
     pub(super) class: &'static str,
@@ -8,11 +7,9 @@ pub(super) struct Rect {
     pub(super) y: f64,
     pub(super) width: f64,
     pub(super) height: f64,
-    /// What a pointer shows.
     pub(super) title: String,
 }
 
-/// A chart of bars with the texts below it.
 #[derive(Debug)]
 pub(super) struct Chart {
     pub(super) bars: Vec<Rect>,
@@ -23,17 +20,16 @@ pub(super) struct Chart {
     pub(super) note: String,
 }
 
-/// The size of a chart of bars, in its own units.
+/// Size of a bar chart, in its own units.
 pub(super) const WIDTH: f64 = 960.0;
 pub(super) const HEIGHT: f64 = 100.0;
 
-/// One bar for each count, with its title.
 pub(super) fn bars(counts: &[u64], title: impl Fn(usize, u64) -> String) -> Vec<Rect> {
     let values: Vec<_> = counts.iter().map(|count| Some(*count as f64)).collect();
     series(&values, "bar", |position, _| title(position, counts[position]))
 }
 
-/// One bar for each value, with its title; `None` is a time of which nothing is known.
+/// One bar per value; `None` is a gap in the data.
 pub(super) fn series(
     values: &[Option<f64>],
     class: &'static str,
@@ -45,10 +41,10 @@ pub(super) fn series(
         let (class, height) = match *value {
             None => ("gap", HEIGHT),
             Some(value) if value <= 0.0 => ("none", 1.0),
-            // A value that is not zero can be seen.
+            // Keeps values above zero visible.
             Some(value) => (class, (value / max * HEIGHT).max(4.0)),
         };
-        // Gaps in a row are one area.
+        // Merges adjacent gaps.
         let width = if class == "gap" { step } else { step * 0.8 };
         Rect {
             class,
@@ -66,7 +62,7 @@ pub(super) fn series(
 pub(super) fn shares(parts: &[(&'static str, u64)]) -> Vec<Rect> {
     let total = parts.iter().map(|(_, count)| *count).sum::<u64>() as f64;
     let present: Vec<_> = parts.iter().filter(|(_, count)| *count > 0).collect();
-    // Each part can be seen.
+    // Keeps each part visible.
     let least = 3.0;
     let free = 100.0 - least * present.len() as f64;
     let mut x = 0.0;

@@ -1,4 +1,4 @@
-//! What all pages share: language, links, navigation, and how a page becomes a response.
+//! Shared by all pages: language, links, navigation, rendering.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,55 +18,52 @@ use super::format::When;
 use super::text::{Lang, Texts};
 use crate::problem::Problem;
 
-/// What is percent-encoded in the query of an address: all but letters, digits and `-_.~`.
+/// Percent-encodes everything in a query except letters, digits and `-_.~`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 pub(super) static STYLE: &str = include_str!("../../assets/style.css");
 pub(super) static SCRIPT: &str = include_str!("../../assets/app.js");
 pub(super) static ICON: &str = include_str!("../../assets/icon.svg");
 
-/// Changes with the assets, so that browsers do not keep those of an earlier version.
+/// Changes with the assets, so that browsers do not use cached older ones.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     (STYLE, SCRIPT, ICON).hash(&mut hasher);
     format!("{:x}", hasher.finish())
 });
 
-/// What a page knows of its request.
 #[derive(Debug)]
 pub(super) struct Chrome {
     pub(super) session: Session,
     pub(super) lang: Lang,
     pub(super) t: &'static Texts,
-    /// The entry of the navigation, such as `jobs`.
+    /// The navigation entry, such as `jobs`.
     pub(super) active: &'static str,
     pub(super) title: String,
     pub(super) store: String,
     pub(super) version: &'static str,
-    /// What the action before this page has done.
+    /// The result of the previous action.
     pub(super) notice: Option<&'static str>,
-    /// The same page in the other language; of an error of a form, the page of the form.
+    /// This page in the other language. For a form error, the form's page.
     pub(super) other_lang: String,
-    /// The address of this page, for forms that lead back to it.
+    /// This page's address, for forms that lead back.
     pub(super) here: String,
-    /// Whether the page needs a search for a job beside its navigation: the list of jobs has one.
+    /// Whether the page needs a job search. The job list has its own.
     pub(super) needs_search: bool,
-    /// The queue that the page is about: the navigation leads to its jobs.
+    /// The page's queue; the navigation links to its jobs.
     queue: Option<String>,
-    /// Whether the address names the language, so that links keep it.
+    /// Whether the address names a language, which links then keep.
     asked_lang: bool,
 }
 
-/// The parameters of a page.
 pub(super) type PageParams = BTreeMap<String, String>;
 
-/// The request of a page.
 pub(super) struct PageRequest {
     pub(super) session: Session,
     pub(super) params: PageParams,
-    /// The path of the page, without the leading slash.
+    /// The page path, without its leading slash.
     page: String,
-    /// The languages that the browser accepts.
+    /// The `Accept-Language` header.
     accept: Option<String>,
 }
 
@@ -88,7 +85,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PageRequest {
 }
 
 impl PageRequest {
-    /// The same request for another page of the dashboard.
+    /// Turns this into a request for another page.
     pub(super) fn at(self, address: &str) -> Self {
         let uri: Option<Uri> = format!("/{}", address.trim_start_matches("./")).parse().ok();
         let params = uri.as_ref().and_then(|uri| Query::try_from_uri(uri).ok());
@@ -97,12 +94,11 @@ impl PageRequest {
         Self { params, page: page.unwrap_or_default(), ..self }
     }
 
-    /// A parameter that is not empty.
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The address of this page with another value of a parameter; `None` leaves it out.
+    /// Returns this page's address with one parameter changed; `None` omits it.
     pub(super) fn with(&self, c: &Chrome, name: &str, value: Option<&str>) -> String {
         let kept = |known: &str| known != name && !matches!(known, "lang" | "done");
         let params = self.params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -111,7 +107,6 @@ impl PageRequest {
         c.link(&self.page, &params)
     }
 
-    /// What the page needs around its content.
     pub(super) fn chrome(&self, active: &'static str) -> Chrome {
         let lang = Lang::of(self.param("lang"), self.accept.as_deref());
         let t = lang.texts();
@@ -144,7 +139,7 @@ impl PageRequest {
         chrome
     }
 
-    /// The queue that the page is about, if its jobs are not listed there.
+    /// Returns the page's queue, unless the page lists its jobs.
     fn queue(&self) -> Option<&str> {
         match self.page.as_str() {
             "queue" => self.param("name"),
@@ -158,7 +153,6 @@ impl PageRequest {
     }
 }
 
-/// The text for the name of an action.
 fn notice(t: &'static Texts, done: &str) -> Option<&'static str> {
     Some(match done {
         "cancel" => t.done_cancelled,
@@ -182,7 +176,6 @@ fn notice(t: &'static Texts, done: &str) -> Option<&'static str> {
     })
 }
 
-/// The relative address of a page.
 fn address(page: &str, params: &[(&str, &str)]) -> String {
     let mut text = if page.is_empty() { "./".to_owned() } else { page.to_owned() };
     for (position, (name, value)) in params.iter().enumerate() {
@@ -195,7 +188,6 @@ fn address(page: &str, params: &[(&str, &str)]) -> String {
 }
 
 impl Chrome {
-    /// The address of a page, in the language that the person has chosen.
     pub(super) fn link(&self, page: &str, params: &[(&str, &str)]) -> String {
         let mut params = params.to_vec();
         if self.asked_lang {
@@ -204,7 +196,6 @@ impl Chrome {
         address(page, &params)
     }
 
-    /// The navigation.
     pub(super) fn nav(&self) -> Vec<NavEntry> {
         let t = self.t;
         let mut pages = vec![
@@ -231,17 +222,14 @@ impl Chrome {
         pages.into_iter().map(entry).collect()
     }
 
-    /// The address of a page without parameters, for templates.
     pub(super) fn page(&self, page: &str) -> String {
         self.link(page, &[])
     }
 
-    /// The address of a job, for templates.
     pub(super) fn job_link(&self, queue: &str, id: &str) -> String {
         self.link("job", &[("queue", queue), ("id", id)])
     }
 
-    /// The language if the person has chosen it, for forms.
     pub(super) fn chosen_lang(&self) -> Option<&'static str> {
         self.asked_lang.then(|| self.lang.tag())
     }
@@ -250,32 +238,27 @@ impl Chrome {
         When::new(at, now, self.lang)
     }
 
-    /// Whether the person may change jobs.
     pub(super) fn operates(&self) -> bool {
         self.session.may(Role::Operator)
     }
 
-    /// Whether the person may purge queues and read the audit.
     pub(super) fn administers(&self) -> bool {
         self.session.may(Role::Admin)
     }
 
-    /// Whether the person may see payloads.
     pub(super) fn reads(&self) -> bool {
         self.session.may(Role::Reader)
     }
 }
 
-/// An entry of the navigation.
 pub(super) struct NavEntry {
     pub(super) href: String,
     pub(super) name: &'static str,
     pub(super) is_current: bool,
-    /// The script leads back to what was last looked at there.
+    /// The script restores the last view of this page.
     pub(super) keeps: bool,
 }
 
-/// A page as a response.
 pub(super) fn render(status: StatusCode, template: &impl Template) -> Response {
     match template.render() {
         Ok(html) => (status, Html(html)).into_response(),
@@ -286,7 +269,6 @@ pub(super) fn render(status: StatusCode, template: &impl Template) -> Response {
     }
 }
 
-/// The page for an error.
 #[derive(Template)]
 #[template(path = "problem.html")]
 struct ProblemPage {
@@ -295,7 +277,6 @@ struct ProblemPage {
     back: String,
 }
 
-/// An error as a page.
 pub(super) fn problem(mut chrome: Chrome, problem: Problem, back: Option<String>) -> Response {
     chrome.title = chrome.t.problem.to_owned();
     let back = back.unwrap_or_else(|| chrome.page(""));

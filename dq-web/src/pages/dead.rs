@@ -11,7 +11,7 @@ use dq_ops::DeadGroup;
 use super::chrome::{Chrome, PageRequest, problem, render};
 use super::format::{When, number};
 
-/// Maximum number of queues on the page: each is a listing of its own.
+/// Maximum number of queues on the page, because each costs a listing.
 const MAX_QUEUES: usize = 20;
 
 #[derive(Template)]
@@ -19,7 +19,7 @@ const MAX_QUEUES: usize = 20;
 struct Page {
     c: Chrome,
     queues: Vec<QueueGroups>,
-    /// Number of queues that are left out, which have fewer dead jobs.
+    /// Queues left out because they have fewer dead jobs.
     omitted: usize,
 }
 
@@ -30,11 +30,10 @@ struct QueueGroups {
     groups: Vec<GroupRow>,
 }
 
-/// Minimum length of a text by which all jobs of a group are changed, in bytes: a shorter one is in
-/// other errors too.
+/// Minimum search length in bytes for changing a whole group. A shorter text also matches other
+/// errors.
 const MIN_SEARCH: usize = 8;
 
-/// A group of dead jobs.
 pub(super) struct GroupRow {
     pub(super) kind: &'static str,
     pub(super) pattern: String,
@@ -74,7 +73,7 @@ pub(super) async fn page(request: PageRequest) -> Response {
     render(StatusCode::OK, &Page { c, queues, omitted })
 }
 
-/// The groups of a queue, with links to their jobs and to the changes of all of them.
+/// Returns a queue's groups, with links to their jobs and to the bulk changes.
 pub(super) fn group_rows(
     c: &Chrome,
     queue: &QueueName,
@@ -84,7 +83,7 @@ pub(super) fn group_rows(
     let row = |group: DeadGroup| {
         let name = queue.as_str();
         let error = [("error", group.search.as_str())];
-        // Without a text to search for, all dead jobs would match.
+        // Without a search text, all dead jobs match.
         let error: &[(&str, &str)] = if group.search.is_empty() { &[] } else { &error };
         let in_group = group.count.to_string();
         let bulk = |action: &str| {

@@ -16,10 +16,10 @@ use crate::app::App;
 
 const DAY: u64 = 86_400;
 
-/// The windows to choose from, in days.
+/// Selectable windows, in days.
 const WINDOWS: [(&str, u64); 3] = [("1d", 1), ("3d", 3), ("7d", 7)];
 
-/// Maximum number of queues on the page: those with the most jobs.
+/// Maximum number of queues on the page, busiest first.
 const MAX_QUEUES: usize = 50;
 
 #[derive(Template)]
@@ -39,14 +39,13 @@ struct Tab {
     is_current: bool,
 }
 
-/// A chart of hours.
 struct Bars {
     total: String,
     rects: Vec<Rect>,
     labels: Vec<String>,
 }
 
-/// The chart of a queue, with what its runners can do.
+/// A queue's chart, and what its runners can do.
 struct QueueBars {
     name: String,
     href: String,
@@ -57,7 +56,6 @@ struct QueueBars {
     peak: Option<Peak>,
 }
 
-/// The busiest minute.
 struct Peak {
     due: String,
     at: When,
@@ -96,7 +94,7 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Respon
     render(StatusCode::OK, &page)
 }
 
-/// The chart of all queues together; `None` if nothing is due.
+/// Charts all queues together; `None` if nothing is due.
 fn all(c: &Chrome, forecasts: &Forecasts) -> Option<Bars> {
     let mut sums = forecasts.queues.first()?.hours.clone();
     for hour in &mut sums {
@@ -127,7 +125,7 @@ fn queue_bars(c: &Chrome, queue: &QueueForecastView, now: Timestamp) -> QueueBar
     }
 }
 
-/// The chart of hours. What a paused queue leaves over is not more than the runners can do.
+/// Charts hours. A paused queue's backlog does not count as overload.
 fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Bars {
     let counts: Vec<u64> = hours.iter().map(|hour| hour.due).collect();
     let title = |position: usize, count: u64| {
@@ -145,10 +143,10 @@ fn hours(c: &Chrome, hours: &[ForecastHour], paused: bool) -> Bars {
     Bars { total: number(counts.iter().sum()), rects, labels: labels(c, hours) }
 }
 
-/// The times of the first hour, of the last one, and of three between them.
+/// Labels the first hour, the last, and three between.
 fn labels(c: &Chrome, hours: &[ForecastHour]) -> Vec<String> {
     let last = hours.len().saturating_sub(1);
-    // A window of days has dates, one of hours has times.
+    // A window of days gets dates, a window of hours gets times.
     let label = |hour: &ForecastHour| match (last > 48, clock(hour.from)) {
         (true, text) => text.get(5..10).unwrap_or(&text).to_owned(),
         (false, text) => text.get(11..16).unwrap_or(&text).to_owned(),
@@ -158,11 +156,10 @@ fn labels(c: &Chrome, hours: &[ForecastHour]) -> Vec<String> {
     labels.collect()
 }
 
-/// A time in UTC to the minute, such as `2027-01-31 10:00`.
+/// Formats a UTC time to the minute, such as `2027-01-31 10:00`.
 fn clock(at: Timestamp) -> String {
     let text = at.to_string().replacen('T', " ", 1);
     text.get(..16).unwrap_or(&text).to_owned()
 }
 
-/// The size of the charts, for the template.
 const SIZE: (f64, f64) = (WIDTH, HEIGHT);

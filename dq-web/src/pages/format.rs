@@ -1,10 +1,9 @@
-//! Numbers, durations and times as people read them.
+//! Human-readable numbers, durations and times.
 
 use dq_core::Timestamp;
 
 use super::text::Lang;
 
-/// A number with a comma between thousands.
 pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -17,7 +16,7 @@ pub(super) fn number(value: u64) -> String {
     text
 }
 
-/// A number without digits after the point from 10 on.
+/// Formats a number, without decimals from 10 on.
 pub(super) fn rate(value: f64) -> String {
     if value == 0.0 || value >= 10.0 {
         return number(value.round() as u64);
@@ -25,7 +24,7 @@ pub(super) fn rate(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// A duration in the two largest units that count.
+/// Formats the two largest units.
 pub(super) fn duration(millis: u64, lang: Lang) -> String {
     const SECOND: u64 = 1_000;
     const MINUTE: u64 = 60 * SECOND;
@@ -49,7 +48,6 @@ pub(super) fn duration(millis: u64, lang: Lang) -> String {
     }
 }
 
-/// A size in bytes.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -58,14 +56,13 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// A time on a page: how far away it is, and exactly.
+/// A time, relative and exact.
 #[derive(Debug, Clone)]
 pub(super) struct When {
-    /// For `datetime`.
+    /// The `datetime` attribute.
     pub(super) iso: String,
-    /// The date and time in UTC.
+    /// Date and time in UTC.
     pub(super) exact: String,
-    /// How far away it is.
     pub(super) relative: String,
 }
 
@@ -80,7 +77,7 @@ impl When {
         };
         let relative = match away {
             0..1_000 => texts.now.to_owned(),
-            // Tenths of a second change before they are read.
+            // Tenths of a second change too fast to read.
             _ => {
                 format!("{before}{}{after}", duration(away / 1_000 * 1_000, lang).replace(".0", ""))
             }
@@ -90,7 +87,6 @@ impl When {
         Self { iso, exact, relative }
     }
 
-    /// The same if there is a time.
     pub(super) fn some(at: Option<Timestamp>, now: Timestamp, lang: Lang) -> Option<Self> {
         at.map(|at| Self::new(at, now, lang))
     }

@@ -1,4 +1,4 @@
-//! One job: what has happened to it, what it waits for, its payload.
+//! One job: its timeline, what it waits for, its payload.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -33,7 +33,6 @@ struct Page {
     is_dead: bool,
 }
 
-/// A point of the timeline.
 struct Event {
     class: &'static str,
     name: &'static str,
@@ -42,14 +41,12 @@ struct Event {
     when: Option<When>,
 }
 
-/// What the job waits for.
 struct Now {
     class: &'static str,
     text: String,
     presence: String,
 }
 
-/// A payload as text.
 pub(super) struct Payload {
     pub(super) about: String,
     pub(super) text: String,
@@ -109,7 +106,6 @@ pub(super) async fn page(request: PageRequest) -> Response {
     render(StatusCode::OK, &page)
 }
 
-/// The queue and the job in the query of a page.
 fn named(request: &PageRequest) -> Result<(QueueName, Target), Problem> {
     let queue = QueueName::new(request.param("queue").unwrap_or_default())?;
     let target = match (request.param("id"), request.param("key")) {
@@ -156,7 +152,7 @@ fn events(c: &Chrome, timeline: &Timeline) -> Vec<Event> {
                 EventKind::Ended { ending, reason } => {
                     ("ended", t.ev_ended, t.ending(ending).to_owned(), reason.clone())
                 }
-                // An event of a later version.
+                // An event from a later version.
                 _ => ("scheduled", "–", String::new(), None),
             };
             Event { class, name, note, text, when: When::some(event.at, timeline.at, c.lang) }

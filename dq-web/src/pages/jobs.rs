@@ -1,4 +1,4 @@
-//! The jobs of all queues or of one: the problems first, or in one state, or by id and key.
+//! Job lists: all queues or one, problems first, or filtered by state, id and key.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -12,10 +12,10 @@ use super::format::{When, number};
 use super::overview::LATE_MS;
 use crate::problem::Problem;
 
-/// Number of jobs of each state on the page of all states.
+/// Jobs shown per state when the page shows all states.
 const FEW: usize = 10;
 
-/// The states in the order of the page: the problems first.
+/// States in page order: problems first.
 const STATES: [(JobState, &str); 5] = [
     (JobState::Dead, "dead"),
     (JobState::Ready, "ready"),
@@ -31,7 +31,6 @@ struct Page {
     list: List,
 }
 
-/// What the page shows.
 struct List {
     /// The queue; empty for all.
     queue: String,
@@ -45,13 +44,12 @@ struct List {
     contains: String,
     is_filtered: bool,
     clear: String,
-    /// The same search in all queues and states, unless this is it.
+    /// The same search across all queues and states, unless this page shows it.
     everywhere: Option<String>,
     sections: Vec<Section>,
     empty: &'static str,
 }
 
-/// A state with its number of jobs.
 struct Tab {
     class: &'static str,
     name: &'static str,
@@ -60,16 +58,15 @@ struct Tab {
     is_current: bool,
 }
 
-/// The jobs in one state.
 struct Section {
     class: &'static str,
     name: &'static str,
-    /// Which of them come first.
+    /// Names the sort order.
     order: &'static str,
-    /// Where all of them are, unless this is it.
+    /// Links to the full list, unless this page shows it.
     all: Option<String>,
     rows: Vec<JobRow>,
-    /// There may be more than a listing of all queues reads.
+    /// There may be more jobs than a listing of all queues reads.
     is_cut: bool,
     time_label: &'static str,
     detail_label: &'static str,
@@ -78,7 +75,6 @@ struct Section {
     bulk: Vec<(&'static str, String)>,
 }
 
-/// A line of the table.
 struct JobRow {
     id: String,
     short_id: String,
@@ -98,7 +94,6 @@ struct JobRow {
     can_replay: bool,
 }
 
-/// The filter in the query of a page.
 pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
     let mut filter = JobFilter::default();
     filter.key_prefix = request.param("find").map(str::to_owned);
@@ -124,21 +119,18 @@ pub(super) async fn page(request: PageRequest) -> Response {
     }
 }
 
-/// What a request leads to.
 enum Loaded {
-    /// To the address of the only job that was found.
+    /// The search found exactly one job; this is its address.
     Job(String),
     List(Box<List>),
 }
 
-/// What a request asks for.
 struct Asked<'a> {
     queue: Option<QueueName>,
     state: Option<(JobState, &'static str)>,
     filter: JobFilter,
     contains: Option<&'a str>,
     after: Option<&'a str>,
-    /// The parameters that filter.
     kept: Vec<(&'a str, &'a str)>,
 }
 
@@ -165,7 +157,7 @@ impl<'a> Asked<'a> {
         Ok(Self { queue, state, filter: filter_of(request), contains, after, kept })
     }
 
-    /// The parameters of a listing with the same filter.
+    /// Returns the parameters for a listing, with or without the filter.
     fn params<'b>(&'b self, state: Option<&'b str>, filtered: bool) -> Vec<(&'b str, &'b str)> {
         let queue = self.queue.as_ref().map(|queue| ("queue", queue.as_str()));
         let state = state.map(|state| ("state", state));
@@ -217,12 +209,12 @@ async fn load(request: &PageRequest, c: &Chrome) -> Result<Loaded, Problem> {
     Ok(Loaded::List(Box::new(list(request, c, &asked, &overview, sections))))
 }
 
-/// Whether a text is the whole id or key of a job.
+/// Whether the text is the job's whole id or key.
 fn is_exactly(job: &JobSummary, text: &str) -> bool {
     job.key.as_deref() == Some(text) || text.parse().is_ok_and(|id: JobId| id == job.id)
 }
 
-/// The jobs in the state that is asked for; else a few in each.
+/// Loads the requested state, or a few jobs of each.
 async fn sections(
     request: &PageRequest,
     c: &Chrome,
@@ -233,7 +225,7 @@ async fn sections(
     let mut sections = Vec::new();
     for (state, class) in STATES {
         let is_asked = asked.state.is_some_and(|(asked, _)| asked == state);
-        // What has ended is no problem, and is listed only if somebody looks for it.
+        // Ended jobs are no problem, so they are listed only in a search.
         let is_shown =
             asked.state.is_none() && (state != JobState::Ended || !asked.kept.is_empty());
         if !is_asked && !is_shown {
@@ -256,7 +248,7 @@ async fn sections(
         };
         let (jobs, next, is_cut) = match read {
             Ok(read) => read,
-            // A store without a history, or one that keeps no payloads of ended jobs.
+            // The store has no history, or keeps no payloads of ended jobs.
             Err(OpsError::Store(error)) if is_shown && error.kind() == ErrorKind::Unsupported => {
                 continue;
             }
@@ -381,7 +373,7 @@ fn state_label(c: &Chrome, state: JobState) -> &'static str {
     }
 }
 
-/// Links to the changes of all jobs that match. A search in payloads is not a filter of a bulk action.
+/// Links to bulk changes of all matching jobs. Bulk actions cannot filter by payload.
 fn bulk_links(
     c: &Chrome,
     asked: &Asked<'_>,
@@ -419,7 +411,7 @@ fn row(c: &Chrome, job: &JobSummary, now: Timestamp) -> JobRow {
     let (detail, is_error) = detail(c, job);
     let late = now.since(job.due).as_millis() >= u128::from(LATE_MS);
     JobRow {
-        // The last part of an id differs most.
+        // Ids differ most in their last part.
         short_id: format!("…{}", &id[id.len() - 12..]),
         href: c.job_link(queue, &id),
         key: job.key.clone(),
@@ -441,7 +433,7 @@ fn row(c: &Chrome, job: &JobSummary, now: Timestamp) -> JobRow {
     }
 }
 
-/// What matters most about a job in a list, and whether it is an error.
+/// Returns the most important fact about a job, and whether it is an error.
 fn detail(c: &Chrome, job: &JobSummary) -> (Option<String>, bool) {
     if let Some(dead) = &job.dead {
         return (Some(dead.message.clone()), true);

@@ -1,7 +1,7 @@
-//! The dashboard: pages that the server renders, which work without scripts.
+//! The dashboard: server-rendered pages that work without scripts.
 //!
-//! All pages have addresses without a slash, and names of queues and jobs are in the query: so
-//! relative addresses hold under any prefix, and no proxy changes a name with a slash.
+//! Page paths have no slash, and queue names and job ids are in the query. So relative addresses
+//! work under any prefix, and no proxy rewrites a name with a slash.
 
 mod act;
 mod bulk;
@@ -27,7 +27,6 @@ use axum::routing::{get, post};
 use self::chrome::{ICON, SCRIPT, STYLE};
 use crate::app::App;
 
-/// The routes of the dashboard.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/", get(overview::page))
@@ -48,7 +47,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/assets/icon.svg", get(async || asset("image/svg+xml", ICON)))
 }
 
-/// A file that changes only with its address.
+/// A file whose address changes with its content.
 fn asset(content_type: &'static str, text: &'static str) -> Response {
     let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "private, max-age=86400")];
     (headers, text).into_response()

@@ -1,4 +1,4 @@
-//! All queues at a glance: the problems first.
+//! All queues at a glance: problems first.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::format::{When, duration, number, rate};
 use super::past::PastCharts;
 use crate::app::{App, DayAhead};
 
-/// Hours of the charts of [`Chart::hours`]. `App::forecast`, and the labels and the title there, have 24
-/// written out.
+/// Hours in a chart from [`Chart::hours`]. `App::day_ahead` and the labels and title there
+/// hard-code 24.
 const HOURS: usize = 24;
 
-/// A lateness from which a queue or a job is marked as late, whatever its objective, in milliseconds.
+/// Lateness in milliseconds that marks a queue or job as late, whatever its objective.
 pub(super) const LATE_MS: u64 = 1_000;
 
-/// How long a job may wait for a runner before its queue counts as one with a problem: all slots of
-/// a queue that is in order are busy now and then.
+/// How long a job may wait for a runner before its queue has a problem. In a healthy queue, all
+/// slots are busy now and then.
 const WAITS_MS: u64 = 10_000;
 
-/// Maximum number of queues on the page unless all are asked for.
+/// Maximum number of queues on the page, unless you ask for all.
 const MANY: usize = 50;
 
 #[derive(Template)]
@@ -39,32 +39,29 @@ struct Page {
     queues: Queues,
 }
 
-/// The table of queues.
 struct Queues {
-    /// Number of all queues, and of those with a problem.
+    /// The queue count. `troubled` counts queues with a problem.
     number: String,
     troubled: usize,
     find: String,
-    /// The parameters of the page that the filter keeps.
+    /// Page parameters that the filter keeps.
     kept: Vec<(&'static str, String)>,
     clear: Option<String>,
     columns: Vec<Column>,
     rows: Vec<QueueRow>,
-    /// Where all queues are if these are not all, with their number.
+    /// Address and count of all queues, if the page shows only some.
     all: Option<(String, String)>,
     is_empty: bool,
 }
 
-/// The head of a column, which sorts by it.
 struct Column {
     name: &'static str,
     href: String,
-    /// For `aria-sort`, if the table is sorted by it.
+    /// The `aria-sort` value, if the table is sorted by this column.
     sorted: Option<&'static str>,
     is_number: bool,
 }
 
-/// A number with its name.
 #[derive(Debug)]
 pub(super) struct Tile {
     pub(super) class: &'static str,
@@ -75,7 +72,6 @@ pub(super) struct Tile {
 }
 
 impl Chart {
-    /// A chart of jobs by hour.
     pub(super) fn hours(c: &Chrome, counts: &[u64]) -> Self {
         let title = |hour: usize, count: u64| {
             let (from, to) = (hour as u64 * 3_600_000, (hour as u64 + 1) * 3_600_000);
@@ -94,7 +90,7 @@ impl Chart {
         }
     }
 
-    /// The same for all queues, or those in which most is scheduled.
+    /// Charts the next day for all queues, or for the queues with the most scheduled jobs.
     fn day_ahead(c: &Chrome, ahead: &DayAhead) -> Self {
         let note = match ahead.omitted {
             0 => String::new(),
@@ -104,13 +100,12 @@ impl Chart {
     }
 }
 
-/// A line of the table.
 struct QueueRow {
     name: String,
     href: String,
     paused: bool,
     unserved: bool,
-    /// How long the oldest job waits, if that is too long.
+    /// How long the oldest job waits, if too long.
     waits: Option<String>,
     /// The cause, if the lateness objective is missed.
     missed: Option<&'static str>,
@@ -122,7 +117,6 @@ struct QueueRow {
     next_due: Option<When>,
 }
 
-/// A number of jobs with a link to them.
 struct Count {
     class: &'static str,
     name: &'static str,
@@ -139,7 +133,7 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Respon
         Ok(overview) => overview,
         Err(error) => return problem(chrome, error.into(), None),
     };
-    // The jobs of reserved queues belong to schedules, which have a page of their own.
+    // The jobs of reserved queues belong to schedules, which have their own page.
     overview.queues.retain(|queue| !queue.queue.is_reserved());
     let mut past = PastCharts::new(&chrome, &request, None, overview.at);
     let ahead = app.day_ahead(&request.session, &overview).await;
@@ -153,16 +147,15 @@ pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Respon
     render(StatusCode::OK, &page)
 }
 
-/// What is wrong with a queue; the worst is the least.
+/// A queue's problem, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     /// Jobs are due, and no runner serves them.
     NoRunner,
     /// Jobs start late, or wait for long.
     Late,
-    /// Jobs are dead.
     Dead,
-    /// Jobs wait that nobody will run: the queue is paused, or no runner serves it yet.
+    /// Jobs wait in a paused queue, or in one without a runner.
     Stopped,
     None,
 }
@@ -192,7 +185,7 @@ fn waits_long(queue: &QueueSummary) -> bool {
     queue.oldest_ready_ms >= WAITS_MS
 }
 
-/// Sorts queues that are in the order of their names.
+/// Sorts queues that arrive in name order.
 fn sort(queues: &mut [&QueueSummary], by: &str) {
     match by {
         "name" => {}
@@ -227,7 +220,7 @@ fn queues(c: &Chrome, request: &PageRequest, overview: &Overview) -> Queues {
     }
     let column = |id: &str, name, is_number| Column {
         name,
-        // Again leads back to the problems.
+        // A second click leads back to the problems.
         href: request.with(c, "sort", Some(id).filter(|id| *id != by)),
         sorted: (id == by).then_some(match id {
             "name" | "due" => "ascending",
@@ -307,8 +300,8 @@ fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
     ]
 }
 
-/// The earliest due time of the scheduled jobs; `None` if there are none, or it is not known: a queue
-/// reports only its earliest due time, which is that of a ready job if it has any.
+/// Returns the earliest due time of scheduled jobs, if known. A queue reports only its earliest due
+/// time, which is a ready job's if there is one.
 fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
     let with_scheduled = || queues.iter().filter(|queue| queue.scheduled > 0);
     if with_scheduled().any(|queue| queue.ready > 0) {
@@ -352,7 +345,7 @@ fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
     }
 }
 
-/// The time window of [`Chart::hours`], and its number of bars.
+/// Returns the time window of [`Chart::hours`], and its bar count.
 pub(super) fn window() -> (Duration, usize) {
     (Duration::from_secs(3_600 * HOURS as u64), HOURS)
 }

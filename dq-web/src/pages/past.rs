@@ -1,4 +1,4 @@
-//! Charts of what has happened in the last hour and day, as far as this server has watched.
+//! Charts of the last hour and day, as far as this server watched.
 
 use dq_core::{QueueName, Timestamp};
 use dq_ops::{Past, PastSlot, PastWindow};
@@ -7,18 +7,16 @@ use super::chart::{Chart, Rect, series};
 use super::chrome::{Chrome, PageRequest};
 use super::format::{duration, number};
 
-/// The charts of a window, and the links to the windows.
 #[derive(Debug)]
 pub(super) struct PastCharts {
     pub(super) windows: Vec<Window>,
     pub(super) charts: Vec<Chart>,
-    /// Since when this server has watched, if that is not the whole window.
+    /// When this server started to watch, if that is within the window.
     pub(super) since: Option<String>,
-    /// Whether there is a time within the window in which it did not.
+    /// Whether the data has gaps.
     pub(super) has_gaps: bool,
 }
 
-/// A link to a window.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) name: &'static str,
@@ -27,7 +25,7 @@ pub(super) struct Window {
 }
 
 impl PastCharts {
-    /// The charts of a queue, or of all, in the window that `?past=` names.
+    /// Charts a queue, or all, for the window in `?past=`.
     pub(super) fn new(
         c: &Chrome,
         request: &PageRequest,
@@ -85,7 +83,7 @@ fn charts(c: &Chrome, past: &Past) -> Vec<Chart> {
     };
     let mut charts = Vec::new();
     charts.extend(capabilities.totals.then(done));
-    // Announcements have the rest.
+    // The rest comes from announcements.
     charts.extend(capabilities.registry.then(failed));
     charts.extend(capabilities.registry.then(lateness));
     charts
@@ -103,7 +101,7 @@ fn bars(
     series(&values, class, |position, value| {
         let from = past.from.as_millis() + step * position as i64;
         let from = Timestamp::from_millis(from).to_string();
-        // Of 2026-01-31T10:15:00Z.
+        // From 2026-01-31T10:15:00Z.
         let time = from.get(11..16).unwrap_or_default();
         match value {
             Some(value) => format!("{time} UTC: {}", text(value)),

@@ -45,7 +45,7 @@ pub(super) async fn page(request: PageRequest) -> Response {
         (Err(error), _) | (_, Err(error)) => return problem(c, error.into(), None),
     };
     let (hours, steps) = window();
-    // What the store cannot do is left out of the page.
+    // The page omits what the store does not support.
     let forecast = session.forecast(&queue, hours, steps).await.ok();
     let mut past = PastCharts::new(&c, &request, Some(&queue), now);
     past.charts.extend(forecast.map(|forecast| Chart::hours(&c, &forecast.counts)));
@@ -133,7 +133,7 @@ fn facts(c: &Chrome, queue: &QueueSummary) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The objective, whether it is met, and the numbers behind that.
+/// Describes the objective, whether it is met, and its numbers.
 fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
     let t = c.t;
     let numbers = format!(
@@ -152,7 +152,7 @@ fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
     format!("{} · {state} · {numbers}", objective.objective)
 }
 
-/// A runner of the queue, and its slots.
+/// A runner and its slots for the queue.
 fn served(c: &Chrome, runner: &RunnerSummary, queue: &QueueSummary) -> Option<(String, String)> {
     let served = runner.queues.iter().find(|served| served.queue == queue.queue)?;
     let slots = format!("{} {} {}", number(served.running), c.t.max, number(served.concurrency));

@@ -1,4 +1,4 @@
-//! Schedules: all of them, and one with its next times.
+//! Schedules: the list, and one with its next occurrences.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use super::format::{When, duration};
 use super::job::Payload;
 use crate::problem::Problem;
 
-/// Number of next times on the page of a schedule.
+/// Occurrences on a schedule's page.
 const NEXT: usize = 10;
 
 #[derive(Template)]
@@ -21,7 +21,6 @@ struct ListPage {
     rows: Vec<Row>,
 }
 
-/// A schedule in the table.
 struct Row {
     name: String,
     href: String,
@@ -33,13 +32,12 @@ struct Row {
     next: When,
 }
 
-/// When a schedule recurs: an expression with its zone, or a text.
+/// When a schedule recurs: a cron expression, or a text.
 struct Times {
     cron: Option<String>,
     text: String,
 }
 
-/// What is unusual about a schedule.
 struct Badge {
     class: &'static str,
     text: &'static str,
@@ -101,12 +99,11 @@ struct DetailPage {
     list: String,
 }
 
-/// An occurrence.
 struct NextRow {
     when: When,
     /// To the second.
     utc: String,
-    /// By the clock of the schedule's zone.
+    /// In the schedule's time zone.
     local: Option<String>,
 }
 
@@ -137,7 +134,7 @@ pub(super) async fn detail(request: PageRequest) -> Response {
     render(StatusCode::OK, &page)
 }
 
-/// What the state of a schedule means.
+/// Explains a schedule's state.
 fn note(c: &Chrome, schedule: &RecurringSummary) -> Option<&'static str> {
     match (schedule.paused, schedule.stopped, schedule.orphaned) {
         (true, ..) => Some(c.t.schedule_paused),
@@ -152,7 +149,7 @@ fn next_row(c: &Chrome, next: &Occurrence, now: Timestamp) -> NextRow {
     NextRow { utc: to_the_second(&when.exact), local: next.local.as_deref().map(local), when }
 }
 
-/// A local time such as `2027-03-29 02:30:00 +02:00`.
+/// Formats a local time such as `2027-03-29 02:30:00 +02:00`.
 fn local(time: &str) -> String {
     let time = to_the_second(&time.replacen('T', " ", 1));
     match time.split_at_checked("2027-03-29 02:30:00".len()) {
@@ -161,7 +158,7 @@ fn local(time: &str) -> String {
     }
 }
 
-/// A time without the part of its second: jitter makes it long and of no interest.
+/// Cuts fractions of a second, which jitter makes long and useless.
 fn to_the_second(time: &str) -> String {
     match time.split_once('.') {
         Some((time, rest)) => {
@@ -197,7 +194,7 @@ fn facts(c: &Chrome, detail: &RecurringDetail) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// What a form does with a schedule; returns the name of what was done.
+/// Applies a form to a schedule; returns the action name.
 pub(super) async fn change(
     session: &Session,
     action: &str,

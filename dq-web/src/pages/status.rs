@@ -80,7 +80,7 @@ fn runner_row(c: &Chrome, runner: RunnerSummary, now: Timestamp) -> RunnerRow {
         started: When::some(runner.started, now, c.lang),
         seen: c.when(runner.announced_at, now),
         running: runner.running,
-        // A chart of the slots needs at least one.
+        // A slot chart needs at least one.
         concurrency: runner.concurrency.max(1),
         skew,
         is_skewed: runner.skew_ms.is_some_and(|skew| skew.unsigned_abs() >= 1_000),
@@ -108,7 +108,7 @@ pub(super) async fn check(State(app): State<App>, request: PageRequest) -> Respo
     let is_running = findings.is_none();
     let mut response = render(StatusCode::OK, &CheckPage { c, findings });
     if is_running {
-        // In seconds. This also works without scripts.
+        // In seconds. The header also works without scripts.
         response.headers_mut().insert(REFRESH, HeaderValue::from_static("1"));
     }
     response
@@ -140,7 +140,7 @@ pub(super) async fn audit(request: PageRequest) -> Response {
         Ok(entries) => entries,
         Err(error) => return problem(c, error.into(), None),
     };
-    // Entries have the time of this process.
+    // Entries have this process's clock.
     let now = Timestamp::from(std::time::SystemTime::now());
     let entries = entries.into_iter().map(|entry| audit_row(&c, entry, now)).collect();
     render(StatusCode::OK, &AuditPage { c, entries })

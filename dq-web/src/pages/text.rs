@@ -1,8 +1,7 @@
-//! The texts of the pages, in English and Chinese.
+//! Page texts in English and Chinese.
 
 use dq_core::LatenessCause;
 
-/// A language of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lang {
     En,
@@ -10,14 +9,14 @@ pub(super) enum Lang {
 }
 
 impl Lang {
-    /// The language that a request asks for: `?lang=`, else `Accept-Language`.
+    /// Returns the request's language: `?lang=`, else `Accept-Language`.
     pub(super) fn of(query: Option<&str>, accept: Option<&str>) -> Self {
         match query {
             Some("zh") => return Self::Zh,
             Some("en") => return Self::En,
             _ => {}
         }
-        // The first of the two that is listed: browsers list them in order of preference.
+        // The first known language wins: browsers list them by preference.
         let languages = accept.unwrap_or_default().split(',').map(str::trim);
         let known =
             languages.filter_map(|language| match language.get(..2)?.to_ascii_lowercase() {
@@ -28,7 +27,6 @@ impl Lang {
         known.into_iter().next().unwrap_or(Self::En)
     }
 
-    /// The language tag.
     pub(super) const fn tag(self) -> &'static str {
         match self {
             Self::En => "en",
@@ -36,7 +34,6 @@ impl Lang {
         }
     }
 
-    /// The texts.
     pub(super) const fn texts(self) -> &'static Texts {
         match self {
             Self::En => &EN,
@@ -47,7 +44,6 @@ impl Lang {
 
 macro_rules! texts {
     ($($name:ident: $en:literal, $zh:literal;)*) => {
-        /// The texts of one language.
         #[derive(Debug)]
         pub(super) struct Texts { $(pub(super) $name: &'static str,)* }
         static EN: Texts = Texts { $($name: $en,)* };
@@ -302,7 +298,7 @@ texts! {
 }
 
 impl Texts {
-    /// Why a job is dead, by the name of the kind.
+    /// Why a job is dead, by kind name.
     pub(super) fn dead_kind<'a>(&self, name: &'a str) -> &'a str {
         match name {
             "exhausted" => self.dead_exhausted,
@@ -311,23 +307,23 @@ impl Texts {
             "lost" => self.dead_lost,
             "quarantined" => self.dead_quarantined,
             "late" => self.dead_late,
-            // Of a later version.
+            // From a later version.
             other => other,
         }
     }
 
-    /// How serious a finding is, by the name of the severity.
+    /// Severity text, by name.
     pub(super) fn severity<'a>(&self, name: &'a str) -> &'a str {
         match name {
             "info" => self.severity_info,
             "warning" => self.severity_warning,
             "error" => self.severity_error,
-            // Of a later version.
+            // From a later version.
             other => other,
         }
     }
 
-    /// How a job has ended, by the name of the ending.
+    /// How a job ended, by ending name.
     pub(super) fn ending<'a>(&self, name: &'a str) -> &'a str {
         match name {
             "done" => self.end_done,
@@ -335,12 +331,11 @@ impl Texts {
             "cancelled" => self.end_cancelled,
             "replaced" => self.end_replaced,
             "removed" => self.end_removed,
-            // Of a later version.
+            // From a later version.
             other => other,
         }
     }
 
-    /// Why jobs are late.
     pub(super) const fn lateness_cause(&self, cause: Option<LatenessCause>) -> &'static str {
         match cause {
             Some(LatenessCause::Paused) => self.cause_paused,

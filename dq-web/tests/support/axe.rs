@@ -1,16 +1,15 @@
-//! The accessibility checks of axe-core.
+//! Accessibility checks with axe-core.
 
 use std::fs;
 
 use super::browser::Window;
 
-/// The script; it defines `axe`.
 pub(crate) fn source() -> String {
     let package = dq_servers::python_package(dq_servers::PythonPackage::AxeCore);
     fs::read_to_string(package.join("axe_playwright_python/axe.min.js")).unwrap()
 }
 
-/// The violations on the page, as JSON.
+/// Returns the page's violations as JSON.
 pub(crate) async fn violations(window: &Window, source: &str) -> String {
     if window.run("return typeof axe").await == "undefined" {
         window.run(source).await;

@@ -1,4 +1,4 @@
-//! Chromium, driven by the W3C WebDriver protocol.
+//! Chromium, driven by W3C WebDriver.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long a test waits for a page to show something.
+/// How long a test waits for the page.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Maximum time for an answer of the driver: a page may take long to load on a busy machine.
+/// Driver timeout: a page may load slowly on a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The member of a reply that is the identifier of an element (W3C WebDriver, section 12.1).
+/// The reply member with an element's identifier (W3C WebDriver, section 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 const NO_SUCH_ELEMENT: &str = "no such element";
@@ -54,7 +54,7 @@ impl Window {
             "--disable-dev-shm-usage",
             "--no-first-run",
             "--disable-background-networking",
-            // Plain HTTP to a name that is not of this machine is no secure context: browsers send no
+            // Plain HTTP to a host that is not local is no secure context, so browsers send no
             // `Sec-Fetch` headers.
             "--host-resolver-rules=MAP dq.test 127.0.0.1",
             "--disable-features=HttpsUpgrades",
@@ -74,8 +74,9 @@ impl Window {
 
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
         let body = if method == "GET" { String::new() } else { body.to_string() };
-        // The driver closes a connection now and then without a reply. What may be done twice is asked
-        // again: not what changes the page or the driver, and not the log, which is emptied by reading.
+        // The driver sometimes closes a connection without a reply. Repeatable commands are
+        // retried. Commands that change the page or driver are not, and neither is the log, which
+        // reading empties.
         let acts = ["/element/", "/execute/", "/window/new", "/actions", "/se/log"];
         let acts = acts.iter().any(|part| path.contains(part)) || path == "/session";
         let acts = method == "POST" && acts;
@@ -104,7 +105,7 @@ impl Window {
         );
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body.as_bytes()).await?;
-        // The driver keeps the connection, whatever the request says.
+        // The driver ignores `connection: close`.
         let mut reply = Vec::new();
         let body = loop {
             let mut part = [0; 16 * 1024];
@@ -125,7 +126,7 @@ impl Window {
         self.call(method, &format!("/session/{}{path}", self.session), body).await
     }
 
-    /// A command of the DevTools protocol.
+    /// Sends a DevTools command.
     pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let body = json!({"cmd": command, "params": parameters});
         self.command("POST", "/goog/cdp/execute", body).await
@@ -145,48 +146,46 @@ impl Window {
         self.execute(3, script).await
     }
 
-    /// As [`run`](Self::run), but once.
     pub(crate) async fn run_once(&self, script: &str) -> Value {
         self.execute(1, script).await
     }
 
-    /// Asks again up to this number of times if the driver does not reply.
+    /// Retries up to this many attempts if the driver does not reply.
     async fn execute(&self, attempts: u32, script: &str) -> Value {
         let path = format!("/session/{}/execute/sync", self.session);
         let body = json!({"script": script, "args": []}).to_string();
         self.call_up_to(attempts, "POST", &path, &body).await
     }
 
-    /// Runs a function body in the page; its last argument is a function that takes the result.
+    /// Runs a function body in the page; its last argument is a callback for the result.
     pub(crate) async fn run_async(&self, script: &str) -> Value {
         self.command("POST", "/execute/async", json!({"script": script, "args": []})).await
     }
 
-    /// The name of the current window.
+    /// Returns the current window's name.
     pub(crate) async fn handle(&self) -> String {
         self.command("GET", "/window", json!({})).await.as_str().unwrap().to_owned()
     }
 
-    /// Opens another window, which does not become the current one. Its name.
+    /// Opens another window without switching to it; returns its name.
     pub(crate) async fn another(&self) -> String {
         let created = self.command("POST", "/window/new", json!({"type": "window"})).await;
         created["handle"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned()
     }
 
-    /// Makes a window the current one.
     pub(crate) async fn switch(&self, handle: &str) {
         let result = self.command("POST", "/window", json!({"handle": handle})).await;
         assert!(result.is_null(), "{handle}: {result}");
     }
 
-    /// The text of the page; empty while the browser replaces the page.
+    /// Returns the page's text; empty while the browser replaces the page.
     pub(crate) async fn text(&self) -> String {
         let Some(body) = self.look_up("body").await else { return String::new() };
         let text = self.command("GET", &format!("/element/{body}/text"), json!({})).await;
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// The first element that a selector finds now.
+    /// Returns the first element that matches now.
     async fn look_up(&self, selector: &str) -> Option<String> {
         let body = json!({"using": "css selector", "value": selector});
         let found = self.command("POST", "/element", body).await;
@@ -197,7 +196,7 @@ impl Window {
         Some(id.to_owned())
     }
 
-    /// Sends a command to an element; waits until the page has the element.
+    /// Sends a command to an element, as soon as the page has it.
     async fn act(&self, selector: &str, action: &str, body: Value) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -223,7 +222,7 @@ impl Window {
         self.act(selector, "value", json!({"text": text})).await;
     }
 
-    /// Presses a key, and lets it go: a character, or one of those that WebDriver names.
+    /// Presses and releases a key: a character, or a WebDriver key code.
     pub(crate) async fn press(&self, key: &str) {
         let actions = ["keyDown", "keyUp"].map(|action| json!({"type": action, "value": key}));
         let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
@@ -231,7 +230,6 @@ impl Window {
         assert!(result.is_null(), "{key:?}: {result}");
     }
 
-    /// Waits until the page has a text.
     pub(crate) async fn wait_for(&self, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -257,7 +255,7 @@ impl Window {
         }
     }
 
-    /// What the page has written to the console since the last call.
+    /// Returns the console lines since the last call.
     pub(crate) async fn console(&self) -> Vec<String> {
         let entries = self.command("POST", "/se/log", json!({"type": "browser"})).await;
         let entries = entries.as_array().unwrap_or_else(|| panic!("{entries}"));
@@ -275,9 +273,8 @@ impl Window {
         assert_eq!(set, json!({}));
     }
 
-    /// Scroll bars that a page should not have, that is all but those of the window's height and of a
-    /// payload, and panels that their content leaves. The scroll bars of this browser take space, as
-    /// they do on most desktops.
+    /// Lists unwanted scroll bars, and panels that overflow. Allowed are scroll bars for the page
+    /// height and in payloads. This browser's scroll bars take space, as on most desktops.
     pub(crate) async fn misfits(&self) -> Vec<String> {
         let script = "
             const root = document.documentElement;
@@ -308,7 +305,7 @@ impl Window {
         found.iter().map(ToString::to_string).collect()
     }
 
-    /// The whole page as a PNG file, without scroll bars: they would hide a part of it.
+    /// Captures the whole page as PNG, without scroll bars, which hide a part of it.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         self.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
         let size = "return [innerWidth, document.documentElement.scrollHeight]";
@@ -322,8 +319,7 @@ impl Window {
     }
 }
 
-/// Whether an element is not in the page or not in reach, perhaps because the browser is just
-/// replacing the page.
+/// Whether an element is missing or unreachable, perhaps because the browser is replacing the page.
 fn is_gone(reply: &Value) -> bool {
     let errors = [
         NO_SUCH_ELEMENT,
@@ -334,7 +330,7 @@ fn is_gone(reply: &Value) -> bool {
     errors.iter().any(|error| reply["error"] == *error)
 }
 
-/// The body of a reply, if it is complete.
+/// Returns a reply's body, if complete.
 fn body_of(reply: &[u8]) -> Option<&[u8]> {
     let head = reply.windows(4).position(|window| window == b"\r\n\r\n")?;
     let lines = String::from_utf8_lossy(&reply[..head]).to_lowercase();
@@ -345,7 +341,7 @@ fn body_of(reply: &[u8]) -> Option<&[u8]> {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // A driver that is killed leaves its browser running.
+        // Killing the driver leaves its browser running.
         let path = format!("/session/{}", self.session);
         let request = format!(
             "DELETE {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

@@ -1,5 +1,5 @@
-//! A server with a store, in memory with a virtual clock unless the test binary has the name of
-//! another store, and a plain HTTP client.
+//! A server with a store, and a plain HTTP client. The store is in memory with a virtual clock,
+//! unless the test binary is named after another store.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod axe;
@@ -32,7 +32,6 @@ pub(crate) const READER: &str = "reader-0123456789";
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const ADMIN: &str = "admin-0123456789";
 
-/// What the router is mounted in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
     Axum,
@@ -40,13 +39,12 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// The server of this test binary.
     const OWN: Self = match env!("CARGO_CRATE_NAME").as_bytes() {
         b"actix" => Self::Actix,
         _ => Self::Axum,
     };
 
-    /// Serves the router under `prefix`, and at the root if it is empty.
+    /// Serves the router under `prefix`, or at the root if it is empty.
     async fn serve(self, prefix: &str, router: axum::Router) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,7 +78,6 @@ fn serve_in_actix(_: &str, _: axum::Router, _: std::net::TcpListener) {
     panic!("run the tests with all features");
 }
 
-/// The store behind the router.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Store {
     Memory,
@@ -89,14 +86,13 @@ enum Store {
 }
 
 impl Store {
-    /// The store of this test binary.
     const OWN: Self = match env!("CARGO_CRATE_NAME").as_bytes() {
         b"sqlite" => Self::Sqlite,
         b"redis" => Self::Redis,
         _ => Self::Memory,
     };
 
-    /// Opens it, with a history of ended jobs.
+    /// Opens the store, with a history.
     async fn open(self, clock: &Arc<VirtualClock>, directory: &Path) -> Dq {
         let history = HistoryLimit::default();
         let builder = match self {
@@ -112,8 +108,8 @@ impl Store {
             }
             Self::Redis => {
                 static FIXTURES: AtomicUsize = AtomicUsize::new(0);
-                // The tests of a binary share a server, each with a prefix of its own. A binary may
-                // have this module several times.
+                // A binary's tests share a server, so each has its own prefix. A binary may contain
+                // this module several times.
                 let module = module_path!().replace("::", "-");
                 let number = FIXTURES.fetch_add(1, Ordering::Relaxed);
                 let server = dq_servers::shared_redis().url();
@@ -127,10 +123,10 @@ impl Store {
 }
 
 pub(crate) struct Fixture {
-    /// The clock of the store in memory.
+    /// The memory store's clock.
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) store: Arc<Checked>,
-    /// Has the file of the store, if it is one.
+    /// Directory of the store's file, if it has one.
     _directory: TempDir,
     pub(crate) dq: Dq,
     pub(crate) ops: Ops,
@@ -145,7 +141,7 @@ pub(crate) fn auth() -> Auth {
 }
 
 impl Fixture {
-    /// Serves a dashboard under `prefix`, and at the root if it is empty.
+    /// Serves a dashboard under `prefix`, or at the root if it is empty.
     pub(crate) async fn start(prefix: &str) -> Self {
         Self::start_in(Server::OWN, prefix).await
     }
@@ -157,7 +153,7 @@ impl Fixture {
         Self::serve(server, prefix, dq, clock, directory).await
     }
 
-    /// Serves a dashboard of a store that has a clock of its own, at the root.
+    /// Serves a dashboard for a store with its own clock, at the root.
     pub(crate) async fn of(dq: Dq, directory: TempDir) -> Self {
         let clock = Arc::new(VirtualClock::default());
         Self::serve(Server::OWN, "", dq, clock, directory).await
@@ -177,7 +173,6 @@ impl Fixture {
         Self { clock, store, _directory: directory, dq, ops, address }
     }
 
-    /// Lets time pass for the store.
     pub(crate) async fn pass(&self, time: Duration) {
         match Store::OWN {
             Store::Memory => self.clock.advance(time),
@@ -216,7 +211,7 @@ impl Fixture {
         id
     }
 
-    /// Sends a request with a token, and repeats it while the page says that it is not complete.
+    /// Sends a request with a token, and repeats it while the page is incomplete.
     pub(crate) async fn send(
         &self,
         token: &str,
@@ -237,7 +232,7 @@ impl Fixture {
         }
     }
 
-    /// Sends a request with exactly these headers, besides host, length and connection.
+    /// Sends a request with exactly these headers, plus host, length and connection.
     pub(crate) async fn raw(
         &self,
         method: &str,
@@ -248,7 +243,7 @@ impl Fixture {
         self.exchange(method, path, headers, body.len(), body).await
     }
 
-    /// Sends a request that announces a body of this length.
+    /// Sends a request that announces this body length.
     pub(crate) async fn exchange(
         &self,
         method: &str,

@@ -1,4 +1,4 @@
-//! A store that looks like one in use: queues in all states, failures, runners.
+//! A realistic store: queues in all states, failures, runners.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Fixture;
 
-/// Fills the store of a fixture. Returns a job of `ORDER_TIMEOUT` that has ended.
+/// Fills the store. Returns an ended job of `ORDER_TIMEOUT`.
 pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     past(fixture).await;
     waiting(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
@@ -46,8 +46,8 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     paid
 }
 
-/// Two hundred queues, of which some have problems, and one whose name and that of its jobs, runner
-/// and schedule are as long as they may be. The name, and a dead job of that queue.
+/// Creates 200 queues, some with problems, and one queue with the longest possible names. Returns
+/// its name and one of its dead jobs.
 pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
     let long = "MONTHLY_RECONCILIATION_OF_PAYMENTS_".repeat(4)[..128].to_owned();
     for number in 0..199_u64 {
@@ -73,7 +73,7 @@ pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
     session.pause(&QueueName::new("TENANT_180_MAIL").unwrap()).await.unwrap();
     let tenants: Vec<_> = (0..199).filter(|number| *number != 170).collect();
     let tenants: Vec<_> = tenants.iter().map(|number| format!("TENANT_{number:03}_MAIL")).collect();
-    // An announcement has a limited length.
+    // An announcement has limited length.
     for (runner, tenants) in [&long[..100], "worker-2"].into_iter().zip(tenants.chunks(99)) {
         let served = tenants.iter().map(|queue| (queue.as_str(), 1, 4));
         let served: Vec<_> = served.chain([(long.as_str(), 2, 4)]).collect();
@@ -82,7 +82,7 @@ pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
     (long, job)
 }
 
-/// Half an hour in which jobs ran, except for some minutes in which nobody watched.
+/// Simulates half an hour of jobs, with an unwatched gap.
 async fn past(fixture: &Fixture) {
     let session = fixture.ops.session(Actor::new("ada", Role::Viewer));
     let queue = "ORDER_TIMEOUT";
@@ -136,7 +136,7 @@ async fn waiting(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Du
         });
         let mut request = ScheduleRequest::new(payload.to_string());
         request.key = Some(format!("{key}-{}", 4_000 + number));
-        // More jobs at some hours than at others.
+        // Some hours get more jobs than others.
         let wave = (number % 7) * (number % 5) * 60_000;
         request.due = Due::After(step * u32::try_from(number + 1).unwrap() + wave.millis());
         request.max_attempts = Some(5);
@@ -188,7 +188,7 @@ async fn dead(fixture: &Fixture) {
     }
 }
 
-/// A job that has failed once and waits for its next attempt.
+/// Adds a job that failed once and waits for its retry.
 async fn retried(fixture: &Fixture) {
     let payload = "{\"id\": 4711, \"url\": \"https://hooks.example.org/v2/orders\"}";
     fixture.schedule("WEBHOOK_RETRY", "order-4711", payload, Due::NOW).await;
@@ -203,7 +203,7 @@ async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64,
     announce_with(fixture, name, pid, 0, queues).await;
 }
 
-/// Announces a runner with its failed runs in each of its queues.
+/// Announces a runner, with failed runs in each of its queues.
 async fn announce_with(
     fixture: &Fixture,
     name: &str,

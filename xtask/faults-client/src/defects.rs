@@ -41,7 +41,7 @@ enum Defect {
 
 /// Hits the first and then every twentieth stored job, settlement or claimed payload.
 const EVERY: usize = 20;
-/// Bytes that [`Defect::LeaksMemory`] keeps per call.
+/// Bytes kept per call by [`Defect::LeaksMemory`].
 const LEAK: usize = 64 << 10;
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const SHORT_LEASE: Duration = Duration::from_millis(100);

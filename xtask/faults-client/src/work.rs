@@ -94,7 +94,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     let stop = async {
         if mode == Mode::Drain {
             let begin = Instant::now();
-            // A store that does not answer may still have jobs.
+            // An unreachable store may still have jobs.
             while live(&dq).await != Some(0) && begin.elapsed() < DRAIN_LIMIT {
                 tokio::time::sleep(100.millis()).await;
             }

@@ -5,7 +5,7 @@ use crate::run::Result;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Defect {
     pub(super) name: &'static str,
-    /// Prefix of the violation that the judge must report.
+    /// Prefix of the violation the judge must report.
     pub(super) finding: &'static str,
 }
 

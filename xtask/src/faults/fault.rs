@@ -14,7 +14,7 @@ pub(super) enum Fault {
     FreezeServer,
     CutOff,
     FailOver,
-    /// Leaves the server without memory, so it refuses calls that need some.
+    /// Leaves the server without memory, so it refuses calls that need memory.
     FillMemory,
     /// Fills the disk, or makes the server believe it is full.
     FillDisk,
@@ -27,7 +27,7 @@ pub(super) enum Fault {
     DelayConnections,
     /// Resets all connections (RST).
     ResetConnections,
-    /// Silently drops everything on open connections. Neither side learns it.
+    /// Silently drops everything on open connections. Neither side notices.
     AbandonConnections,
     /// Cuts the connection that first sends this many bytes.
     CutRequests,

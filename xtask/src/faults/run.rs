@@ -93,9 +93,9 @@ impl Run {
         Self { store: store.to_owned(), seed, length, defect: None }
     }
 
-    /// Runs with the built client. Fails if the run cannot be judged. Then, and if a sound client
-    /// breaks a promise, the journals stay in `target/faults`. With a defect, which is meant to
-    /// break one, they are removed.
+    /// Runs with the built client. Fails if the run cannot be judged. The journals stay in
+    /// `target/faults` after a failure, or if a sound client breaks a promise. A run with a defect
+    /// removes them, because the defect is meant to break a promise.
     pub(super) fn execute(&self) -> Result<Report> {
         let dir = self.directory()?;
         let report = self
@@ -122,7 +122,8 @@ impl Run {
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
         let path = built().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
-        // Pins or the history refuse ids: without a history, storms show that pins suffice.
+        // The store refuses known ids by pin or by history. Storms without a history prove that
+        // pins suffice.
         if self.seed.is_multiple_of(2) {
             sound.environment.push(("DQ_FAULTS_HISTORY", "1".to_owned()));
         }
@@ -175,7 +176,7 @@ impl Run {
             *counts.entry(format!("{fault:?}")).or_default() += 1;
             scene.inflict(fault, &mut dice)?;
         }
-        // Lets the leases of recently killed processes expire, so that their jobs run again.
+        // Waits until the leases of recently killed processes expire and their jobs run again.
         thread::sleep(LAST_PAUSE);
         scene.crew.stop_all(program);
         scene.crew.start(sound, Mode::Drain)?;
@@ -226,8 +227,7 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> 
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::create(&path).map_err(failed)?;
     let mut command = Command::new(&program.path);
-    // Includes the defect: `miscounts` falsifies the counts that a process reads, and only the
-    // judge reads them.
+    // Includes the defect: `miscounts` falsifies counts on reading, and only the judge reads them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
     let status = wait("the judge", &mut command, JUDGE_LIMIT)?;

@@ -43,7 +43,7 @@ pub(crate) fn selection() -> Result {
     };
     let panicked = thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        // A server that fails to start panics. Awaits all lanes.
+        // Awaits all lanes. A lane panics if its server fails to start.
         lanes.into_iter().filter_map(|lane| lane.join().err()).count()
     });
     let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);

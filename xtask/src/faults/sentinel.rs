@@ -61,7 +61,7 @@ impl Watched {
         if !wait_until(has_all) {
             return Err(format!("the replica does not catch up; log:\n{}", replica.log()));
         }
-        // Fails until the Sentinel knows that the replica is healthy. Once it has agreed, it is not
+        // Fails until the Sentinel considers the replica healthy. Once it has agreed, it is not
         // asked again: it might switch back.
         let agrees = || self.sentinel.command(&["SENTINEL", "FAILOVER", NAME]).is_ok();
         let has_switched = || self.sentinel.primary_port() == replica.port();

@@ -48,8 +48,8 @@ impl Server {
         }
     }
 
-    /// Same, but stores that write files use a disk that can be filled. If none can be mounted,
-    /// prints a message and uses the usual disk.
+    /// Same, but stores that write files use a small disk. If none can be mounted, prints a message
+    /// and uses the usual disk.
     pub(super) fn start_on_small_disk(store: &str, dir: &Path) -> Result<Self> {
         let server = match store {
             "sqlite" => {

@@ -30,7 +30,7 @@ impl SmallDisk {
         let path = self.ballast();
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut file = File::create(&path).map_err(failed)?;
-        // Small pieces, so that not even one page is left.
+        // Small pieces leave not even one page.
         while file.write_all(&[0; 4_096]).is_ok() {}
         Ok(())
     }

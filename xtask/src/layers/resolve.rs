@@ -104,7 +104,7 @@ impl CrateSource {
                             imports.add(module.file, target.file, "*");
                         }
                     }
-                    // An imported module itself is no dependency. Paths that begin with its name
+                    // An imported module itself is no dependency. Paths beginning with its name
                     // lead to its items; see below.
                     Resolved::Module(_) | Resolved::External => {}
                     Resolved::Item { file, name } | Resolved::DefinedByMacro { file, name } => {

@@ -174,7 +174,7 @@ fn defined_name(item: &Item) -> Option<String> {
 }
 
 fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {
-    // A path that begins with `::` leads to another crate.
+    // A leading `::` means another crate.
     if item.leading_colon.is_none() {
         let reexport = !matches!(item.vis, Visibility::Inherited);
         add_import_tree(&item.tree, &[], reexport, imports);

@@ -16,8 +16,8 @@ const FACTOR: f64 = 1.2;
 /// Minimum samples per half.
 const LEAST: usize = 3;
 
-/// A series' halves after warm-up, each as its 0.9-quantile. The quantile ignores brief peaks. For
-/// example, log segments peak just before they are cleared.
+/// The 0.9-quantile of each half after warm-up. A high quantile compares the peaks of a sawtooth:
+/// log segments, for example, take the most space just before they are cleared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Halves {
     pub(super) first: f64,

@@ -146,7 +146,7 @@ fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     let replaced = Program { name: "replaced", ..steady.clone() };
     let server = Server::start(&options.store, dir);
     let url = match &server {
-        // The smallest log, so that several generations fit into a run.
+        // The smallest log: several generations must fit into a run.
         Server::RabbitMq(rabbit) => format!("{}?log_size_mib=16", rabbit.url()),
         server => server.url(),
     };

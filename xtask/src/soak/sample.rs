@@ -92,7 +92,7 @@ fn status(id: u32, field: &str) -> Result<f64> {
         .ok_or_else(|| format!("{path} has no number {field} (has the process ended?)"))
 }
 
-/// The size of the store's directory: its file, and the files SQLite puts beside it.
+/// The size of the run's directory: the database, SQLite's files beside it, and small process logs.
 fn sqlite(url: &str) -> Result<Vec<f64>> {
     let file = Path::new(url.strip_prefix("sqlite://").unwrap_or(url));
     let dir = file.parent().unwrap_or(file);
@@ -106,6 +106,7 @@ fn size(dir: &Path) -> Result<f64> {
         match entry.metadata() {
             Ok(data) if data.is_dir() => bytes += size(&entry.path()).unwrap_or_default(),
             Ok(data) => bytes += data.len() as f64,
+            // The file has been removed meanwhile.
             Err(_) => {}
         }
     }

@@ -40,11 +40,11 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     fs::write(dir.join("Cargo.toml"), manifest).map_err(failed)?;
     let client = root().join("xtask/upgrade-client/main.rs");
     fs::copy(client, dir.join("src/main.rs")).map_err(failed)?;
-    // The dependency versions that the revision was tested with.
+    // The dependency versions the revision was tested with.
     fs::copy(source.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(failed)?;
     let target = root().join("target");
     let mut build = cargo(["build"]);
-    // This workspace's profiles: others recompile all dependencies.
+    // Uses this workspace's profiles, because cargo recompiles all dependencies for others.
     build.arg("--config").arg(root().join(".cargo/config.toml"));
     build.current_dir(dir).env("CARGO_TARGET_DIR", &target);
     step(&format!("client of the {name} revision"), &mut build)?;

@@ -19,7 +19,7 @@ use crate::run::{Result, root};
 /// Stores that processes can share, named by URL scheme.
 const STORES: [&str; 5] = ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
-/// Duration of each phase. It exceeds the client's lease (3 s), so that a killed process's jobs run
+/// Duration of each phase: longer than the client's lease (3 s), so a killed process's jobs run
 /// again within the phase.
 const PHASE: time::Duration = time::Duration::from_secs(4);
 
