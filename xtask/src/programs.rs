@@ -1,8 +1,7 @@
-//! The workspace's test programs: built with one cargo call, run in two lanes.
+//! The workspace's test programs: built with one cargo call, run one after another.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
@@ -16,10 +15,6 @@ pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 /// Threads per processor for a test program, unless `RUST_TEST_THREADS` is set: tests mostly wait
 /// for servers. Programs with their own harness choose their own number.
 const THREADS_PER_PROCESSOR: usize = 2;
-
-/// Packages with their own lane. Their tests start broker clusters, and two clusters at once starve
-/// each other.
-const BROKER_LANE: [&str; 1] = ["dq-rabbit"];
 
 /// Programs without a server, each with a filter. A name without a target means the whole package.
 const QUICK: [(&str, &str); 9] = [
@@ -80,10 +75,7 @@ impl Program {
         command.args((!self.filter.is_empty()).then_some(&self.filter));
         // Cargo sets these variables; `trybuild` reads them.
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
-        if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let processors = thread::available_parallelism().map_or(1, usize::from);
-            command.env("RUST_TEST_THREADS", (processors * THREADS_PER_PROCESSOR).to_string());
-        }
+        set_threads(&mut command);
         let output = command.output().map_err(|error| format!("{name}: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -125,24 +117,16 @@ pub(crate) fn quick(programs: &[Program]) -> Result<Vec<Program>> {
     Ok(quick)
 }
 
-/// Runs all programs, even after a failure. The [`BROKER_LANE`] packages run one after another,
-/// beside the others, which do the same.
-pub(crate) fn run(programs: Vec<Program>) -> Result {
-    let (brokers, others): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| BROKER_LANE.contains(&program.package.as_str()));
-    let (failures, failed) = mpsc::channel();
-    thread::scope(|scope| {
-        for lane in [brokers, others] {
-            let failures = failures.clone();
-            scope.spawn(move || {
-                for failure in lane.iter().filter_map(|program| program.run().err()) {
-                    // The receiver outlives this scope.
-                    failures.send(failure).ok();
-                }
-            });
-        }
-    });
-    drop(failures);
-    let failed: Vec<String> = failed.iter().collect();
+/// Runs all programs, even after a failure.
+pub(crate) fn run(programs: &[Program]) -> Result {
+    let failed: Vec<String> = programs.iter().filter_map(|program| program.run().err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(format!("tests failed:\n{}", failed.join("\n"))) }
+}
+
+/// Sets the number of test threads, unless the environment does.
+pub(crate) fn set_threads(command: &mut Command) {
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", (processors * THREADS_PER_PROCESSOR).to_string());
+    }
 }

@@ -1,7 +1,5 @@
 //! `cargo xtask test`: all checks that a change must pass before it is merged.
 
-use std::time::Instant;
-
 use crate::faults;
 use crate::layers::layers;
 use crate::programs::{self, SCOPE};
@@ -17,14 +15,10 @@ pub(crate) fn everything() -> Result {
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
     layers()?;
-    let start = Instant::now();
-    println!("── tests");
-    let programs = programs::build()?;
-    println!("── tests: built, {:.1} s", start.elapsed().as_secs_f64());
-    let tests = programs::run(programs);
-    println!("── tests: {:.1} s", start.elapsed().as_secs_f64());
-    let documented = step("tests in the documentation", cargo(["test", "--doc"]).args(SCOPE));
-    tests.and(documented)?;
+    let mut tests = cargo(["test"]);
+    tests.args(SCOPE).arg("--no-fail-fast");
+    programs::set_threads(&mut tests);
+    step("tests", &mut tests)?;
     faults::selection()?;
     soak::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
@@ -33,7 +27,7 @@ pub(crate) fn everything() -> Result {
 
 /// Runs the tests without servers: a minute or two once everything is built.
 pub(crate) fn quick() -> Result {
-    programs::run(programs::quick(&programs::build()?)?)
+    programs::run(&programs::quick(&programs::build()?)?)
 }
 
 pub(crate) fn filtered(filter: &str) -> Result {
