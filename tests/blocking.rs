@@ -54,7 +54,7 @@ impl DelayHandler for Grinder {
 
 dq::queue!(GRINDER: ());
 
-/// Runs until one settlement is accepted.
+/// Runs until one settlement is accepted. The job must be done.
 async fn run_one(dq: &Dq, runner: RunnerBuilder) {
     let (sender, mut settlements) = mpsc::unbounded_channel();
     let runner = runner.observer(move |event: &Event<'_>| {

@@ -1,5 +1,6 @@
 //! Moves from one store to another and back, with pending jobs in both. Jobs in the drained store
-//! run and are found by key. A job's name and key tell where it was first scheduled and its fate.
+//! run and are found by key. A job's name, also its key, says where it was first scheduled and what
+//! happens to it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,11 +61,11 @@ impl Application {
         assert!(matches!(moved, Rescheduled::Moved(_)), "{key}: {moved:?}");
     }
 
-    /// Waits until as many jobs have run since the last call. They must be exactly these.
+    /// Waits for this many runs since the last call. Exactly these jobs must have run.
     async fn expect_runs(&self, ran: &Ran, mut names: Vec<&str>) {
         names.sort_unstable();
         wait_until("the jobs run", async || ran.lock().unwrap().len() >= names.len()).await;
-        // A duplicate runs soon after.
+        // Time for a duplicate to run.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut ran = std::mem::take(&mut *ran.lock().unwrap());
         ran.sort_unstable();

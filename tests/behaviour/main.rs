@@ -1,5 +1,5 @@
-//! The behaviour suite on every workspace backend. Applications open them by URL, and so do the
-//! trials, except for sharded queues.
+//! The behaviour suite on every workspace backend. The trials open backends by URL, as applications
+//! do, except for sharded queues.
 
 mod sharded;
 

@@ -58,7 +58,7 @@ impl Program {
         assert!(shell.status().expect("the shell runs").success());
     }
 
-    /// Until the handler is installed, the signal kills the example.
+    /// Waits, because the signal kills the example until its handler is installed.
     #[cfg(target_os = "linux")]
     fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
@@ -81,7 +81,7 @@ impl Program {
         u64::from_str_radix(caught.expect("a line of signals").trim(), 16).expect("a mask")
     }
 
-    /// Other systems do not report signal handlers, so this waits long enough.
+    /// Waits a second, because other systems do not report signal handlers.
     #[cfg(all(unix, not(target_os = "linux")))]
     fn wait_for_signal_handler(&self, _name: &str) {
         std::thread::sleep(Duration::from_secs(1));

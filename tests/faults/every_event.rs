@@ -74,7 +74,7 @@ fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), 
     ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
     ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
     ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
-    // The last start's values without crashes.
+    // Expected at the last start if no process crashes.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst | Plan::Again => (1, 2),

@@ -1,7 +1,7 @@
 //! A runner process that aborts, like a crash, at each named point and each of its events.
 //!
-//! Two [`every_event`] trials cover the events, odd and even numbers. Each trial runs this program
-//! again as the aborting process; see [`process`].
+//! Two [`every_event`] trials cover the events: one the odd numbers, one the even. Each trial runs
+//! this program again as the aborting process; see [`process`].
 
 mod every_event;
 mod points;

@@ -72,7 +72,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// How often a trial restarts if the machine is too busy for its lease.
+/// How often a trial restarts because its lease expired on a busy machine.
 const MAX_REPEATS: usize = 4;
 
 fn check(case: &Case) -> Result<(), Failed> {

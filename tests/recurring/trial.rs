@@ -166,9 +166,9 @@ fn check(starts: &BTreeMap<i64, Vec<Start>>, until: i64) -> Result<(), String> {
     }
     for (time, starts) in starts {
         let is_one_job = starts.iter().all(|(job, _)| *job == starts[0].0);
-        // A job killed before its settlement is delivered again; a second job with the same id
-        // begins at delivery
-        // 1. Lines are out of order if a process waited for the processor before writing.
+        // A job killed before its settlement is delivered again, with a higher number. A second
+        // job with the same id begins at delivery 1. Lines may be out of order, because a process
+        // may wait for the processor before it writes.
         let deliveries: BTreeSet<_> = starts.iter().map(|(_, delivery)| *delivery).collect();
         let is_one_life = deliveries.len() == starts.len();
         if time % 1_000 != 0 || !is_one_job || !is_one_life {

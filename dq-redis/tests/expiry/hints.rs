@@ -51,7 +51,7 @@ async fn keys_of_other_queues_prefixes_and_programs_wake_no_listener() {
     let backend = open_on(&server).await;
     let mut wakeups = listen(&backend, &queue()).await;
     let other = QueueName::new("other").unwrap();
-    // Each of these gives an earlier hint than the last one, if it counts.
+    // If one of these wakes the listener, its hint comes before the last one.
     let early = Timestamp::from_millis(1);
     for key in
         [&expiry_key("dq", early, &other), &expiry_key("dq2", early, &queue()), "session:1:q"]

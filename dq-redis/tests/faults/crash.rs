@@ -132,8 +132,8 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         // The setting must survive the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Enabling the append-only file starts a rewrite. A server killed before its end loses the
-    // commands appended since.
+    // Enabling the append-only file starts a rewrite. A server killed before the rewrite ends loses
+    // the commands appended since.
     let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")

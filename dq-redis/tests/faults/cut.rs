@@ -94,7 +94,7 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     assert_error(lost, ErrorKind::Unavailable, &[]);
     assert_eq!(stats(&*backend, "q").await.running, 3, "leased, although the client does not know");
     let leases = "{dq}:lease:q";
-    // ZUNIONSTORE with weight 0 sets all lease ends to 0.
+    // ZUNIONSTORE with weight 0 sets all lease expiry times to 0.
     let ended = redis.command(&["ZUNIONSTORE", leases, "1", leases, "WEIGHTS", "0"]);
     assert_eq!(ended.int(), 3);
     assert_eq!(stats(&*backend, "q").await.ready, 3, "the leases have expired");

@@ -88,8 +88,8 @@ fn in_the_guide(ending: &str) -> Vec<String> {
 
 const USUAL: &str = "+@all -@admin -@dangerous";
 
-/// Creates a user with the usual restriction, all keys and all channels. Returns its login for a
-/// URL.
+/// Creates a user with the usual restriction, all keys and all channels. Returns the URL's login
+/// part.
 fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
     let words = ["ACL", "SETUSER", "app", "reset", "on", ">secret1", "~*", "&*"];
     let words = words.into_iter().chain(USUAL.split(' ')).chain(denied.iter().copied());
@@ -98,7 +98,7 @@ fn set_restricted_user(redis: &Redis, denied: &[&str]) -> &'static str {
     "app:secret1@"
 }
 
-/// Expects only the finding for a server without AOF, or for invisible settings.
+/// Expects one finding: no AOF or, if the user may not read settings, unknown settings.
 async fn assert_checked(backend: &Arc<dyn Backend>, sees_settings: bool) {
     let findings = backend.check().await;
     let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
@@ -162,7 +162,7 @@ async fn the_usual_restriction_is_enough_with_sentinel_and_cluster() {
     }
 }
 
-/// Commands that no work needs, or that only `check` sends.
+/// The backend works without these commands; only `check` sends some of them.
 #[tokio::test]
 async fn each_optional_command_may_be_denied() {
     for scheme in SCHEMES {
@@ -208,7 +208,7 @@ async fn without_the_right_to_subscribe_jobs_run_and_check_names_it() {
     }
 }
 
-/// HELLO reveals it or, if that is denied, the first write.
+/// HELLO reveals the replica. If HELLO is denied, the first write does.
 #[tokio::test]
 async fn a_replica_is_refused_without_the_right_to_hello() {
     let primary = Redis::start();
@@ -276,7 +276,7 @@ async fn assert_each_right_is_needed(scheme: &str) {
         if backends.flow(scheme, &redis, Duration::from_secs(1)).await.is_ok() {
             unnecessary.push(right.as_str());
         }
-        // Connecting fails without it, unless only some calls need it.
+        // Connecting fails without this right, unless only some calls need it.
         if !["+sadd", "+smembers", "+subscribe"].contains(&right.as_str()) {
             let answer = connect(&url).await;
             let error = assert_error(answer, ErrorKind::Config, &["rights"]);

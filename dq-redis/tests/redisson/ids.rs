@@ -1,6 +1,6 @@
-//! Ids and queue names: finds jobs offered by Java by id, and refuses colliding ids as far as the
-//! store can tell. In a cluster, refuses queue names with keys in different slots. Also covers ids
-//! repeated within one call.
+//! Ids and queue names. The backend finds jobs offered by Java by id, and refuses colliding ids as
+//! far as the store can tell. In a cluster, it refuses queue names with keys in different slots.
+//! One call may repeat an id.
 
 use dq_core::{
     BrowseParams, Cancelled, Due, ErrorKind, JobId, JobRef, JobState, NewJob, OnConflict,

@@ -78,7 +78,7 @@ async fn assert_only_schedule_is_refused(
     assert!(finding.is_some_and(|found| found.remedy.contains("[[drain]]")), "{findings:?}");
 }
 
-/// A runner with another count empties the queue, so that its count can change.
+/// A runner with another count can empty the queue, so that its count can change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_another_number_claims_the_jobs_that_wait() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -114,7 +114,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
             let taken = claim(&follower, &queue, 100).await;
             assert_eq!(taken.len(), 30, "{shards:?}");
             settle(&process, &taken, &Verdict::Done).await;
-            // These leases have ended, and are stale after each further change.
+            // Settled leases stay lost, also after each later change.
             let again = taken
                 .iter()
                 .map(|leased| Settlement::new(leased.lease(), Verdict::Done))
@@ -245,7 +245,7 @@ async fn the_number_of_a_paused_queue_does_not_change() {
     }
 }
 
-/// Pinned ids are in the stored count's partitions; a change leaves them behind.
+/// The backend refuses a change because it loses ids pinned in the old count's partitions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_does_not_change_while_ids_are_pinned() {
     for topology in [Topology::Server, Topology::Cluster] {

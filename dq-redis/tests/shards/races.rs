@@ -27,7 +27,7 @@ async fn a_key_is_live_once_on_a_cluster() {
 }
 
 /// Processes with different counts begin to schedule the same keys in an empty queue. One count
-/// prevails, processes with another get errors, and each key is created once.
+/// wins, processes with another count get errors, and each key is created once.
 async fn a_key_is_live_once(topology: Topology) {
     let queue = queue();
     let observer = process(topology, &queue, None).await;
@@ -116,7 +116,7 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     for (number, shards) in [3, 1, 5, 2].into_iter().cycle().take(CHANGES).enumerate() {
         let changer = process(topology, &queue, Some(shards)).await;
         let mut turns = 0;
-        // The first call that finds the queue empty changes the count; then the process is a user.
+        // The first call on the empty queue changes the count; later calls race like the users.
         while turns < 5 {
             assert!(Instant::now() < deadline, "change {number} does not succeed");
             match hold_key(&changer, &queue, &holders).await {
