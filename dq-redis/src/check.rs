@@ -130,7 +130,7 @@ pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
         Ok(None) => vec![unknown_settings()],
         Err(error) => return vec![unreachable(&error)],
     };
-    let channel = store.partitions.layout.rights().channel;
+    let channel = store.partitions.layout.test_channel();
     if let Err(error) = can_subscribe(store.link.server(), &channel).await {
         findings.push(no_wakeups(&error));
     }

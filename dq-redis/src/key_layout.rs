@@ -16,6 +16,7 @@ const LARGE_RECORD: usize = 8192;
 
 /// How a backend names its keys and stores waiting jobs. The layout's scripts must agree.
 pub(crate) trait KeyLayout: Debug + Send + Sync {
+    /// The set of all queues ever used.
     fn queues(&self) -> String;
 
     /// The queue index, by which a claim knows where to look among many queues. `None` if other
@@ -24,13 +25,19 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         None
     }
 
+    /// The queue that an entry of the queue index names.
     fn indexed_queue<'a>(&self, _entry: &'a [u8]) -> Option<&'a str> {
         None
     }
 
+    /// The key with the format of all data: see `format.rs`.
     fn format(&self) -> String;
 
+    /// The announced runners: two keys in one slot.
     fn runners(&self) -> [String; 2];
+
+    /// The channel of a queue that does not exist, for trying the right to use it.
+    fn test_channel(&self) -> String;
 
     /// Partition number `shard` of a queue with this shard count.
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition;
@@ -43,6 +50,7 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
     /// `now` is the estimated server time.
     fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs;
 
+    /// The error for a status reply that only the layout's own scripts give.
     fn refusal(&self, _answer: &Value) -> Option<Error> {
         None
     }
@@ -66,7 +74,6 @@ pub(crate) struct RightsTest {
     /// Lua texts that list commands, see `scripts/rights/try.lua`.
     pub(crate) commands: Vec<&'static str>,
     pub(crate) keys: Vec<String>,
-    pub(crate) channel: String,
 }
 
 /// `{prefix}:kind:queue`, with literal braces: the prefix is the hash tag, so all keys of a prefix
@@ -99,6 +106,10 @@ impl KeyLayout for NativeLayout {
         ["runners", "runner-ends"].map(|kind| format!("{{{}}}:{kind}", self.prefix))
     }
 
+    fn test_channel(&self) -> String {
+        format!("{{{}}}:wake:", self.prefix)
+    }
+
     fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition {
         let prefix = &self.prefix;
         let tag = match shards {
@@ -122,7 +133,6 @@ impl KeyLayout for NativeLayout {
         RightsTest {
             commands: vec![include_str!("scripts/rights/native.lua")],
             keys: ["zset", "hash"].map(|kind| format!("{{{prefix}}}:rights:{kind}")).into(),
-            channel: format!("{{{prefix}}}:wake:"),
         }
     }
 }

@@ -18,7 +18,7 @@ impl Store {
     /// # Errors
     /// `Config` naming the missing right's command, key or channel; `ReadOnly` for a replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
-        let RightsTest { commands, keys, .. } = self.partitions.layout.rights();
+        let RightsTest { commands, keys } = self.partitions.layout.rights();
         self.prove(&commands, &keys).await
     }
 
@@ -30,7 +30,7 @@ impl Store {
     async fn prove(&self, commands: &[&str], keys: &[String]) -> Result<()> {
         let script = Script::new(&[], &(commands.concat() + TRY), Effect::None);
         let mut call = script.on_keys(keys);
-        call.arg(self.partitions.layout.rights().channel);
+        call.arg(self.partitions.layout.test_channel());
         let answer = call.query(&self.link).await;
         // Sentinels and clusters lead to another server soon.
         if let Err(CommandError::Failed(error)) = &answer

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::run::{Result, cargo};
+use crate::run::{Result, cargo, output};
 
 /// Tests and Clippy use the same features, so they share one SQLite build.
 pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
@@ -94,12 +94,7 @@ impl Program {
 pub(crate) fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cargo cannot be started: {error}"))?;
-    if !output.status.success() {
-        return Err("the tests cannot be built".to_owned());
-    }
-    let messages = String::from_utf8_lossy(&output.stdout);
+    let messages = output("building the tests", command.stderr(Stdio::inherit()))?;
     Ok(messages.lines().filter_map(Program::parse).collect())
 }
 

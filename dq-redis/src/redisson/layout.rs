@@ -34,6 +34,10 @@ impl KeyLayout for RedissonLayout {
         ["runners", "runner-ends"].map(|kind| format!("{prefix}:{kind}:{{{prefix}}}"))
     }
 
+    fn test_channel(&self) -> String {
+        "redisson_delay_queue_channel:{dq-rights}".to_owned()
+    }
+
     fn partition(&self, queue: &QueueName, _shards: u16, _shard: u16) -> Partition {
         let Self { prefix, name_prefix, .. } = self;
         let name = format!("{name_prefix}{queue}");
@@ -89,7 +93,6 @@ impl KeyLayout for RedissonLayout {
                 include_str!("../scripts/rights/redisson.lua"),
             ],
             keys: vec![own("zset"), own("hash"), own("list"), java("_timeout"), java("")],
-            channel: java("_channel"),
         }
     }
 }
