@@ -108,7 +108,7 @@ impl BrokerCheck<'_> {
                 "rabbitmq.log-full",
                 format!(
                     "jobs that are not done take {used} % of what the log may hold of them; \
-                     `schedule` fails when it is full, and foreign messages stay in their queues"
+                     `schedule` fails when it is full"
                 ),
                 "run jobs, remove dead ones, or set a larger `log_size_mib`",
             ));
@@ -154,10 +154,12 @@ impl BrokerCheck<'_> {
         let dead = self.message_count(names.dead()).await?;
         if dead > 0 {
             findings.push(finding(
-                Severity::Info,
+                Severity::Warning,
                 "rabbitmq.dead-letters",
-                format!("{dead} messages wait in {}", names.dead()),
-                "start a runner: it adds them to the dead jobs, which can be inspected and replayed",
+                format!("{dead} messages that another program has published or rejected are in {}",
+                    names.dead()),
+                "let nothing else use the queues of this prefix, and purge this one once you have seen \
+                 its messages: no job needs them. An ingress makes jobs of messages",
             ));
         }
         if self.queues == QueueKind::Classic {
@@ -265,7 +267,7 @@ impl BrokerCheck<'_> {
 
     /// How long the canary may take to be delivered.
     fn canary_timeout(&self) -> Duration {
-        Duration::from_millis(self.ladder.first_delay_ms().unsigned_abs()) + CANARY_MARGIN
+        Duration::from_millis(TICK_MS.unsigned_abs()) + CANARY_MARGIN
     }
 
     /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
@@ -301,9 +303,7 @@ impl BrokerCheck<'_> {
         let consumer = channel.consume(queue, FieldTable::default()).await?;
         let (exchange, delay) = match self.mode {
             TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
-            TopologyMode::Declare | TopologyMode::Passive => {
-                (names.level(self.ladder.letter(), 0), None)
-            }
+            TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
         };
         let mut properties = BasicProperties::default().with_delivery_mode(2);
         if let Some(delay) = delay {

@@ -103,9 +103,6 @@ pub enum LadderKind {
     /// up to ten seconds early.
     #[default]
     Full,
-    /// 36 queues, for brokers on which queues are few. A message is moved up to six times, and again
-    /// every ten days if the delay is longer; it is delivered up to ten seconds early.
-    Coarse,
     /// No queues and no messages: runners read payloads from the log shortly before the jobs are
     /// due.
     None,
@@ -298,13 +295,13 @@ mod tests {
     fn every_field_can_be_a_url_option() {
         let config = parse(
             "amqp://u:p@h1:1,h2/jobs?prefix=shop&queues=classic&topology=passive&prefetch=7\
-             &response_timeout=2s&log_size_mib=32&ladder=coarse&management=http://h:15672",
+             &response_timeout=2s&log_size_mib=32&ladder=none&management=http://h:15672",
         )
         .unwrap();
         assert_eq!(config.url.expose(), "amqp://u:p@h1:1,h2/jobs");
         assert_eq!((config.prefix.as_str(), config.prefetch), ("shop", 7));
         assert_eq!((config.queues, config.topology), (QueueKind::Classic, TopologyMode::Passive));
-        assert_eq!(config.ladder, LadderKind::Coarse);
+        assert_eq!(config.ladder, LadderKind::None);
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert_eq!(config.log_bytes(), 32 << 20);
         assert_eq!(config.management.unwrap().expose(), "http://h:15672");
@@ -328,7 +325,7 @@ mod tests {
             ),
             ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
-            ("amqp://u:hunter2@h?ladder=long", "coarse"),
+            ("amqp://u:hunter2@h?ladder=long", "full"),
             ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),

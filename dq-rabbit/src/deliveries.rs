@@ -5,26 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dq_core::{
-    Clock, DeadKind, DeadReason, Due, Headers, Job, JobId, Listeners, NewJob, QueueName, Result,
-    Timestamp,
-};
+use dq_core::{Clock, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
-use lapin::types::AMQPValue;
 
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::wire::{self, Checksum};
 use crate::log::{PayloadRef, Replica, command, headers_of};
 use crate::message::{AckHandle, Prefetched, PublishedJob};
-use crate::names::ObjectNames;
-
-/// The job queue for foreign messages whose original queue is unknown.
-const UNKNOWN_QUEUE: &str = "dead-letters";
-/// Only this many headers of a foreign message are looked at; of these, text values up to this size
-/// are kept.
-const MAX_HEADERS: usize = 32;
-const MAX_HEADER_BYTES: usize = 512;
 
 /// Pause between two attempts to handle a delivery; it doubles from the minimum to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -32,21 +20,11 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 /// How often stale jobs are removed from the prefetch buffer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The broker's queue from which a message was delivered.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum SourceQueue {
-    /// The ready queue of a job queue.
-    Ready(QueueName),
-    /// The queue of dead letters.
-    DeadLetters,
-}
-
 /// Handles deliveries, according to the state of their jobs in the log.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) names: ObjectNames,
 }
 
 /// What to do with a delivered job.
@@ -208,62 +186,21 @@ impl DeliveryHandler {
         self.dispatch(delivered);
     }
 
-    /// Handles a message that is not a job message: adds it to the dead jobs.
-    pub(crate) fn handle_foreign(
+    /// Moves a message that is not a job message to the dead-letter queue.
+    pub(crate) fn set_aside(
         self: &Arc<Self>,
-        source: &SourceQueue,
-        delivery: &Delivery,
+        queue: &QueueName,
+        delivery: Delivery,
         ack: AckHandle,
     ) {
-        let (queue, reason) = match source {
-            SourceQueue::Ready(queue) => {
-                let reason = "a message that is not a job was found in the ready queue".to_owned();
-                (queue.clone(), reason)
-            }
-            SourceQueue::DeadLetters => self.first_death(delivery),
-        };
-        tracing::warn!(%queue, %reason, "a foreign message is added to the dead jobs");
-        let now = self.engine.log.now();
-        let id = self.engine.entropy.job_id(now);
-        let mut job = NewJob::new(id, queue, Due::NOW, delivery.data.clone().into());
-        job.headers = text_headers(delivery);
-        let mut dead = Job::new(id, job.queue.clone(), now, now, job.payload.clone());
-        dead.headers = job.headers.clone();
+        tracing::warn!(%queue, "a foreign message goes to the dead-letter queue");
         let handler = Arc::clone(self);
         self.engine.publisher.spawn(async move {
-            let park = command::Park(vec![(without_options(job), reason.clone())]);
-            let log = &handler.engine.log;
-            handler
-                .persist(|| log.call("park", LostReply::Unavailable, park.clone(), |_, _, _| ()))
-                .await;
-            let reason = DeadReason::new(DeadKind::Quarantined, reason);
-            handler.engine.quarantined.add(dead, reason);
+            let publisher = &handler.engine.publisher;
+            handler.persist(|| publisher.set_aside(&delivery)).await;
             ack.ack();
             Ok(())
         });
-    }
-
-    /// The job queue of a dead letter, and the reason why it is a dead job now: the first queue
-    /// that dead-lettered it, and why.
-    fn first_death(&self, delivery: &Delivery) -> (QueueName, String) {
-        let header = |name| {
-            let table = delivery.properties.headers().as_ref()?;
-            match table.inner().get(name)? {
-                AMQPValue::LongString(text) => String::from_utf8(text.as_bytes().to_vec()).ok(),
-                _ => None,
-            }
-        };
-        let unknown = || QueueName::new(UNKNOWN_QUEUE).expect("a valid name");
-        let Some(from) = header("x-first-death-queue") else {
-            let reason = "a message that is not a job was found in the dead-letter queue";
-            return (unknown(), reason.to_owned());
-        };
-        let why =
-            header("x-first-death-reason").unwrap_or_else(|| "for an unknown reason".to_owned());
-        // Names of the broker's queues may be too long for a job queue.
-        let queue = self.names.job_queue(&from).or_else(|| QueueName::new(&from).ok());
-        let reason = format!("the broker dead-lettered this message from {from}: {why}");
-        (queue.unwrap_or_else(unknown), reason)
     }
 
     /// Removes stale jobs from the prefetch buffer at intervals, until the handler is dropped.
@@ -294,24 +231,4 @@ impl DeliveryHandler {
 /// The wire format of a job with the options of [`NewJob::new`].
 fn without_options(job: NewJob) -> wire::NewJob {
     job.try_into().expect("these options have a form in the log")
-}
-
-/// The text headers of a foreign message.
-fn text_headers(delivery: &Delivery) -> Headers {
-    let properties = &delivery.properties;
-    let mut headers = Headers::new();
-    if let Some(kind) = properties.content_type() {
-        headers.insert(Headers::CONTENT_TYPE, kind.as_str());
-    }
-    let table = properties.headers().as_ref().map(|table| table.inner());
-    for (name, value) in table.into_iter().flatten().take(MAX_HEADERS) {
-        if let AMQPValue::LongString(text) = value
-            && let Ok(text) = std::str::from_utf8(text.as_bytes())
-            && text.len() <= MAX_HEADER_BYTES
-            && !name.as_str().is_empty()
-        {
-            headers.insert(name.as_str(), text);
-        }
-    }
-    headers
 }

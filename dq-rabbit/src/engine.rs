@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
-use dq_core::{DeadReason, Entropy, Job, JobId, Timestamp};
+use dq_core::{DeadReason, Job, JobId, Timestamp};
 
 use crate::grant::Releases;
 use crate::log::wire::Checksum;
@@ -26,7 +26,6 @@ pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) prefetched: PrefetchBuffer,
     pub(crate) publisher: Arc<Publisher>,
-    pub(crate) entropy: Arc<Entropy>,
     /// How long before its due time a delivered job is put into the prefetch buffer. A job that is
     /// delivered earlier is published again.
     pub(crate) max_early: Duration,
@@ -70,7 +69,6 @@ impl Engine {
     pub(crate) fn new(
         log: Log,
         publisher: Arc<Publisher>,
-        entropy: Arc<Entropy>,
         max_early: Duration,
         releases: Releases,
     ) -> Self {
@@ -80,7 +78,6 @@ impl Engine {
             read_ahead,
             prefetched: PrefetchBuffer::default(),
             publisher,
-            entropy,
             max_early,
             claim_counts: ClaimCounts::default(),
             releases,

@@ -6,7 +6,7 @@
 //! queue for each digit that is not zero, from the highest digit down; when it expires there, it is
 //! dead-lettered to the exchange of the next level. Exchanges pass zeros on to the next level.
 //!
-//! In the full ladder, the digits are years of 360 days, months of 30 days, days, quarters of an
+//! The digits are years of 360 days, months of 30 days, days, quarters of an
 //! hour, and units of ten seconds. A delay of less than a minute has a single digit, in seconds, on
 //! the lowest level. So ten seconds, a quarter of an hour, a day or a week is one queue, and any
 //! delay of less than a day at most two. Since moving a message costs the broker more than storing
@@ -28,77 +28,21 @@ use lapin::types::ShortString;
 use crate::config::{LadderKind, QueueKind};
 use crate::names::{LEVELS, ObjectNames, Topic};
 
-/// The unit of the lowest level of the full ladder in milliseconds: one second.
+/// The unit of the lowest level in milliseconds: one second.
 pub(crate) const TICK_MS: i64 = 1_000;
 
-/// How a ladder splits a delay into digits.
-struct Scale {
-    /// The letter in the names of its exchanges and queues.
-    letter: char,
-    /// The unit of each level in milliseconds, lowest level first.
-    units_ms: [i64; LEVELS],
-    /// Number of values of each digit, lowest level first.
-    radices: [u32; LEVELS],
-    /// Delays shorter than this use the lowest level alone, and the others all levels but that; 0 if
-    /// all levels form one number.
-    short_ms: i64,
-}
+/// The unit of each level in milliseconds, lowest level first.
+const UNITS_MS: [i64; LEVELS] =
+    [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
-const FULL: Scale = Scale {
-    letter: 'l',
-    units_ms: [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000],
-    radices: [60, 90, 96, 30, 12, 10],
-    short_ms: 60 * TICK_MS,
-};
+/// Number of values of each digit, lowest level first.
+const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
 
-const COARSE: Scale = Scale {
-    letter: 'c',
-    units_ms: [10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000],
-    radices: [6, 10, 6, 6, 4, 10],
-    short_ms: 0,
-};
+/// Delays shorter than this use the lowest level alone, and the others all levels but that.
+const SHORT_MS: i64 = 60 * TICK_MS;
 
-impl LadderKind {
-    /// `None` has the scale of the full ladder, without queues.
-    const fn scale(self) -> &'static Scale {
-        match self {
-            Self::Full | Self::None => &FULL,
-            Self::Coarse => &COARSE,
-        }
-    }
-
-    /// The letter in the names of its exchanges and queues.
-    pub(crate) const fn letter(self) -> char {
-        self.scale().letter
-    }
-
-    /// The shortest delay for which `check` can see that the ladder works: that of its first queue.
-    pub(crate) const fn first_delay_ms(self) -> i64 {
-        self.scale().units_ms[0]
-    }
-}
-
-impl Scale {
-    /// The longest delay, with all digits at their maximum. Messages for later jobs walk the ladder
-    /// again.
-    const fn max_delay_ms(&self) -> i64 {
-        self.units_ms[LEVELS - 1] * self.radices[LEVELS - 1] as i64 - 1
-    }
-
-    /// Splits the remaining delay into digits, lowest level first.
-    fn digits(&self, remaining_ms: i64) -> [u32; LEVELS] {
-        let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, self.max_delay_ms());
-        std::array::from_fn(|level| {
-            let is_used = self.short_ms == 0 || (delay_ms < self.short_ms) == (level == 0);
-            let digit = delay_ms / self.units_ms[level] % i64::from(self.radices[level]);
-            if is_used {
-                u32::try_from(digit).expect("a digit is smaller than its radix")
-            } else {
-                0
-            }
-        })
-    }
-}
+/// The longest delay, with all digits at their maximum. Messages for later jobs walk the ladder again.
+const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 
 /// Added to delays before they are split into digits, so that a quarter of an hour is still one
 /// digit after the milliseconds that a call takes. Less than any guard, so that it makes no job
@@ -128,17 +72,27 @@ pub(crate) struct LadderQueue {
     pub(crate) ttl_ms: i64,
 }
 
-/// All queues of a ladder, lowest level first.
-pub(crate) fn queues(ladder: LadderKind, kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
+/// All queues of the ladder, lowest level first.
+pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     let guard = guard_ms(kind);
-    let scale = ladder.scale();
-    let levels = if ladder == LadderKind::None { 0 } else { LEVELS };
-    (0..levels).flat_map(move |level| {
-        (1..scale.radices[level]).map(move |digit| LadderQueue {
+    (0..LEVELS).flat_map(move |level| {
+        (1..RADICES[level]).map(move |digit| LadderQueue {
             level,
             digit,
-            ttl_ms: scale.units_ms[level] * i64::from(digit) - guard,
+            ttl_ms: UNITS_MS[level] * i64::from(digit) - guard,
         })
+    })
+}
+
+/// Splits the remaining delay into digits, lowest level first.
+fn digits(remaining_ms: i64) -> [u32; LEVELS] {
+    let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
+    std::array::from_fn(|level| {
+        if (delay_ms < SHORT_MS) != (level == 0) {
+            return 0;
+        }
+        let digit = delay_ms / UNITS_MS[level] % i64::from(RADICES[level]);
+        u32::try_from(digit).expect("a digit is smaller than its radix")
     })
 }
 
@@ -176,7 +130,7 @@ impl Ladder {
         Self {
             kind,
             due: names.due(),
-            levels: std::array::from_fn(|level| names.level(kind.letter(), level)),
+            levels: std::array::from_fn(|level| names.level(level)),
             plugin: None,
         }
     }
@@ -200,7 +154,7 @@ impl Ladder {
         if let Some(plugin) = &self.plugin {
             return self.plugin_route(plugin, topic, remaining_ms);
         }
-        let digits = self.kind.scale().digits(remaining_ms);
+        let digits = digits(remaining_ms);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
         let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
         let digits = &digits[..highest.map_or(0, |level| level + 1)];
@@ -220,8 +174,8 @@ impl Ladder {
 
     /// How long before its first job is due a message is delivered at most, in milliseconds.
     pub(crate) const fn max_early_ms(kind: QueueKind) -> i64 {
-        // The unit of the lowest level that longer delays use, in both ladders.
-        COARSE.units_ms[0] + LEVELS as i64 * guard_ms(kind)
+        // The unit of the lowest level that longer delays use.
+        UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)
     }
 }
 
@@ -258,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_ladder_has_292_queues_with_calendar_units() {
-        let queues: Vec<_> = queues(LadderKind::Full, QueueKind::Quorum).collect();
+        let queues: Vec<_> = queues(QueueKind::Quorum).collect();
         assert_eq!(queues.len(), 59 + 89 + 95 + 29 + 11 + 9);
         for (level, digit, ttl) in
             [(0, 1, 1_000), (1, 1, 10_000), (2, 1, 900_000), (2, 4, 3_600_000), (3, 7, 7 * DAY)]
@@ -327,25 +281,12 @@ mod tests {
         assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
     }
 
-    #[test]
-    fn the_coarse_ladder_has_36_queues_and_no_ladder_none() {
-        let coarse: Vec<_> = queues(LadderKind::Coarse, QueueKind::Quorum).collect();
-        assert_eq!(coarse.len(), 5 + 9 + 5 + 5 + 3 + 9);
-        assert_eq!(queues(LadderKind::None, QueueKind::Quorum).count(), 0);
-        // Each level begins where the one below it ends.
-        for level in 1..LEVELS {
-            let below = COARSE.units_ms[level - 1] * i64::from(COARSE.radices[level - 1]);
-            assert_eq!(COARSE.units_ms[level], below);
-        }
-    }
-
     /// The queues that a message passes through by the broker's bindings and dead-lettering.
-    fn walk(route: &Route, ladder: LadderKind, kind: QueueKind) -> Vec<LadderQueue> {
+    fn walk(route: &Route, kind: QueueKind) -> Vec<LadderQueue> {
         let names = ObjectNames::new("dq");
         let words: Vec<&str> = route.routing_key.as_str().split('.').collect();
-        let name = |level| names.level(ladder.letter(), level);
-        let from = (0..LEVELS).rev().find(|level| name(*level) == route.exchange);
-        let all: Vec<LadderQueue> = queues(ladder, kind).collect();
+        let from = (0..LEVELS).rev().find(|level| names.level(*level) == route.exchange);
+        let all: Vec<LadderQueue> = queues(kind).collect();
         let levels = from.map_or(0, |level| level + 1);
         let mut path = Vec::new();
         for level in (0..levels).rev() {
@@ -360,20 +301,19 @@ mod tests {
         fn messages_are_delivered_shortly_before_they_are_due(
             left in prop_oneof![0..5_000i64, 0..120_000i64, 0..DAY, 0..3600 * DAY - 10_000],
             classic: bool,
-            coarse: bool,
         ) {
             let kind = if classic { QueueKind::Classic } else { QueueKind::Quorum };
-            let ladder = if coarse { LadderKind::Coarse } else { LadderKind::Full };
             let now = Timestamp::from_millis(1_800_000_000_123);
             let due = Timestamp::from_millis(now.as_millis() + left);
-            let route = Ladder::new(&ObjectNames::new("dq"), ladder).route(&topic(), due, now);
-            let path = walk(&route, ladder, kind);
+            let names = ObjectNames::new("dq");
+            let route = Ladder::new(&names, LadderKind::Full).route(&topic(), due, now);
+            let path = walk(&route, kind);
             let waited: i64 = path.iter().map(|queue| queue.ttl_ms).sum();
             let hops = i64::try_from(path.len()).unwrap();
             // Messages for later jobs walk the ladder again.
-            let left = left.min(ladder.scale().max_delay_ms());
+            let left = left.min(MAX_DELAY_MS);
             prop_assert!(waited <= left, "{left}: {waited} by {path:?}");
-            let unit = if !coarse && left + SLACK_MS < 60_000 { 1_000 } else { 10_000 };
+            let unit = if left + SLACK_MS < 60_000 { 1_000 } else { 10_000 };
             prop_assert!(waited > left - unit - hops * guard_ms(kind), "{left}: {waited} by {path:?}");
             prop_assert!(waited >= left - Ladder::max_early_ms(kind));
         }

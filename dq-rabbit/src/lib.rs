@@ -49,8 +49,7 @@
 //! snapshot is overdue.
 //! Each replica knows to the byte what a snapshot would take; when that would exceed a fifth of
 //! `log_size_mib`, the log itself refuses more jobs, of all processes alike: `schedule` fails with
-//! [`Full`](dq_core::ErrorKind::Full), and foreign messages stay in their queues. Calls that end jobs
-//! always pass.
+//! [`Full`](dq_core::ErrorKind::Full). Calls that end jobs always pass.
 //!
 //! # What is guaranteed
 //!

@@ -83,9 +83,8 @@ impl Member {
         // The ladder delivers a message early, and its other jobs are due later than the first: by
         // up to `BASE_SPREAD`, or more if the delay was long. The latter are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
-        let entropy = Arc::clone(&environment.entropy);
         let (releases, released) = releases();
-        let engine = Arc::new(Engine::new(log, publisher, entropy, max_early, releases));
+        let engine = Arc::new(Engine::new(log, publisher, max_early, releases));
         let tasks = [
             tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
             tokio::spawn(release_all(Arc::downgrade(&engine), released)),
@@ -94,7 +93,6 @@ impl Member {
         let handler = Arc::new(DeliveryHandler {
             engine: Arc::clone(&engine),
             listeners: Arc::clone(listeners),
-            names: topology.names().clone(),
         });
         let clock = Arc::clone(&environment.clock);
         let prune_task = tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), clock));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dq_core::{Error, Result, Timestamp};
-use lapin::Confirmation;
+use lapin::message::Delivery;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Confirmation};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -156,6 +158,49 @@ impl Publisher {
                 last = Some(queue);
             }
         }
+        let outgoing = messages.iter().map(|message| self.outgoing(message, now));
+        self.send(operation, outgoing).await
+    }
+
+    /// Publishes a foreign message to the dead-letter queue, and waits for the confirmation.
+    ///
+    /// # Errors
+    /// As of [`publish`](Self::publish).
+    pub(crate) async fn set_aside(&self, delivery: &Delivery) -> Result<()> {
+        let outgoing = Outgoing {
+            exchange: self.topology.names().dead(),
+            key: delivery.routing_key.clone(),
+            mandatory: true,
+            body: delivery.data.clone(),
+            properties: kept_properties(&delivery.properties),
+        };
+        self.send("set aside", std::iter::once(outgoing)).await.map_err(|failure| {
+            if failure.undeclared {
+                self.topology.report_missing();
+            }
+            failure.error
+        })
+    }
+
+    /// The AMQP message of these jobs.
+    fn outgoing(&self, message: &JobMessage, now: Timestamp) -> Outgoing {
+        let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
+        Outgoing {
+            exchange: route.exchange,
+            key: route.routing_key,
+            // The exchange of the plugin for delayed messages returns every delayed message as
+            // unroutable.
+            mandatory: route.delay_ms.is_none(),
+            body: message.body(),
+            properties: message.properties(route.delay_ms),
+        }
+    }
+
+    async fn send(
+        &self,
+        operation: &'static str,
+        messages: impl Iterator<Item = Outgoing> + Send,
+    ) -> Result<(), Failure> {
         // Fails only for a closed semaphore; this one is never closed.
         let _permit = self.channels.acquire().await;
         // The client library would only buffer what is published on a blocked connection.
@@ -168,7 +213,7 @@ impl Publisher {
             None => self.open_channel(operation).await?,
         };
         // A channel on which something failed is not used again.
-        if let Err(mut failure) = self.publish_on(&channel, operation, messages, now).await {
+        if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
             // For an exchange that does not exist, the broker closes only the channel.
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
@@ -214,22 +259,16 @@ impl Publisher {
         &self,
         channel: &AmqpChannel,
         operation: &'static str,
-        messages: &[JobMessage],
-        now: Timestamp,
+        messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
-        let mut unconfirmed = VecDeque::with_capacity(MAX_UNCONFIRMED.min(messages.len()));
+        let mut unconfirmed = VecDeque::new();
         for message in messages {
             if unconfirmed.len() == MAX_UNCONFIRMED
                 && let Some(oldest) = unconfirmed.pop_front()
             {
                 self.confirmed(operation, oldest).await?;
             }
-            let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
-            // The exchange of the plugin for delayed messages returns every delayed message as
-            // unroutable.
-            let mandatory = route.delay_ms.is_none();
-            let properties = message.properties(route.delay_ms);
-            let (exchange, key, body) = (route.exchange, route.routing_key, message.body());
+            let Outgoing { exchange, key, mandatory, body, properties } = message;
             let publishing = channel.publish(exchange, key, mandatory, &body, properties);
             unconfirmed.push_back(publishing.await.map_err(|error| self.error(operation, &error))?);
         }
@@ -260,6 +299,33 @@ impl Publisher {
     fn error(&self, operation: &'static str, error: &lapin::Error) -> Error {
         from_lapin(operation, LostReply::OutcomeUnknown, self.connection.broker_info(), error)
     }
+}
+
+/// A message to publish.
+struct Outgoing {
+    exchange: ShortString,
+    key: ShortString,
+    mandatory: bool,
+    body: Vec<u8>,
+    properties: BasicProperties,
+}
+
+/// The properties of a foreign message, without its time to live, by which it could be lost, and its
+/// user, which the broker would compare with this connection's.
+fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
+    let mut kept = BasicProperties::default().with_delivery_mode(2);
+    macro_rules! keep {
+        ($($get:ident $with:ident),+) => {
+            $(if let Some(value) = foreign.$get() {
+                kept = kept.$with(value.clone());
+            })+
+        };
+    }
+    keep!(content_type with_content_type, content_encoding with_content_encoding);
+    keep!(headers with_headers, kind with_type, message_id with_message_id);
+    keep!(correlation_id with_correlation_id, reply_to with_reply_to);
+    keep!(timestamp with_timestamp, app_id with_app_id);
+    kept
 }
 
 /// Why messages were not published or not confirmed.

@@ -183,11 +183,6 @@ impl Topology {
         lock(&self.ready).remove(queue);
     }
 
-    /// Declares the dead-letter queue if it does not exist.
-    pub(crate) async fn restore_dead_letters(&self) -> Result<()> {
-        self.declare_missing(self.objects.dead_letters(), Inaccessible::IsAnError).await
-    }
-
     /// Something may be missing; [`keep`](Self::keep) looks for it.
     pub(crate) fn report_missing(&self) {
         self.missed.notify_one();

@@ -64,16 +64,11 @@ impl Objects {
         ]
     }
 
-    /// The dead-letter queue.
-    pub(super) fn dead_letters(&self) -> Vec<Declaration> {
-        self.fanout_queue(&self.names.dead())
-    }
-
     /// Everything but what the log needs and the ready queues.
     pub(super) fn messages(&self) -> Vec<Declaration> {
         let names = &self.names;
         let mut declarations = self.fanout_queue(&names.orphan());
-        declarations.extend(self.dead_letters());
+        declarations.extend(self.fanout_queue(&names.dead()));
         declarations.push(self.topic_exchange(names.due()));
         match self.mode {
             TopologyMode::Plugin => declarations.extend(self.plugin()),
@@ -94,27 +89,26 @@ impl Objects {
     }
 
     fn ladder(&self) -> Vec<Declaration> {
-        let (names, ladder) = (&self.names, self.ladder);
+        let names = &self.names;
         let mut declarations = Vec::new();
-        if ladder == LadderKind::None {
+        if self.ladder == LadderKind::None {
             return declarations;
         }
         // Lowest level first, so that the dead-letter exchange of each queue exists before the
         // queue.
         for level in 0..LEVELS {
-            declarations.push(self.topic_exchange(names.level(ladder.letter(), level)));
+            declarations.push(self.topic_exchange(names.level(level)));
             declarations.push(Declaration::ExchangeBinding(
-                names.level(ladder.letter(), level),
+                names.level(level),
                 self.next_exchange(level),
                 ladder::binding_key(level, 0),
             ));
         }
-        for queue in ladder::queues(ladder, self.queues) {
-            let name = names.ladder_queue(ladder.letter(), queue.level, queue.digit);
+        for queue in ladder::queues(self.queues) {
+            let name = names.ladder_queue(queue.level, queue.digit);
             declarations.push(Declaration::Queue(name.clone(), self.ladder_arguments(queue)));
             let key = ladder::binding_key(queue.level, queue.digit);
-            let level = names.level(ladder.letter(), queue.level);
-            declarations.push(Declaration::QueueBinding(level, name, key));
+            declarations.push(Declaration::QueueBinding(names.level(queue.level), name, key));
         }
         declarations
     }
@@ -146,7 +140,7 @@ impl Objects {
     fn next_exchange(&self, level: usize) -> ShortString {
         match level {
             0 => self.names.due(),
-            level => self.names.level(self.ladder.letter(), level - 1),
+            level => self.names.level(level - 1),
         }
     }
 

@@ -9,8 +9,8 @@ use lapin::BasicProperties;
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim, config, in_an_hour, job, open, publish, queue, queue_exists,
-    retry, start_runner, stats, take_message, wait_until,
+    after, amqp_client, by_id, claim, config, in_an_hour, job, open, pass_marker, publish, queue,
+    queue_exists, retry, start_runner, stats, take_message, wait_until,
 };
 
 /// Deletes queues, by their full names.
@@ -133,10 +133,7 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
-    // handled.
-    publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
-    wait_until("the marker has arrived", async || stats(&*other, "late").await.dead == 1).await;
+    pass_marker(&channel, key).await;
     assert_eq!(stats(&*other, "late").await.scheduled, 0);
 }
 

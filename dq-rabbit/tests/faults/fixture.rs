@@ -123,6 +123,13 @@ pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery
     .await
 }
 
+/// Waits until a runner has handled all messages that are in the ready queue of this topic, by a
+/// foreign message behind them.
+pub(crate) async fn pass_marker(channel: &Channel, topic: &str) {
+    publish(channel, "dq.v1.due", topic, b"mark", BasicProperties::default()).await;
+    assert_eq!(take_message(channel, &["dq.v1.dead"]).await.data, b"mark");
+}
+
 /// A plain AMQP client, with confirms.
 pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     let connection =

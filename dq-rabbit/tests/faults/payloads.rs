@@ -7,13 +7,12 @@ use dq_core::{
     Verdict,
 };
 use dq_rabbit::RabbitConfig;
-use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 
 use crate::fixture::{
     after, amqp_client, blocking, by_id, claim, claim_until_some, config, in_an_hour, job, open,
-    publish, queue, stats, take_message, wait_until,
+    pass_marker, publish, queue, take_message,
 };
 
 fn again(millis: u64, payload: &'static str) -> Verdict {
@@ -101,10 +100,7 @@ async fn a_late_message_does_not_bring_back_an_earlier_step() {
     let _wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
-    // handled.
-    publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
-    wait_until("the marker has arrived", async || stats(&*backend, "q").await.dead == 1).await;
+    pass_marker(&channel, key).await;
     backend.operate(Operation::Resume { queue: &name }).await.unwrap();
     settle(&*backend, "second", Verdict::Done).await;
 }

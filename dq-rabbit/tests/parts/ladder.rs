@@ -12,7 +12,6 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::fixture::{config, declare_all, queue, topology};
-use crate::config::LadderKind;
 use crate::config::QueueKind;
 use crate::ladder::{TICK_MS, guard_ms, queues};
 use crate::names::{LEVELS, Topic};
@@ -128,12 +127,12 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
 
     // Queues of a quarter of an hour or more still hold the messages when they are counted.
-    let top = names.level('l', LEVELS - 1);
-    for entry in queues(LadderKind::Full, QueueKind::Classic).filter(|entry| entry.level >= 2) {
+    let top = names.level(LEVELS - 1);
+    for entry in queues(QueueKind::Classic).filter(|entry| entry.level >= 2) {
         let key = routing_key(entry.level, entry.digit, "mail");
         publish(&channel, top.clone(), key.clone()).await;
-        publish(&channel, names.level('l', entry.level), key).await;
-        let waiting = count(&channel, names.ladder_queue('l', entry.level, entry.digit)).await;
+        publish(&channel, names.level(entry.level), key).await;
+        let waiting = count(&channel, names.ladder_queue(entry.level, entry.digit)).await;
         assert_eq!(waiting, 2, "{entry:?}");
     }
     publish(&channel, top.clone(), routing_key(0, 0, "mail")).await;
@@ -143,7 +142,7 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     // queue.
     for (exchange, key) in [
         (top.clone(), "0.0.0.0.0.10.mail"),
-        (names.level('l', 0), "60.mail"),
+        (names.level(0), "60.mail"),
         (names.due(), "letter"),
         (top, "0.0.0.0.0.0.letter"),
     ] {
