@@ -116,7 +116,7 @@ impl Backend for RabbitBackend {
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let member = self.member("listen")?;
         for queue in queues {
-            member.engine.read_ahead.serve(queue);
+            member.engine.payloads.serve(queue);
             member.consumer.consume(queue);
         }
         Ok(self.context.listeners.listen(queues))
@@ -128,7 +128,7 @@ impl Backend for RabbitBackend {
             return Ok(member.engine.empty_claim(&params));
         }
         for want in params.wants {
-            member.engine.read_ahead.serve(&want.queue);
+            member.engine.payloads.serve(&want.queue);
             member.consumer.consume(&want.queue);
         }
         if let Some(loss) = member.engine.log.take_loss() {

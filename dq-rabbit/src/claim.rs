@@ -8,19 +8,19 @@ use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
-use crate::engine::Engine;
+use crate::buffer::{Buffered, MAX_OVERDUE, Origin};
+use crate::engine::{Engine, is_payload_of};
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, PayloadRef, command, headers_of, wire};
-use crate::message::{MAX_OVERDUE, Prefetched};
-use crate::payloads::{PayloadReads, PayloadUse};
+use crate::log::{CLAIM_AHEAD, PayloadRef, ReadPurpose, command, headers_of, wire};
+use crate::payloads::PayloadReads;
 
 impl Engine {
     /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
     /// the log, so that an idle runner costs the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let now = self.log.now();
-        let prefetched = |id| self.prefetched.contains(id);
+        let prefetched = |id| self.payloads.contains(id);
         let next_due = self.log.peek(|replica| {
             replica.next_due(params.wants, prefetched, now, self.log.clock().elapsed())
         });
@@ -33,9 +33,7 @@ impl Engine {
         if self.only_others_can_claim(params) {
             return Ok(self.empty_claim(params));
         }
-        // Those that do not wait any more would take the place of others.
-        self.drop_stale(self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD));
-        let mut prefetched = self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD);
+        let mut prefetched = self.due_payloads(params.wants, self.log.now() + CLAIM_AHEAD);
         // More than can be leased, since some may not wait any more. Not all, since the log stores
         // each id, 16 bytes. A job that is left out is named in a later claim.
         prefetched.truncate(params.limit.saturating_mul(2));
@@ -54,7 +52,7 @@ impl Engine {
     /// not one of them. Then a claim would only add a useless entry to the log.
     fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
-        let prefetched = |id| self.prefetched.contains(id);
+        let prefetched = |id| self.payloads.contains(id);
         self.log.peek(|replica| {
             let elapsed = self.log.clock().elapsed();
             replica.is_ready()
@@ -76,27 +74,31 @@ impl Engine {
         }
     }
 
-    /// Adds payloads to leased jobs: from the prefetch buffer, else from the log. Jobs
+    /// Adds payloads to leased jobs: from the buffer, else from the log. Jobs
     /// whose payload cannot be read are released or quarantined, and removed from `jobs`.
     async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
         let mut reads = PayloadReads::default();
         for leased in jobs.iter_mut() {
-            let prefetched = self.prefetched.take(leased.job.id);
-            let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
-            let has_no_message = prefetched.as_ref().is_some_and(Prefetched::is_empty);
-            let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
+            let buffered = self.payloads.take(leased.job.id);
+            let has_message = match buffered.as_ref().map(|it| &it.origin) {
+                Some(Origin::Message(_)) => Some(true),
+                None | Some(Origin::Log) => Some(false),
+                Some(Origin::Own) => None,
+            };
+            let payload = buffered.and_then(Buffered::into_payload);
+            let payload = payload.filter(|payload| is_payload_of(payload, &leased.job));
             // Counted for `check`, which reports late messages; a miss also starts reading ahead from
             // the log. Only in a first lease: a job that was leased before may wait without a message.
             if leased.job.deliveries == 1
                 && self.publisher.has_messages()
                 && self.needs_message(leased.job.due, leased.job.created)
-                && !has_no_message
                 // Later, the buffer has dropped it, whether or not its message came.
                 && self.log.now() <= leased.job.due + MAX_OVERDUE
+                && let Some(has_message) = has_message
             {
-                self.count_claim(message_arrived && prefetched.is_some());
+                self.count_claim(has_message && payload.is_some());
             }
-            match prefetched {
+            match payload {
                 Some(payload) => self.set_payload(leased, payload),
                 None => drop(reads.unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
             }
@@ -104,7 +106,7 @@ impl Engine {
         if reads.unread.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.read_payloads(&mut reads, PayloadUse::Run).await {
+        if let Err(error) = self.read_payloads(&mut reads, ReadPurpose::Run).await {
             tracing::warn!(%error, jobs = reads.unread.len(), "releasing jobs: cannot read payloads");
         }
         let PayloadReads { unread, mut found, lost } = reads;
@@ -119,7 +121,7 @@ impl Engine {
     }
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
-        self.keep_leased_payload(leased.job.id, payload.clone());
+        self.payloads.lease(leased.job.id, payload.clone());
         // Before the payload: until then, its bytes in a job of the replica are those of the headers.
         leased.job.headers = headers_of(&leased.job);
         leased.job.payload = payload;

@@ -8,16 +8,16 @@ use std::time::Duration;
 use dq_core::{Clock, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 
-use crate::engine::Engine;
+use crate::buffer::Origin;
+use crate::engine::{Engine, is_payload_of};
 use crate::error::LostReply;
-use crate::log::wire::{self, Checksum};
-use crate::log::{PayloadRef, Replica, command, headers_of};
-use crate::message::{AckHandle, Prefetched, PublishedJob};
+use crate::log::{Replica, command, headers_of, wire};
+use crate::message::{AckHandle, PublishedJob};
 
 /// Pause between two attempts to handle a delivery; it doubles from the minimum to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
-/// How often stale jobs are removed from the prefetch buffer.
+/// How often stale jobs are removed from the payload buffer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles deliveries, according to the state of their jobs in the log.
@@ -29,8 +29,8 @@ pub(crate) struct DeliveryHandler {
 
 /// What to do with a delivered job.
 enum Disposition {
-    /// Keep it in the prefetch buffer: it is due soon, at this time.
-    Prefetch(Timestamp),
+    /// Keep it in the payload buffer: it is due soon, at this time.
+    Buffer(Timestamp),
     /// Publish it again: it is due much later, because its delay exceeded that of the ladder, or
     /// because another job in its message was due first.
     Republish(Job),
@@ -45,12 +45,8 @@ enum Disposition {
 /// Delivered jobs, each with the handle that acknowledges its share of the delivery.
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Decides what to do with a job. Jobs that are due after `prefetch_until` are not prefetched.
-fn disposition(
-    replica: &mut Replica,
-    job: &PublishedJob,
-    prefetch_until: Timestamp,
-) -> Disposition {
+/// Decides what to do with a job. Jobs that are due after `buffer_until` are not buffered.
+fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
     }
@@ -59,15 +55,11 @@ fn disposition(
     match machine.peek(job.id) {
         Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
         // The message brings another payload than the job has now.
-        Some(current) if PayloadRef::of(current).checksum != Checksum::of(&job.payload) => {
-            Disposition::Drop
-        }
+        Some(current) if !is_payload_of(&job.payload, current) => Disposition::Drop,
         // The job was rescheduled, which has published another message.
-        Some(current) if current.due != job.due && current.due > prefetch_until => {
-            Disposition::Drop
-        }
-        Some(current) if current.due > prefetch_until => Disposition::Republish(current.clone()),
-        Some(current) => Disposition::Prefetch(current.due),
+        Some(current) if current.due != job.due && current.due > buffer_until => Disposition::Drop,
+        Some(current) if current.due > buffer_until => Disposition::Republish(current.clone()),
+        Some(current) => Disposition::Buffer(current.due),
         None if job.log_id != log_id => Disposition::Schedule,
         None => Disposition::Drop,
     }
@@ -83,19 +75,19 @@ impl DeliveryHandler {
 
     /// Decides what to do with each job, and does it.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
-        let prefetch_until = self.engine.log.now() + self.engine.max_early;
+        let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
-            delivered.iter().map(|(job, _)| disposition(replica, job, prefetch_until)).collect()
+            delivered.iter().map(|(job, _)| disposition(replica, job, buffer_until)).collect()
         });
         let [mut republish, mut schedule, mut retry] = [const { DeliveredJobs::new() }; 3];
         let mut first_due: BTreeMap<QueueName, Timestamp> = BTreeMap::new();
         for ((job, ack), disposition) in delivered.into_iter().zip(dispositions) {
             match disposition {
                 Disposition::Drop => ack.ack(),
-                Disposition::Prefetch(due) => {
+                Disposition::Buffer(due) => {
                     let PublishedJob { id, queue, payload, .. } = job;
-                    let prefetched = Prefetched::delivered(payload, ack);
-                    self.engine.prefetched.insert(&queue, id, due, prefetched);
+                    let origin = Origin::Message(ack);
+                    self.engine.payloads.insert(&queue, id, due, payload, origin);
                     first_due
                         .entry(queue)
                         .and_modify(|first| *first = due.min(*first))
@@ -203,7 +195,7 @@ impl DeliveryHandler {
         });
     }
 
-    /// Removes stale jobs from the prefetch buffer at intervals, until the handler is dropped.
+    /// Removes stale jobs from the payload buffer at intervals, until the handler is dropped.
     pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {
             clock.sleep(PRUNE_INTERVAL).await;

@@ -8,8 +8,8 @@ use dq_core::{
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::Barrier;
-use crate::log::{AppliedAt, PayloadRef, Replica, headers_of};
-use crate::payloads::{PayloadReads, PayloadUse};
+use crate::log::{AppliedAt, PayloadRef, ReadPurpose, Replica, headers_of};
+use crate::payloads::PayloadReads;
 
 impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -60,7 +60,7 @@ impl Engine {
         for view in views.iter().filter(|view| payloads && view.state != JobState::Ended) {
             reads.unread.insert(view.job.id, PayloadRef::of(&view.job));
         }
-        self.read_payloads(&mut reads, PayloadUse::View).await?;
+        self.read_payloads(&mut reads, ReadPurpose::View).await?;
         reads.lost.iter().for_each(|id| self.log.add_lost_payload(*id));
         for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
             job.headers = headers_of(job);

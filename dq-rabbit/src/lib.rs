@@ -112,6 +112,7 @@
 //! queue has to be declared elsewhere too; an error names the missing ones.
 
 mod backend;
+mod buffer;
 mod check;
 mod claim;
 mod config;

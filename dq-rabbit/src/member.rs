@@ -7,6 +7,7 @@ use dq_core::config::Environment;
 use dq_core::{Listeners, Result};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::buffer::PayloadBuffer;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::consumer::JobConsumer;
@@ -67,6 +68,7 @@ impl Member {
             response_timeout: config.response_timeout,
             size: config.log_bytes().unsigned_abs(),
         };
+        let payloads = Arc::new(PayloadBuffer::default());
         let opening = Log::open(LogContext {
             settings,
             history: environment.history.clone(),
@@ -76,6 +78,7 @@ impl Member {
             publish: Arc::clone(publish),
             consume: Arc::clone(&consume),
             listeners: Arc::clone(listeners),
+            payloads: Arc::clone(&payloads),
         });
         let (log, ()) = tokio::try_join!(opening, topology.declare_messages())?;
         let publisher = Arc::new(Publisher::new(Arc::clone(publish), Arc::clone(topology)));
@@ -84,7 +87,7 @@ impl Member {
         // up to `BASE_SPREAD`, or more if the delay was long. The latter are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
         let (releases, released) = releases();
-        let engine = Arc::new(Engine::new(log, publisher, max_early, releases));
+        let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
         let tasks = [
             tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
             tokio::spawn(release_all(Arc::downgrade(&engine), released)),

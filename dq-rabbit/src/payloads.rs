@@ -7,16 +7,7 @@ use dq_core::{JobId, Result};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{PayloadRef, Replica, command};
-
-/// What payloads are read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PayloadUse {
-    /// To run the jobs: the next claims find more of theirs in memory.
-    Run,
-    /// To show the jobs.
-    View,
-}
+use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 
 /// Payloads that are being read.
 #[derive(Debug, Default)]
@@ -37,22 +28,14 @@ impl Engine {
     pub(crate) async fn read_payloads(
         &self,
         reads: &mut PayloadReads,
-        purpose: PayloadUse,
+        purpose: ReadPurpose,
     ) -> Result<()> {
         let PayloadReads { unread, found, lost } = reads;
         while !unread.is_empty() {
-            let payloads = match purpose {
-                PayloadUse::Run => self.log.fetch_to_run(unread).await?,
-                PayloadUse::View => {
-                    self.log.fetch(unread.values().map(|stored| stored.position).collect()).await?
-                }
-            };
-            unread.retain(|id, stored| {
-                let payload = payloads.get(*id, stored);
-                let is_missing = payload.is_none();
-                found.extend(payload.map(|payload| (*id, payload)));
-                is_missing
-            });
+            let stored = unread.iter().map(|(id, stored)| (*id, *stored));
+            let read = self.log.read_payloads(stored, purpose).await?;
+            unread.retain(|id, _| !read.contains_key(id));
+            found.extend(read);
             if unread.is_empty() {
                 break;
             }
@@ -85,7 +68,7 @@ impl Engine {
     /// Where the payloads of these jobs are once all of the log has been read.
     async fn payload_refs(
         &self,
-        purpose: PayloadUse,
+        purpose: ReadPurpose,
         ids: Vec<JobId>,
     ) -> Result<HashMap<JobId, PayloadRef>> {
         let read = move |replica: &mut Replica, (), _| {
@@ -94,8 +77,8 @@ impl Engine {
             ids.into_iter().filter_map(stored).collect()
         };
         let operation = match purpose {
-            PayloadUse::Run => "claim",
-            PayloadUse::View => "browse",
+            ReadPurpose::Run => "claim",
+            ReadPurpose::View => "browse",
         };
         self.log.call(operation, LostReply::Unavailable, command::Barrier, read).await
     }

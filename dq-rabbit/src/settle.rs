@@ -22,7 +22,7 @@ impl Engine {
         let mut messages = Vec::new();
         let mut unread = Vec::new();
         for (settlement, (result, job)) in settlements.iter().zip(&settled) {
-            let leased = self.take_leased_payload(settlement.lease.job);
+            let leased = self.payloads.take_leased(settlement.lease.job);
             let payload = match &settlement.verdict {
                 Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release { .. } => leased,
                 Verdict::Again { payload, .. } => Some(payload.clone()),
@@ -30,7 +30,7 @@ impl Engine {
             };
             match (result, job, payload) {
                 (Settled::Accepted, Some(job), Some(payload)) => {
-                    messages.extend(self.prefetch_or_publish(job, payload, now));
+                    messages.extend(self.buffer_or_publish(job, payload, now));
                 }
                 // This process does not have the payload: another one has claimed the job, or a
                 // settlement of an earlier lease has taken it.

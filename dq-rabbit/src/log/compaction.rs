@@ -11,9 +11,9 @@ use futures_util::FutureExt;
 
 use super::command::{Close, Snapshot};
 use super::directory;
-use super::fetch::fetch;
+use super::fetch::{self, ReadPurpose};
 use super::pending::AppliedAt;
-use super::position::{LogPosition, PayloadRef};
+use super::position::PayloadRef;
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::snapshot::job_parts;
@@ -151,17 +151,17 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let mut jobs = jobs.into_iter().peekable();
     while jobs.peek().is_some() {
         let chunk = next_chunk(&mut jobs);
-        let positions = chunk.iter().map(|job| LogPosition::of(&job.job)).collect();
-        let fetched = fetch(shared, positions).await?;
-        let lost = chunk.iter().filter(|job| fetched.of(&job.job).is_none());
-        let lost: Vec<JobId> = lost.map(|job| job.job.id).collect();
+        let stored = chunk.iter().map(|job| (job.job.id, PayloadRef::of(&job.job)));
+        let payloads = fetch::read(shared, stored, ReadPurpose::View).await?;
+        let ids = chunk.iter().map(|job| job.job.id);
+        let lost: Vec<JobId> = ids.filter(|id| !payloads.contains_key(id)).collect();
         // Another process may have completed a snapshot meanwhile, so that the generations with these
         // payloads could be deleted. Only if it has not are they lost.
         if !lost.is_empty() && directory::locate(shared).await? >= Generation::of(begin) {
             return Ok(());
         }
         lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
-        let parts = job_parts(chunk, |job| fetched.of(job));
+        let parts = job_parts(chunk, |job| payloads.get(&job.id).cloned());
         written = append_parts(shared, begin, written, parts).await?;
     }
     append(shared, SnapshotEntry::End { begin, parts: written }, |_, _| ()).await?;
@@ -215,6 +215,7 @@ mod tests {
     use dq_core::machine::JobPlacement;
     use dq_core::{Headers, Job, QueueName, Timestamp};
 
+    use super::super::position::LogPosition;
     use super::super::wire::Checksum;
     use super::*;
 

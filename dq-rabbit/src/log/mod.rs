@@ -36,7 +36,7 @@
 //! - `retention`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `pending`, `shared`, `call`: what the tasks of an
 //!   open log share;
 //! - `history`: the limits of the history;
-//!   `stream`: consumers; `kept`, `fetch`: payloads; `directory`: the protocol of generations, and where
+//!   `stream`: consumers; `fetch`: payloads; `directory`: the protocol of generations, and where
 //!   to start reading;
 //! - `loss`: tells what the log has lost; `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
 //!   apply them, and change the generation.
@@ -52,7 +52,6 @@ mod compaction;
 mod directory;
 mod fetch;
 mod history;
-mod kept;
 #[cfg(test)]
 mod lease_tests;
 mod leases;
@@ -83,21 +82,23 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
-use dq_core::{Clock, Error, Job, JobId, Result, Timestamp};
+use dq_core::{Clock, Error, JobId, Result, Timestamp};
 use tokio_util::task::TaskTracker;
 
 use self::command::TypedCommand;
-use self::fetch::Payloads;
 use self::shared::LogShared;
 use crate::error::LostReply;
 #[cfg(test)]
 use crate::generation::Generation;
 
 pub(crate) use self::capacity::Usage;
+pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
-pub(crate) use self::position::{LogPosition, PayloadRef, headers_of};
+#[cfg(test)]
+pub(crate) use self::position::LogPosition;
+pub(crate) use self::position::{PayloadRef, headers_of};
 pub(crate) use self::replica::{CLAIM_AHEAD, Replica};
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
@@ -172,10 +173,14 @@ impl Log {
         self.shared.call(operation, lost_reply, command, read).await
     }
 
-    /// Fetches the payloads at these positions. Those that the broker has deleted are
+    /// Reads the payloads of these jobs in one pass. Those that the log does not have any more are
     /// left out.
-    pub(crate) async fn fetch(&self, positions: Vec<LogPosition>) -> Result<Payloads> {
-        fetch::fetch(&self.shared, positions).await
+    pub(crate) async fn read_payloads(
+        &self,
+        jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
+        purpose: ReadPurpose,
+    ) -> Result<HashMap<JobId, Bytes>> {
+        fetch::read(&self.shared, jobs, purpose).await
     }
 
     /// How much of its capacity the log uses, as of the last applied entry.
@@ -198,22 +203,6 @@ impl Log {
             return Ok(());
         }
         Err(command::full().operation(operation))
-    }
-
-    /// As [`fetch`](Self::fetch), for jobs that were claimed: the next claims find more of theirs in
-    /// memory.
-    pub(crate) async fn fetch_to_run(&self, jobs: &HashMap<JobId, PayloadRef>) -> Result<Payloads> {
-        fetch::fetch_to_run(&self.shared, jobs).await
-    }
-
-    /// Reads the payloads of these jobs of the replica in one pass over the log, and reports each
-    /// when it is found.
-    pub(crate) async fn read_ahead(
-        &self,
-        jobs: &[Job],
-        found: impl FnMut(&Job, Bytes) + Send,
-    ) -> Result<()> {
-        fetch::read_ahead(&self.shared, jobs, found).await
     }
 
     /// The largest skew between this clock and that of another process that writes to the log, in

@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
-use super::kept::KeptPayloads;
 use super::lost::LostPayloads;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::read_before::ReadBefore;
@@ -21,6 +20,7 @@ use super::retention::Retention;
 use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::wire;
+use crate::buffer::PayloadBuffer;
 use crate::connect::AmqpConnection;
 use crate::error::LostReply;
 use crate::generation::{DirectoryView, Generation};
@@ -52,13 +52,14 @@ pub(crate) struct LogContext {
     pub(crate) consume: Arc<AmqpConnection>,
     /// Woken when a job is due earlier than all others of its queue.
     pub(crate) listeners: Arc<Listeners>,
+    /// Gets the payloads of waiting jobs that are read on the way.
+    pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
 /// Everything that the tasks of an open log and its callers share.
 pub(super) struct LogShared {
     state: Mutex<LogState>,
-    /// Payloads for jobs that are due soon. Locked after `state`, if both are.
-    pub(super) kept: Mutex<KeptPayloads>,
+    pub(super) payloads: Arc<PayloadBuffer>,
     /// Signal to `append`: there may be unsent calls.
     pub(super) call_submitted: Notify,
     /// Signal to `append`: an entry of this producer is missing before others of its entries.
@@ -226,8 +227,8 @@ impl LogState {
 
 impl LogShared {
     pub(super) fn new(context: LogContext) -> Self {
-        let LogContext { settings, history, clock, entropy, topology, publish, consume, listeners } =
-            context;
+        let LogContext { settings, history, clock, entropy, topology, .. } = context;
+        let LogContext { publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
             replica: Replica::unread(),
             read_before: ReadBefore::default(),
@@ -256,7 +257,7 @@ impl LogShared {
         };
         Self {
             state: Mutex::new(state),
-            kept: Mutex::default(),
+            payloads,
             call_submitted: Notify::new(),
             has_gap: Notify::new(),
             read_back: Notify::new(),

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result};
 use futures_util::{FutureExt, StreamExt};
 use lapin::Consumer;
@@ -16,7 +15,6 @@ use super::cache::MessageCache;
 use super::command::CommandReply;
 use super::directory::{self, Arrival};
 use super::history::sync_limits;
-use super::kept::KeptPayloads;
 use super::loss;
 use super::pending::AppliedAt;
 use super::replica::{Applied, Replica};
@@ -302,7 +300,6 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         state.skipped = SkippedMessages::default();
         state.suspects = SuspectMessages::default();
         state.begin_replay(shared.clock.now(), shared.clock.elapsed());
-        *lock(&shared.kept) = KeptPayloads::default();
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);

@@ -38,6 +38,7 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
         publish: Arc::clone(&connection),
         consume: connection,
         listeners: Arc::default(),
+        payloads: Arc::default(),
     });
     {
         let mut state = shared.state();

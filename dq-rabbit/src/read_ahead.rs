@@ -1,23 +1,61 @@
-//! Reads ahead in the background.
+//! Reads the payloads of jobs that are due soon from the log, when their messages do not arrive.
+//!
+//! Messages bring payloads up to ten seconds before the due time. If the ladder has lost them, is
+//! slow, or is turned off, a claim has to read each payload from where it is in the log, which
+//! takes longer the larger the log is. So for a minute after a job was claimed without its message,
+//! and always if the ladder is turned off, runners read ahead: what is due within the next ten
+//! seconds, in the order of the log, in one pass.
 
 use std::sync::Weak;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use dq_core::machine::Machine;
-use dq_core::sync::lock;
 use dq_core::{Job, JobId, QueueName, Result, Timestamp};
+use tokio::sync::Notify;
 
+use crate::buffer::MAX_OVERDUE;
 use crate::engine::Engine;
-use crate::log::PayloadRef;
-use crate::message::{MAX_OVERDUE, Prefetched};
+use crate::log::{PayloadRef, ReadPurpose};
+
+/// How long to read ahead after a job has missed its message.
+const AFTER_MISS: Duration = Duration::from_secs(60);
 
 /// How long before its due time a payload is read: as early as the ladder delivers it.
 const HORIZON: Duration = Duration::from_secs(10);
 /// Pause between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of jobs of one pass, and of their payloads in bytes.
+/// Maximum number of jobs of one pass.
 const MAX_JOBS: usize = 20_000;
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Whether to read ahead.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// When a job last missed its message, in Unix milliseconds.
+    missed_at: AtomicI64,
+    /// Wakes the task at a miss, so that it does not wait for its next pass.
+    missed: Notify,
+    /// Always, not only after a miss: the ladder is turned off, so no job has a message.
+    is_permanent: bool,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(is_permanent: bool) -> Self {
+        Self { missed_at: AtomicI64::new(i64::MIN), missed: Notify::new(), is_permanent }
+    }
+
+    /// A job that should have a message was claimed here before the message came. A payload that was
+    /// read ahead counts as a miss, too, so that reading ahead goes on as long as messages are missing.
+    pub(crate) fn note_miss(&self, now: Timestamp) {
+        self.missed_at.store(now.as_millis(), Ordering::Relaxed);
+        self.missed.notify_one();
+    }
+
+    fn is_active(&self, now: Timestamp) -> bool {
+        let missed_at = Timestamp::from_millis(self.missed_at.load(Ordering::Relaxed));
+        self.is_permanent || now < missed_at + AFTER_MISS
+    }
+}
 
 /// Reads ahead until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
@@ -41,49 +79,35 @@ pub(crate) async fn run(engine: Weak<Engine>) {
 }
 
 impl Engine {
-    /// Reads the payloads of jobs that are due soon into the prefetch buffer.
+    /// Reads the payloads of jobs that are due soon into the buffer.
     async fn read_due_soon(&self) -> Result<()> {
-        let jobs = self.due_soon();
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let found = |job: &Job, payload| {
-            // The message may have arrived meanwhile.
-            if !self.prefetched.contains(job.id) {
-                let prefetched = Prefetched::from_log(payload);
-                self.prefetched.insert(&job.queue, job.id, job.due, prefetched);
-            }
-        };
-        self.log.read_ahead(&jobs, found).await
-    }
-
-    /// The jobs of the served queues to read now.
-    fn due_soon(&self) -> Vec<Job> {
-        let queues: Vec<_> = lock(&self.read_ahead.queues).iter().cloned().collect();
-        let room = self.prefetched.room_for_log().min(MAX_BYTES);
+        let queues = self.payloads.served();
         let now = self.log.now();
-        self.log.peek(|replica| {
+        let room = self.payloads.room_for_log(now + HORIZON);
+        let jobs: Vec<_> = self.log.peek(|replica| {
             if !replica.is_ready() {
                 return Vec::new();
             }
-            let is_prefetched = |id| self.prefetched.contains(id);
-            due_soon(replica.machine(), &queues, now, room, is_prefetched)
-        })
+            let is_buffered = |id| self.payloads.contains(id);
+            let jobs = due_soon(replica.machine(), &queues, now, room, is_buffered);
+            jobs.iter().map(|job| (job.id, PayloadRef::of(job))).collect()
+        });
+        self.log.read_payloads(jobs, ReadPurpose::Run).await.map(drop)
     }
 }
 
-/// The jobs of these queues that are due soon and have not been prefetched. Their payloads take at
+/// The jobs of these queues that are due soon and are not in the buffer. Their payloads take at
 /// most `room` bytes, of which each queue with such jobs may use an equal part.
 fn due_soon(
     machine: &mut Machine,
     queues: &[QueueName],
     now: Timestamp,
     mut room: usize,
-    is_prefetched: impl Fn(JobId) -> bool,
+    is_buffered: impl Fn(JobId) -> bool,
 ) -> Vec<Job> {
     let length = |job: &Job| PayloadRef::of(job).length as usize;
-    let is_unread = |job: &&Job| !is_prefetched(job.id);
-    // The prefetch buffer drops jobs that are overdue for longer.
+    let is_unread = |job: &&Job| !is_buffered(job.id);
+    // The buffer drops messages of jobs that are overdue for longer.
     let (after, until) = (now - MAX_OVERDUE, now + HORIZON);
     let mut queues: Vec<_> = queues.iter().collect();
     queues.retain(|queue| machine.waiting(queue, after, until).any(|job| is_unread(&job)));
@@ -145,7 +169,7 @@ mod tests {
             jobs.iter().map(|job| job.id.to_bytes()[0]).collect::<Vec<_>>()
         };
         assert_eq!(due(4 * LENGTH, 0), [1, 2, 10]);
-        assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are prefetched");
+        assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are buffered");
         assert_eq!(due(4 * LENGTH, 10), [10], "the busy queue needs nothing");
         assert_eq!(due(20 * LENGTH, 0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     }
