@@ -120,9 +120,6 @@ pub enum TopologyMode {
     /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
     /// `check` also declares a queue for its message.
     Passive,
-    /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
-    /// the delay ladder. It keeps waiting messages on one node, unreplicated.
-    Plugin,
 }
 
 /// The fields that a URL may have as options: all but `url`.
@@ -235,12 +232,6 @@ impl RabbitConfig {
         check_prefix(&self.prefix)?;
         PREFETCH.check(self.prefetch.into())?;
         LOG_SIZE_MIB.check(self.log_size_mib)?;
-        if self.topology == TopologyMode::Plugin && self.ladder != LadderKind::Full {
-            return Err(invalid_setting(
-                "the field `ladder` is set, but the plugin delays messages",
-                "remove it, or set `topology` to \"declare\"",
-            ));
-        }
         if let Some(management) = &self.management {
             check_management(management)?;
         }
@@ -326,7 +317,6 @@ mod tests {
             ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
             ("amqp://u:hunter2@h?ladder=long", "full"),
-            ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),
             ("amqp://u:hunter2@h?ca=/none", "`ca`"),

@@ -49,9 +49,6 @@ const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 /// late.
 const SLACK_MS: i64 = 10;
 
-/// The longest delay that the plugin supports.
-const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
-
 /// How early a queue expires its messages: longer than a busy broker takes to move nearly all
 /// messages.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
@@ -108,11 +105,9 @@ pub(crate) struct Route {
     pub(crate) exchange: ShortString,
     /// The digits from the lowest to the highest that is not zero, and the topic.
     pub(crate) routing_key: ShortString,
-    /// The header `x-delay` for the plugin; `None` if the ladder delays.
-    pub(crate) delay_ms: Option<i64>,
 }
 
-/// Computes routes through the ladder, or through the plugin's exchange.
+/// Computes routes through the ladder.
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     kind: LadderKind,
@@ -120,24 +115,12 @@ pub(crate) struct Ladder {
     due: ShortString,
     /// The exchange of each level.
     levels: [ShortString; LEVELS],
-    /// The exchange of the plugin, if it is used instead of the ladder.
-    plugin: Option<ShortString>,
 }
 
 impl Ladder {
     /// Routes through the queues of the ladder.
     pub(crate) fn new(names: &ObjectNames, kind: LadderKind) -> Self {
-        Self {
-            kind,
-            due: names.due(),
-            levels: std::array::from_fn(|level| names.level(level)),
-            plugin: None,
-        }
-    }
-
-    /// Routes through the exchange of the plugin.
-    pub(crate) fn with_plugin(names: &ObjectNames) -> Self {
-        Self { plugin: Some(names.delayed()), ..Self::new(names, LadderKind::Full) }
+        Self { kind, due: names.due(), levels: std::array::from_fn(|level| names.level(level)) }
     }
 
     /// Whether messages are published at all.
@@ -151,25 +134,11 @@ impl Ladder {
     /// to be published again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
-        if let Some(plugin) = &self.plugin {
-            return self.plugin_route(plugin, topic, remaining_ms);
-        }
         let digits = digits(remaining_ms);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
         let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
         let digits = &digits[..highest.map_or(0, |level| level + 1)];
-        Route { exchange, routing_key: routing_key(digits, topic), delay_ms: None }
-    }
-
-    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, remaining_ms: i64) -> Route {
-        let routing_key = routing_key(&[], topic);
-        // A little early, as with the ladder: the consumer holds the job until it is due.
-        let delay_ms = remaining_ms.saturating_sub(TICK_MS / 2);
-        if delay_ms <= 0 {
-            return Route { exchange: self.due.clone(), routing_key, delay_ms: None };
-        }
-        let delay_ms = Some(delay_ms.min(MAX_PLUGIN_DELAY_MS));
-        Route { exchange: plugin.clone(), routing_key, delay_ms }
+        Route { exchange, routing_key: routing_key(digits, topic) }
     }
 
     /// How long before its first job is due a message is delivered at most, in milliseconds.
@@ -267,18 +236,6 @@ mod tests {
         assert_eq!(binding_key(0, 3).as_str(), "3.#");
         assert_eq!(binding_key(1, 0).as_str(), "*.0.#");
         assert_eq!(binding_key(5, 9).as_str(), "*.*.*.*.*.9.#");
-    }
-
-    #[test]
-    fn plugin_delays_are_limited_to_what_the_plugin_supports() {
-        let ladder = Ladder::with_plugin(&ObjectNames::new("dq"));
-        let now = Timestamp::from_millis(0);
-        let at = |left| ladder.route(&topic(), Timestamp::from_millis(left), now);
-        assert_eq!(at(100).exchange.as_str(), "dq.v1.due");
-        assert_eq!(at(100).delay_ms, None);
-        assert_eq!(at(10_000).exchange.as_str(), "dq.v1.delayed");
-        assert_eq!(at(10_000).delay_ms, Some(9_500));
-        assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
     }
 
     /// The queues that a message passes through by the broker's bindings and dead-lettering.

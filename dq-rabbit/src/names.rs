@@ -83,11 +83,6 @@ impl ObjectNames {
         self.name("generations")
     }
 
-    /// The exchange of the plugin for delayed messages.
-    pub(crate) fn delayed(&self) -> ShortString {
-        self.name("delayed")
-    }
-
     /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for
     /// names without the prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {

@@ -3,7 +3,7 @@
 //! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and
 //! headers of any length fit, and the broker has little to parse in each queue. The message id is
 //! the id of the first job, and the type is `dq.carrier.` with the version of the format. The AMQP
-//! headers are informative, but for `x-delay`, by which the delayed-message plugin delays.
+//! headers are informative.
 //!
 //! A job that is published again gets new properties. With the `x-death` header of its earlier way
 //! through the ladder, the broker would consider the message to be in a cycle, and drop it.
@@ -24,8 +24,6 @@ const TYPE_PREFIX: &str = "dq.carrier.";
 const DUE: &str = "dq-due";
 /// Header: number of jobs.
 const JOBS: &str = "dq-jobs";
-/// Header: delay for the plugin, in milliseconds.
-const DELAY: &str = "x-delay";
 
 /// A job in a [`JobMessage`], with its payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,15 +106,12 @@ impl JobMessage {
         postcard::to_allocvec(&self.0).expect("serialization to memory does not fail")
     }
 
-    /// The properties of the message. `delay_ms` is for the plugin.
-    pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
+    /// The properties of the message.
+    pub(super) fn properties(&self) -> BasicProperties {
         let mut table = FieldTable::default();
         table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));
         let jobs = i64::try_from(self.0.len()).unwrap_or(i64::MAX);
         table.insert(JOBS.into(), AMQPValue::LongLongInt(jobs));
-        if let Some(delay) = delay_ms {
-            table.insert(DELAY.into(), AMQPValue::LongLongInt(delay));
-        }
         BasicProperties::default()
             .with_delivery_mode(2)
             .with_message_id(ShortString::from(self.0[0].id.to_string()))
@@ -180,28 +175,28 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061
         let hex: String = message.body().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, BODY, "RabbitMQ holds messages with the old bytes");
 
-        let properties = message.properties(Some(1_000));
+        let properties = message.properties();
         assert_eq!(*properties.delivery_mode(), Some(2));
         let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
         assert_eq!(text(properties.kind()).as_deref(), Some("dq.carrier.1"));
         let id = text(properties.message_id());
         assert_eq!(id.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
         let headers = properties.headers().as_ref().unwrap().inner();
-        for (name, value) in [("dq-due", -1), ("dq-jobs", 2), ("x-delay", 1_000)] {
+        for (name, value) in [("dq-due", -1), ("dq-jobs", 2)] {
             assert_eq!(headers.get(name), Some(&AMQPValue::LongLongInt(value)), "{name}");
         }
-        assert_eq!(headers.len(), 3);
+        assert_eq!(headers.len(), 2);
     }
 
     #[test]
     fn messages_round_trip_and_other_versions_yield_no_jobs() {
         let message = message();
-        let sent = delivery(message.properties(None), message.body());
+        let sent = delivery(message.properties(), message.body());
         assert_eq!(JobMessage::parse(&sent).as_ref(), Some(&message.0));
 
-        let newer = message.properties(None).with_type("dq.carrier.2".into());
+        let newer = message.properties().with_type("dq.carrier.2".into());
         assert_eq!(JobMessage::parse(&delivery(newer, vec![1])), Some(Vec::new()));
-        let broken = delivery(message.properties(None), vec![1]);
+        let broken = delivery(message.properties(), vec![1]);
         assert_eq!(JobMessage::parse(&broken), None);
         let foreign = BasicProperties::default().with_type("letter".into());
         assert_eq!(JobMessage::parse(&delivery(foreign, message.body())), None);
@@ -210,7 +205,7 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061
     #[test]
     fn mutated_messages_are_parsed_or_refused() {
         let message = message();
-        let properties = message.properties(None);
+        let properties = message.properties();
         dq_testkit::fuzz::check("job messages", &[message.body()], |body| {
             let jobs = JobMessage::parse(&delivery(properties.clone(), body.to_vec()));
             let is_accepted = jobs.is_some();

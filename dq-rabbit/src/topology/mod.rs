@@ -65,12 +65,7 @@ impl Topology {
     /// The topology for these settings; declares nothing yet.
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         let objects = Objects::new(config);
-        let ladder = match config.topology {
-            TopologyMode::Plugin => Ladder::with_plugin(&objects.names),
-            TopologyMode::Declare | TopologyMode::Passive => {
-                Ladder::new(&objects.names, config.ladder)
-            }
-        };
+        let ladder = Ladder::new(&objects.names, config.ladder);
         Self {
             connection,
             objects,
