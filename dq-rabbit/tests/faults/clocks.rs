@@ -5,49 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{Cancelled, Clock, Due, JobId, NewJob, Settled, SystemClock, Timestamp, async_trait};
-use futures_util::future::BoxFuture;
+use dq_core::{Cancelled, Due, JobId, NewJob, Settled, Timestamp};
 
 use crate::fixture::{
-    LONG_LEASE, after, by_id, claim, claim_for, claim_until_some, config, connect_with_clock,
-    done_settlements, in_an_hour, job, open, retry, start_runner, start_runner_with, stats,
-    wait_until,
+    LONG_LEASE, SkewedClock, after, by_id, claim, claim_for, claim_until_some, config,
+    connect_with_clock, done_settlements, in_an_hour, job, open, retry, start_runner,
+    start_runner_with, stats, wait_until,
 };
-
-/// The system clock, ahead by this many milliseconds; behind if negative.
-#[derive(Debug)]
-struct SkewedClock(i64);
 
 const HOUR: i64 = 3_600_000;
 
 fn at(due: Timestamp, mut job: NewJob) -> NewJob {
     job.due = Due::At(due);
     job
-}
-
-impl SkewedClock {
-    fn shift(time: Timestamp, by: i64) -> Timestamp {
-        Timestamp::from_millis(time.as_millis() + by)
-    }
-}
-
-#[async_trait]
-impl Clock for SkewedClock {
-    fn now(&self) -> Timestamp {
-        Self::shift(SystemClock.now(), self.0)
-    }
-
-    fn elapsed(&self) -> Duration {
-        SystemClock.elapsed()
-    }
-
-    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        SystemClock.sleep_until(Self::shift(until, -self.0))
-    }
-
-    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
-        SystemClock.sleep(delay)
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

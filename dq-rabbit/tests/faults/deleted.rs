@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, Error, ErrorKind, NewJob, Scheduled};
+use dq_core::{Backend, Cancelled, NewJob, Scheduled};
 use dq_rabbit::RabbitConfig;
-use lapin::BasicProperties;
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim, config, in_an_hour, job, open, pass_marker, publish, queue,
+    after, amqp_client, by_id, config, in_an_hour, job, open, pass_marker, publish, queue,
     queue_exists, retry, start_runner, stats, take_message, wait_until,
 };
 
@@ -135,41 +134,4 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
     pass_marker(&channel, key).await;
     assert_eq!(stats(&*other, "late").await.scheduled, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_backend() {
-    let config = config("garbage");
-    let backend = open(&config).await;
-    let new = in_an_hour(job("q"));
-    backend.schedule(vec![new]).await.unwrap();
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    // A message of the log begins with `dq` and the format, and ends with a checksum.
-    for garbage in [&b"garbage"[..], b"", b"d", b"\x01", b"dqc, and more text"] {
-        publish(&channel, "dq.v1.generations", "0", garbage, BasicProperties::default()).await;
-    }
-    backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
-    assert_eq!(stats(&*backend, "q").await.scheduled, 2);
-    assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "for a new process too");
-
-    // Format 99.
-    let mut newer = b"dq\x63".to_vec();
-    newer.extend(xxhash_rust::xxh3::xxh3_64(&newer).to_le_bytes());
-    publish(&channel, "dq.v1.generations", "0", &newer, BasicProperties::default()).await;
-    let fails_as_incompatible = async || {
-        let result = backend.schedule(vec![job("q")]).await;
-        // A call that is in flight when the log is left behind is in it or is not.
-        let is_known = |error: &Error| error.kind() != ErrorKind::OutcomeUnknown;
-        let Some(error) = result.err().filter(is_known) else { return false };
-        crate::fixture::assert_helpful(&error, &["log", "version"]);
-        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-        true
-    };
-    wait_until("the error is reported", fails_as_incompatible).await;
-    let words = ["log", "version"];
-    let kind = ErrorKind::Incompatible;
-    crate::fixture::assert_error(claim(&*backend, "q", 1).await, kind, &words);
-    crate::fixture::assert_error(backend.stats(&[]).await, kind, &words);
-    crate::fixture::assert_error(crate::fixture::connect(&config).await, kind, &words);
-    crate::fixture::assert_error(backend.close().await, kind, &words);
 }

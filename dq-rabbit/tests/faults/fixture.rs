@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::{Environment, QueueSettings};
-use dq_core::{Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock};
+use dq_core::{
+    Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock, Timestamp,
+    async_trait,
+};
 use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::{RabbitMq, shared_rabbitmq};
+use futures_util::future::BoxFuture;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
@@ -85,6 +89,35 @@ pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claim
         (!claimed.jobs.is_empty()).then_some(claimed)
     })
     .await
+}
+
+/// The system clock, ahead by this many milliseconds; behind if negative.
+#[derive(Debug)]
+pub(crate) struct SkewedClock(pub(crate) i64);
+
+impl SkewedClock {
+    fn shift(time: Timestamp, by: i64) -> Timestamp {
+        Timestamp::from_millis(time.as_millis() + by)
+    }
+}
+
+#[async_trait]
+impl Clock for SkewedClock {
+    fn now(&self) -> Timestamp {
+        Self::shift(SystemClock.now(), self.0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        SystemClock.elapsed()
+    }
+
+    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
+        SystemClock.sleep_until(Self::shift(until, -self.0))
+    }
+
+    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(delay)
+    }
 }
 
 /// Closes all connections of this virtual host of the shared server. Returns how many.

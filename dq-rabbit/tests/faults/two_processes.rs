@@ -1,46 +1,15 @@
 //! Two processes on one prefix, one of which loses its connection.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim, claim_for, config, connect,
+    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim_for, config, connect,
     done_settlements, in_an_hour, job, open, poll, retry, start_runner, stats, wait_until,
 };
 use dq_testkit::faults::TcpProxy;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
-    let config = config("two");
-    let (one, other) = (open(&config).await, open(&config).await);
-    let jobs: Vec<_> = (0..200).map(|_| job("q")).collect();
-    one.schedule(jobs).await.unwrap();
-    let mut leased = HashSet::new();
-    while leased.len() < 200 {
-        let claims = tokio::join!(
-            claim_for(&*one, "q", 7, LONG_LEASE),
-            claim_for(&*other, "q", 7, LONG_LEASE)
-        );
-        for claimed in [claims.0.unwrap(), claims.1.unwrap()] {
-            for job in &claimed.jobs {
-                assert!(leased.insert(job.job.id), "leased twice");
-            }
-        }
-    }
-    // A cancel holds for the other process as soon as it returns.
-    for (here, there) in [(&one, &other), (&other, &one)] {
-        for _ in 0..20 {
-            let new = job("cancelled");
-            here.schedule(vec![new.clone()]).await.unwrap();
-            let cancelled = here.cancel(&[by_id(&new)]).await.unwrap();
-            let claimed = claim(&**there, "cancelled", 1).await.unwrap();
-            assert_eq!((cancelled, claimed.jobs.len()), (vec![Cancelled::Cancelled], 0));
-        }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
