@@ -1,5 +1,5 @@
-//! Payloads in memory, by job: of waiting jobs that this process can claim without reading the log,
-//! and of jobs that it runs.
+//! Payloads in memory: of waiting jobs that this process can claim without reading the log, and of
+//! jobs that it runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
@@ -11,57 +11,52 @@ use dq_core::{Job, JobId, QueueName, Timestamp, Want};
 
 use crate::message::AckHandle;
 
-/// Maximum size of the payloads that messages have brought. Jobs beyond it run from the log.
+/// Maximum size of the payloads that messages brought. Other jobs run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Maximum size of the payloads that were read from the log. Jobs that are due last make room.
+/// Maximum size of the payloads read from the log. The jobs due last make room for others.
 pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes that a payload takes beside its own.
+/// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;
 
-/// How long an overdue job keeps its message while no handler is free to run it. Must be less than
-/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
+/// How long an overdue job keeps its message while no slot is free. Less than the broker's
+/// `consumer_timeout` (30 minutes by default), after which the broker redelivers the message.
 pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
-/// The payloads in memory. Lock order: after the state of the log.
+/// Lock order: the state of the log first, then this.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadBuffer(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The queues that this process claims from. It keeps no payloads of others from the log.
+    /// Queues that this process claims from. Only their payloads are kept from the log.
     served: HashSet<QueueName>,
     waiting: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Buffered>>,
-    /// Queue and due time of each job in `waiting`.
     places: HashMap<JobId, (QueueName, Timestamp)>,
-    /// The jobs in `waiting` whose payload is from the log, with its size.
+    /// The jobs with [`Origin::Log`], with the size of their payloads.
     from_log: BTreeMap<(Timestamp, JobId), usize>,
-    /// Size of the payloads in `from_log`, and of the others in `waiting`.
     log_bytes: usize,
     other_bytes: usize,
-    /// Payloads of jobs that this process has leased, for the message of a retry.
+    /// Payloads of leased jobs, for the message of a retry.
     leased: HashMap<JobId, Bytes>,
 }
 
-/// What the buffer has of a waiting job.
 #[derive(Debug)]
 pub(crate) struct Buffered {
-    /// `None` if it has to be read from the log.
+    /// `None` if the claim has to read it from the log.
     payload: Option<Bytes>,
     pub(crate) origin: Origin,
 }
 
-/// Where a payload comes from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A message, which is acknowledged when the payload leaves the buffer.
+    /// Acknowledged when the payload leaves the buffer.
     Message(AckHandle),
     Log,
-    /// This process has made the job wait again, without a message.
+    /// A job that this process has made wait again. It has no message.
     Own,
 }
 
 impl Buffered {
-    /// Acknowledges the message and returns the payload.
     pub(crate) fn into_payload(self) -> Option<Bytes> {
         if let Origin::Message(ack) = self.origin {
             ack.ack();
@@ -75,7 +70,6 @@ impl Buffered {
 }
 
 impl PayloadBuffer {
-    /// This process claims from this queue from now on.
     pub(crate) fn serve(&self, queue: &QueueName) {
         let mut inner = lock(&self.0);
         if !inner.served.contains(queue) {
@@ -87,7 +81,7 @@ impl PayloadBuffer {
         lock(&self.0).served.iter().cloned().collect()
     }
 
-    /// Adds the payload of a waiting job, in place of an earlier one.
+    /// Adds the payload of a waiting job and replaces an earlier one.
     pub(crate) fn insert(
         &self,
         queue: &QueueName,
@@ -99,8 +93,8 @@ impl PayloadBuffer {
         self.put(queue, id, due, Buffered { payload: Some(payload), origin });
     }
 
-    /// Lets this process claim a job that has no message as if it had the payload: other processes do
-    /// not have it either, so there is nobody to wait for.
+    /// Lets this process claim a job without a message as if it had the payload. No other process
+    /// has it, so there is nobody to wait for.
     pub(crate) fn insert_without_payload(&self, queue: &QueueName, id: JobId, due: Timestamp) {
         let buffered = match self.take(id) {
             Some(buffered) if matches!(buffered.origin, Origin::Message(_)) => buffered,
@@ -109,7 +103,7 @@ impl PayloadBuffer {
         self.put(queue, id, due, buffered);
     }
 
-    /// Adds the payload of a waiting job that was read from the log, unless there is one.
+    /// Adds a waiting job's payload from the log, unless the buffer has the job.
     pub(crate) fn insert_from_log(&self, job: &Job, payload: &Bytes) {
         let mut inner = lock(&self.0);
         if inner.served.contains(&job.queue) && !inner.places.contains_key(&job.id) {
@@ -138,12 +132,10 @@ impl PayloadBuffer {
         dropped.into_iter().flatten().for_each(|dropped| drop(dropped.into_payload()));
     }
 
-    /// Removes a waiting job.
     pub(crate) fn take(&self, id: JobId) -> Option<Buffered> {
         lock(&self.0).take(id)
     }
 
-    /// Drops waiting jobs and acknowledges their messages.
     pub(crate) fn discard(&self, ids: impl IntoIterator<Item = JobId>) {
         for id in ids {
             self.take(id).map(Buffered::into_payload);
@@ -154,7 +146,7 @@ impl PayloadBuffer {
         lock(&self.0).places.contains_key(&id)
     }
 
-    /// The jobs that are due, earliest first, for each queue at most as many as wanted.
+    /// The due jobs, earliest first, up to `want.max` for each queue.
     pub(crate) fn due(&self, wants: &[Want], now: Timestamp) -> Vec<JobId> {
         let inner = lock(&self.0);
         let mut ids = Vec::new();
@@ -165,7 +157,7 @@ impl PayloadBuffer {
         ids
     }
 
-    /// All jobs that are due at `now` or earlier, and those of them whose message has waited too long.
+    /// All due jobs, and those whose message has waited too long.
     pub(crate) fn all_due(&self, now: Timestamp) -> (Vec<JobId>, Vec<JobId>) {
         let inner = lock(&self.0);
         let (mut due, mut expired) = (Vec::new(), Vec::new());
@@ -180,24 +172,21 @@ impl PayloadBuffer {
         (due, expired)
     }
 
-    /// How many bytes of payloads of jobs that are due by then may be read from the log.
+    /// How many more bytes the log may fill for jobs that are due by then.
     pub(crate) fn room_for_log(&self, until: Timestamp) -> usize {
         let inner = lock(&self.0);
         let end = (until, JobId::from_bytes([0xff; 16]));
         MAX_LOG_BYTES.saturating_sub(inner.from_log.range(..=end).map(|(_, size)| size).sum())
     }
 
-    /// Keeps the payload of a leased job.
     pub(crate) fn lease(&self, id: JobId, payload: Bytes) {
         lock(&self.0).leased.insert(id, payload);
     }
 
-    /// Takes the payload of a job whose lease has ended.
     pub(crate) fn take_leased(&self, id: JobId) -> Option<Bytes> {
         lock(&self.0).leased.remove(&id)
     }
 
-    /// Drops the payloads of jobs that are not leased any more.
     pub(crate) fn retain_leased(&self, mut is_leased: impl FnMut(JobId) -> bool) {
         lock(&self.0).leased.retain(|id, _| is_leased(*id));
     }
@@ -255,7 +244,6 @@ mod tests {
         insert(&buffer, &third, 1);
         assert!(buffer.contains(first.id) && buffer.contains(second.id));
         assert!(!buffer.contains(third.id));
-        // To replace a payload needs no more bytes.
         insert(&buffer, &second, MAX_BYTES / 2 - 2 * OVERHEAD);
         assert!(buffer.contains(second.id));
         buffer.discard([first.id]);

@@ -1,9 +1,9 @@
-//! The operator's `check`: reports problems of the broker as findings.
+//! The operator's `check`.
 //!
-//! Whether a queue of the ladder holds a message longer than its time to live cannot be observed:
-//! for quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`,
-//! and to get the message would change its position. Instead, a test message, the *canary*, waits
-//! in a queue of the lowest level, and claims of jobs whose message has not arrived are counted.
+//! The broker does not tell whether a ladder queue holds messages for too long: for quorum queues,
+//! the management API has neither `head_message_timestamp` nor `idle_since`, and getting a message
+//! would change its position. So `check` sends a test message, the *canary*, through the lowest
+//! level, and reports how many jobs were claimed before their message came.
 
 use std::time::Duration;
 
@@ -26,22 +26,19 @@ use crate::management::ManagementApi;
 use crate::policy;
 use crate::topology::Topology;
 
-/// How long after its delay the canary may be delivered.
+/// How late the canary may be.
 const CANARY_MARGIN: Duration = Duration::from_secs(4);
-/// Claims without messages are reported if there is at least one for this many claims with
-/// messages.
+/// A finding tells of claims before the message from one in this many on.
 const WITHOUT_RATIO: u64 = 100;
 
-/// What is asked of each queue. Only replicated queues have members.
+/// Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
 
-/// From this part of its capacity on, a log is reported: a single large job may not fit any more.
+/// A log is reported from here on, because one large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
 
-/// The oldest supported version of RabbitMQ.
 const MIN_VERSION: [u32; 2] = [3, 10];
 
-/// What a check needs of an open backend.
 #[derive(Debug)]
 pub(crate) struct BrokerCheck<'a> {
     pub(crate) connection: &'a AmqpConnection,
@@ -52,31 +49,30 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Number of claimed jobs whose message had arrived, and of those whose message had not.
+    /// Jobs that were claimed after and before their message came.
     pub(crate) claim_counts: (u64, u64),
-    /// Of all queues; `None` if the log does not respond.
+    /// `None` if the log does not respond.
     pub(crate) stats: Option<Vec<QueueStats>>,
-    /// Number of jobs whose messages could not be published.
+    /// Jobs whose message could not be published.
     pub(crate) lost_messages: u64,
     pub(crate) log_usage: Usage,
     pub(crate) skipped: SkippedMessages,
     pub(crate) lost_payloads: LostPayloads,
-    /// The largest skew of another process that writes to the log, in milliseconds.
+    /// The largest clock skew of another process, in milliseconds.
     pub(crate) skew: Option<i64>,
-    /// Why the log cannot go on in its next stream.
     pub(crate) change_failure: Option<Error>,
 }
 
-/// Why the canary cannot return.
+/// Why the canary does not return.
 enum CanaryError {
-    /// Its queue could not be declared, or the channel not be used.
+    /// Its queue could not be declared, or there is no channel.
     NotSent(Error),
-    /// It was sent, and the broker did not take it.
+    /// The broker did not take it.
     Refused(Error),
 }
 
 impl BrokerCheck<'_> {
-    /// All problems, most severe first.
+    /// All findings, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         match self.check_queues(&mut findings).await {
@@ -84,8 +80,7 @@ impl BrokerCheck<'_> {
             Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
                 Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
-                // With passive topology, the user may lack the permission to declare the canary's
-                // queue.
+                // With passive topology, the user may not be allowed to declare the canary's queue.
                 Err(CanaryError::NotSent(error))
                     if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
                 {
@@ -138,7 +133,6 @@ impl BrokerCheck<'_> {
         findings
     }
 
-    /// Checks queues that should be empty, and settings of limited durability.
     async fn check_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let names = self.topology.names();
         let orphans = self.message_count(names.orphan()).await?;
@@ -191,7 +185,6 @@ impl BrokerCheck<'_> {
         }
     }
 
-    /// Figures to watch.
     fn gauges(&self, stats: &[QueueStats]) -> Finding {
         let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
         let first_due =
@@ -255,21 +248,19 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
-    /// How long the canary may take to be delivered.
     fn canary_timeout(&self) -> Duration {
         Duration::from_millis(TICK_MS.unsigned_abs()) + CANARY_MARGIN
     }
 
-    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
-    /// time.
+    /// Whether a message through the lowest level comes back in time.
     async fn canary_returns(&self) -> Result<bool, CanaryError> {
         let channel = self.connection.channel("check").await.map_err(CanaryError::NotSent)?;
         let returned = match self.send_canary(&channel).await {
             Ok(mut consumer) => {
                 match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
                     Ok(Some(Ok(_))) => Ok(true),
-                    // The broker has closed the channel, as it does if the exchange is missing or may
-                    // not be written, or the connection was lost.
+                    // The connection is lost, or the broker closed the channel because the exchange
+                    // is missing or may not be written.
                     Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
                     Ok(None) | Err(_) => Ok(false),
                 }
@@ -280,7 +271,6 @@ impl BrokerCheck<'_> {
         returned
     }
 
-    /// The consumer that gets the canary.
     async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
         let names = self.topology.names();
         let queue = names.canary(self.entropy.bits() as u64);
@@ -297,7 +287,6 @@ impl BrokerCheck<'_> {
         Ok(consumer)
     }
 
-    /// Checks what only the management API reports.
     async fn check_management(
         &self,
         management: &ManagementApi,

@@ -42,21 +42,21 @@ pub struct RabbitConfig {
     /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// The type of the queues through which messages with payloads move; the jobs are in the log in
-    /// any case. It cannot be changed once they are declared, except with another `prefix`.
+    /// The type of the queues that carry messages with payloads; the log holds the jobs in any
+    /// case. You can change it only together with `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// The queues in which messages wait. It can be changed at any time; messages that are in the
-    /// queues of another ladder are still delivered.
+    /// The queues in which messages wait. You can change it at any time; messages in queues of the
+    /// other setting are still delivered.
     #[serde(default)]
     pub ladder: LadderKind,
-    /// Maximum number of unacknowledged messages of each queue that a runner serves, between 1 and
-    /// 65535, 10000 by default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
-    /// ten seconds before they are due and acknowledged when they are claimed; if more messages are
-    /// due within that time, some jobs start late.
+    /// Maximum number of unacknowledged messages per queue, between 1 and 65535, 10000 by default.
+    /// A message holds up to 16 jobs that were scheduled together. It arrives up to ten seconds
+    /// before they are due and is acknowledged when they are claimed. If more messages are due
+    /// within that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
     /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default.
@@ -65,9 +65,9 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
     /// node with a replica of the log needs as much disk, and more for a while if processes write
-    /// faster than one of them can write a snapshot of the jobs, which replaces what is older. If all jobs that are not done, dead ones
-    /// included, their payloads and the history would take more than a fifth of it, `schedule`
-    /// fails with `Full`. The process that opened the log last sets it for all.
+    /// faster than one of them can write a snapshot of the jobs. `schedule` fails with `Full` when
+    /// the jobs that have not ended, dead ones included, their payloads and the history would take
+    /// more than a fifth of it. The process that opened the log last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check` uses
@@ -76,7 +76,7 @@ pub struct RabbitConfig {
     pub management: Option<Secret>,
 }
 
-/// The type of the queues through which messages with payloads move.
+/// The type of the queues that carry messages with payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -85,26 +85,23 @@ pub enum QueueKind {
     /// broker loses no message, and a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// Classic queues: they live on one node and are lost with it, and cost less for each job. A
-    /// message that waits less than a day moves from queue to queue once or twice; a crash of the
-    /// broker loses about half a second of moving messages. Their jobs are not lost: they run from
-    /// the log, the first some 250 ms late. An orderly stop or restart of the broker loses no
-    /// message.
+    /// Classic queues: cheaper, but on one node and lost with it. A crash of the broker loses the
+    /// messages that move between queues, about half a second of them. Their jobs run from the log,
+    /// the first some 250 ms late. An orderly stop or restart loses no message.
     Classic,
 }
 
-/// The delay ladder: queues with a constant time to live in which messages wait until their jobs are due.
-/// What outlives one is dead-lettered to the next.
+/// The delay ladder: queues with a constant time to live, from which messages move on by
+/// dead-lettering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LadderKind {
-    /// 292 queues. A message is moved once or twice if the delay is less than a day, and delivered
-    /// up to ten seconds early.
+    /// 292 queues. A message moves once or twice if the delay is less than a day, and arrives up to
+    /// ten seconds early.
     #[default]
     Full,
-    /// No queues and no messages: runners read payloads from the log shortly before the jobs are
-    /// due.
+    /// No queues and no messages: runners read payloads from the log shortly before jobs are due.
     None,
 }
 
@@ -116,13 +113,13 @@ pub enum TopologyMode {
     /// The backend declares them when it opens the log.
     #[default]
     Declare,
-    /// They are declared elsewhere; the backend only checks that they exist. But the streams of the
-    /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
-    /// `check` also declares a queue for its message.
+    /// Somebody else declares them; the backend checks that they exist. The streams of the log,
+    /// `PREFIX.v1.log.N`, come and go, so at least one process needs the right to configure them.
+    /// `check` declares a queue for its test message.
     Passive,
 }
 
-/// The fields that a URL may have as options: all but `url`.
+/// All fields but `url`.
 const OPTIONS: [&str; 9] = [
     "ca",
     "ladder",
@@ -139,7 +136,7 @@ const OPTIONS: [&str; 9] = [
 const PREFETCH: IntegerSetting =
     IntegerSetting { field: "prefetch", min: 1, max: u16::MAX as u32, default: 10_000 };
 
-/// A log of less than 16 MiB would be compacted nearly all the time.
+/// A smaller log would be compacted nearly all the time.
 const LOG_SIZE_MIB: IntegerSetting =
     IntegerSetting { field: "log_size_mib", min: 16, max: u32::MAX, default: 1024 };
 
@@ -151,7 +148,7 @@ fn log_size_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Er
     LOG_SIZE_MIB.deserialize(deserializer)
 }
 
-/// Adds the name of the field, which errors about options of a URL do not contain.
+/// Errors about URL options do not contain the field's name, so this adds it.
 fn response_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     dq_core::config::duration::deserialize(deserializer)
         .map_err(|error| de::Error::custom(format!("the field `response_timeout`: {error}")))
@@ -206,8 +203,6 @@ impl RabbitConfig {
         Ok(config)
     }
 
-    /// The settings of connections.
-    ///
     /// # Errors
     /// `Config` if the field `url` is malformed or has options.
     pub(crate) fn broker(&self) -> Result<BrokerSettings> {

@@ -19,7 +19,7 @@ use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
 use crate::topology::Topology;
 
-/// Pause after an attempt to consume; it doubles from one failed attempt to the next.
+/// Pause after an attempt to consume. It doubles after each failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,23 +31,20 @@ pub(crate) struct JobConsumer {
 
 struct Shared {
     broker: Arc<Broker>,
-    /// A connection of its own, opened when it is first needed: if the broker refuses to let us
-    /// consume from a queue, it may close the connection, which must not interrupt reading the log.
+    /// Its own connection, because the broker may close it when we may not consume from a queue,
+    /// and that must not interrupt reading the log.
     connection: OnceLock<AmqpConnection>,
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
-    /// Maximum number of unacknowledged messages of each queue.
     prefetch: u16,
-    /// The channel of all consumers, with its unacknowledged deliveries; `None` before the first.
+    /// The channel of all consumers; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
-    /// The job queues whose ready queues are consumed.
     consumed: Mutex<HashSet<QueueName>>,
     stop: CancellationToken,
 }
 
 impl JobConsumer {
-    /// A consumer without queues.
     pub(crate) fn new(
         broker: Arc<Broker>,
         topology: Arc<Topology>,
@@ -127,8 +124,8 @@ impl Shared {
     }
 
     async fn subscribe(&self, queue: &QueueName) -> Result<(Arc<AckTracker>, Consumer)> {
-        // The queue is declared first, on another channel: to consume from one that is missing, or
-        // whose node is down, closes the channel, which ends all other consumers too.
+        // Declared first, on another channel: consuming from a queue that is missing or whose node
+        // is down closes the channel and ends all other consumers.
         self.topology.declare_ready(queue).await?;
         let name = self.topology.names().ready(&Topic::of(queue));
         let acks = self.channel().await?;
@@ -140,7 +137,6 @@ impl Shared {
         from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
-    /// The channel that all consumers share, opened again if it was closed.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current
@@ -165,8 +161,8 @@ impl Shared {
         Ok(acks)
     }
 
-    /// Handles all deliveries of a consumer until its channel closes, or the broker cancels it, as
-    /// when its queue is deleted.
+    /// Handles deliveries until the channel closes or the broker cancels the consumer, for example
+    /// because its queue was deleted.
     async fn handle_all(&self, queue: &QueueName, acks: &Arc<AckTracker>, mut consumer: Consumer) {
         while let Some(Ok(delivery)) = consumer.next().await {
             let ack = acks.track(delivery.delivery_tag);

@@ -1,5 +1,5 @@
-//! Handles deliveries: job messages from the delay ladder, and *foreign messages*, which another
-//! program has published to a queue of this backend.
+//! Handles deliveries from the ready queues: job messages, and *foreign messages* of other
+//! programs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,13 +14,11 @@ use crate::error::LostReply;
 use crate::log::{Replica, command, headers_of, wire};
 use crate::message::{AckHandle, PublishedJob};
 
-/// Pause between two attempts to handle a delivery; it doubles from the minimum to the maximum.
+/// Pause between two attempts to handle a delivery. It doubles up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
-/// How often stale jobs are removed from the payload buffer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Handles deliveries, according to the state of their jobs in the log.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -29,23 +27,22 @@ pub(crate) struct DeliveryHandler {
 
 /// What to do with a delivered job.
 enum Disposition {
-    /// Keep it in the payload buffer: it is due soon, at this time.
+    /// It is due soon, at this time.
     Buffer(Timestamp),
-    /// Publish it again: it is due much later, because its delay exceeded that of the ladder, or
-    /// because another job in its message was due first.
+    /// It is due much later: its delay exceeded the ladder's, or another job of its message was due
+    /// first.
     Republish(Job),
-    /// Drop it: the job is leased, has ended, has another payload, or has a newer message.
+    /// It is leased, has ended, has another payload, or has a newer message.
     Drop,
-    /// Schedule it: it belongs to another log, and this one does not contain it.
+    /// It belongs to another log, and this one does not contain it.
     Schedule,
-    /// Decide later: the replica is being restored.
+    /// The replica is being restored.
     Retry,
 }
 
-/// Delivered jobs, each with the handle that acknowledges its share of the delivery.
 type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-/// Decides what to do with a job. Jobs that are due after `buffer_until` are not buffered.
+/// Jobs that are due after `buffer_until` do not go into the buffer.
 fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
@@ -54,9 +51,8 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
     let machine = replica.machine();
     match machine.peek(job.id) {
         Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
-        // The message brings another payload than the job has now.
         Some(current) if !is_payload_of(&job.payload, current) => Disposition::Drop,
-        // The job was rescheduled, which has published another message.
+        // A reschedule has published another message.
         Some(current) if current.due != job.due && current.due > buffer_until => Disposition::Drop,
         Some(current) if current.due > buffer_until => Disposition::Republish(current.clone()),
         Some(current) => Disposition::Buffer(current.due),
@@ -66,14 +62,12 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
 }
 
 impl DeliveryHandler {
-    /// Handles a delivered job message. Acknowledges the share of each job when that job no longer
-    /// needs the message; the last share acknowledges the delivery.
+    /// Handles a job message. It is acknowledged when none of its jobs needs it any more.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
-    /// Decides what to do with each job, and does it.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
         let buffer_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
@@ -111,7 +105,6 @@ impl DeliveryHandler {
         self.in_background(retry, Self::retry);
     }
 
-    /// Handles these jobs in the background, if there are any.
     fn in_background<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         delivered: DeliveredJobs,
@@ -127,13 +120,11 @@ impl DeliveryHandler {
         });
     }
 
-    /// Decides again after a pause.
     async fn retry(self: Arc<Self>, delivered: DeliveredJobs) {
         self.engine.log.clock().sleep(RETRY_PAUSE).await;
         self.dispatch(delivered);
     }
 
-    /// Publishes jobs in new messages, then acknowledges the old ones.
     async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
         let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
         self.persist(|| {
@@ -143,8 +134,8 @@ impl DeliveryHandler {
         acks.into_iter().for_each(AckHandle::ack);
     }
 
-    /// Schedules jobs that another log with this name contained, unless this log contains them too.
-    /// That is decided after a barrier, when all earlier entries have been read.
+    /// Schedules jobs of an earlier log with this name, unless this log contains them too. A
+    /// barrier makes sure that all earlier entries were read.
     async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
         let log = &self.engine.log;
         let find_unknown = || {
@@ -170,8 +161,8 @@ impl DeliveryHandler {
             })
             .await;
         }
-        // This log contains all of these jobs now. With the id of another log, `disposition` would
-        // have a job scheduled again that has ended in this log since.
+        // This log has had all of these jobs now. With the id of the earlier log, `disposition`
+        // would schedule a job again that has ended since.
         for (job, _) in &mut delivered {
             job.log_id = log_id;
         }
@@ -195,7 +186,6 @@ impl DeliveryHandler {
         });
     }
 
-    /// Removes stale jobs from the payload buffer at intervals, until the handler is dropped.
     pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {
             clock.sleep(PRUNE_INTERVAL).await;
@@ -204,9 +194,8 @@ impl DeliveryHandler {
         }
     }
 
-    /// Repeats an attempt until it succeeds, more and more slowly. Giving up would leave the message
-    /// unacknowledged, and it would count towards the prefetch limit for as long as the connection
-    /// lasts.
+    /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
+    /// message would count towards the prefetch limit as long as the connection lasts.
     async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         let mut pause = RETRY_PAUSE;
         loop {
@@ -220,7 +209,6 @@ impl DeliveryHandler {
     }
 }
 
-/// The wire format of a job with the options of [`NewJob::new`].
 fn without_options(job: NewJob) -> wire::NewJob {
     job.try_into().expect("these options have a form in the log")
 }

@@ -1,5 +1,5 @@
-//! The engine: executes the calls of the backend with the log, the publisher and the payload
-//! buffer. Its methods for each kind of call are in `schedule.rs`, `claim.rs`, `settle.rs` …
+//! Executes the calls of an open backend with the log, the publisher and the payload buffer.
+//! `schedule.rs`, `claim.rs`, `settle.rs` and others have a method for each call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,32 +16,30 @@ use crate::log::{Log, PayloadRef, ReadPurpose, headers_of};
 use crate::message::{PublishedJob, Publisher};
 use crate::read_ahead::ReadAhead;
 
-/// Jobs with a shorter delay get no message: all processes read their payload from the log now, and
-/// still have it in the cache when the job is due.
+/// Jobs with a shorter delay get no message: their payload is still in each process's cache when
+/// they are due.
 const MIN_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
-/// Executes the calls of an open backend.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) payloads: Arc<PayloadBuffer>,
     pub(crate) publisher: Arc<Publisher>,
-    /// How long before its due time a delivered job is put into the payload buffer. A job that is
-    /// delivered earlier is published again.
+    /// How long before its due time a delivered job goes into the buffer. An earlier one is
+    /// published again.
     pub(crate) max_early: Duration,
     claim_counts: ClaimCounts,
     pub(crate) read_ahead: ReadAhead,
-    /// Leases that nobody waits for any more.
     pub(crate) releases: Releases,
     pub(crate) quarantined: Quarantined,
 }
 
-/// Jobs that this process has made dead because they cannot be read, until a claim returns them.
+/// Jobs that this process made dead because they cannot be read, until a claim returns them.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantined(Mutex<Vec<(Job, DeadReason)>>);
 
 impl Quarantined {
-    /// A process that does not claim must not gather them without end.
+    /// A process that does not claim must not gather jobs without end.
     const MAX: usize = 1_000;
 
     pub(crate) fn add(&self, job: Job, reason: DeadReason) {
@@ -56,7 +54,7 @@ impl Quarantined {
     }
 }
 
-/// How many jobs had their messages when they were claimed first.
+/// First claims of jobs that should have a message, by whether it had come.
 #[derive(Debug, Default)]
 struct ClaimCounts {
     prefetched: AtomicU64,
@@ -84,17 +82,15 @@ impl Engine {
         }
     }
 
-    /// The id of the log, which messages contain; `None` while the replica is being restored.
+    /// The id of the log; `None` while the replica is being restored.
     pub(crate) fn log_id(&self) -> Option<u64> {
         self.log.peek(|replica| replica.is_ready().then(|| replica.log_id()))
     }
 
-    /// Whether a job that is due at `due` gets a message.
     pub(crate) fn needs_message(&self, due: Timestamp, now: Timestamp) -> bool {
         due > now + MIN_MESSAGE_DELAY
     }
 
-    /// Counts the first claim of a job with a message.
     pub(crate) fn count_claim(&self, was_prefetched: bool) {
         if !was_prefetched {
             self.read_ahead.note_miss(self.log.now());
@@ -104,14 +100,13 @@ impl Engine {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many jobs with a message were claimed with and without a prefetched payload.
+    /// How many jobs were claimed after and before their message came.
     pub(crate) fn claim_counts(&self) -> (u64, u64) {
         let ClaimCounts { prefetched, not_prefetched } = &self.claim_counts;
         (prefetched.load(Ordering::Relaxed), not_prefetched.load(Ordering::Relaxed))
     }
 
-    /// Frees payloads that are not needed any more: of jobs that do not wait any more, of messages
-    /// that have waited too long, and of lapsed leases.
+    /// Frees payloads that are not needed any more.
     pub(crate) fn prune_payloads(&self) {
         let (due, expired) = self.payloads.all_due(self.log.now());
         self.payloads.discard(expired);
@@ -121,7 +116,7 @@ impl Engine {
         });
     }
 
-    /// The due jobs of the buffer that wait: others would take their place in a claim.
+    /// The due jobs in the buffer that still wait. Others would take their place in a claim.
     pub(crate) fn due_payloads(&self, wants: &[Want], until: Timestamp) -> Vec<JobId> {
         loop {
             let due = self.payloads.due(wants, until);
@@ -131,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Drops those of these jobs from the buffer that do not wait any more. Whether there were any.
+    /// Drops jobs that do not wait any more from the buffer. Returns whether there were any.
     fn drop_stale(&self, mut ids: Vec<JobId>) -> bool {
         self.log.peek(|replica| {
             let machine = replica.machine();
@@ -142,9 +137,9 @@ impl Engine {
         has_stale
     }
 
-    /// Makes the payload of a waiting job available when it is due: puts it into the buffer if that is
-    /// soon, else returns the message to publish. While the replica is being restored, there is no
-    /// message, and the job runs from the log.
+    /// Puts the payload of a waiting job into the buffer if it is due soon, else returns the
+    /// message to publish. While the replica is being restored there is no message, and the job
+    /// runs from the log.
     #[must_use = "messages have to be published"]
     pub(crate) fn buffer_or_publish(
         &self,
@@ -161,9 +156,8 @@ impl Engine {
         }
     }
 
-    /// Publishes messages for these waiting jobs in the background, unless they are due soon or there
-    /// are no messages.
-    /// Payloads that are not in the buffer are read from the log.
+    /// Publishes messages for these waiting jobs in the background, unless they are due soon. Reads
+    /// missing payloads from the log.
     pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut unread = Vec::new();
         let mut messages = Vec::new();
@@ -173,7 +167,7 @@ impl Engine {
                 continue;
             }
             if !self.publisher.has_messages() {
-                // The job is read ahead when it is due. What is buffered is of its earlier due time.
+                // What is buffered belongs to the earlier due time.
                 self.payloads.discard([job.id]);
                 continue;
             }
@@ -200,7 +194,7 @@ impl Engine {
     }
 }
 
-/// Whether this is the payload that a job of the replica has in the log: messages may bring others.
+/// Whether this is the payload that the log has for the job. A message may bring another one.
 pub(crate) fn is_payload_of(payload: &[u8], job: &Job) -> bool {
     Checksum::of(payload) == PayloadRef::of(job).checksum
 }

@@ -1,26 +1,25 @@
 //! The delay ladder: queues with a constant time to live through which messages wait.
 //!
-//! RabbitMQ expires messages only at the head of a queue, so a queue delays correctly only if all
-//! its messages have the same time to live. The ladder therefore writes the remaining delay as a
-//! number in a mixed radix, and has one queue for each value of each digit. A message waits in one
-//! queue for each digit that is not zero, from the highest digit down; when it expires there, it is
-//! dead-lettered to the exchange of the next level. Exchanges pass zeros on to the next level.
+//! RabbitMQ expires messages only at the head of a queue, so all messages of a queue need the same
+//! time to live. The ladder writes the remaining delay as a number and has one queue for each value
+//! of each digit. A message waits in one queue for each digit that is not zero, highest digit
+//! first. When it expires, the broker dead-letters it to the exchange of the next level; exchanges
+//! pass zeros on.
 //!
-//! The digits are years of 360 days, months of 30 days, days, quarters of an
-//! hour, and units of ten seconds. A delay of less than a minute has a single digit, in seconds, on
-//! the lowest level. So ten seconds, a quarter of an hour, a day or a week is one queue, and any
-//! delay of less than a day at most two. Since moving a message costs the broker more than storing
-//! it, delays of a minute or more do not use the queues of seconds.
+//! The digits are years of 360 days, months of 30 days, days, quarters of an hour, and units of ten
+//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So
+//! ten seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a
+//! day at most two. Longer delays skip the seconds, because moving a message costs the broker more
+//! than storing it.
 //!
-//! Each queue expires its messages a little early, by the *guard*, so that the time that the broker
-//! takes to move a message does not make jobs late. The consumer holds a job for the rest: up to
-//! one second, or ten if the delay is a minute or more, plus a guard for each queue.
+//! Each queue expires its messages early by the *guard*, the time that the broker takes to move
+//! one. The consumer holds a job for the rest: up to one second, or ten from a minute on, plus a
+//! guard for each queue.
 //!
-//! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker
-//! compares topics word by word, and most messages are on the lowest levels. For example, a message
-//! with a delay of one hour and 20 seconds waits in `l2.4` (four quarters of an hour), then in
-//! `l1.2` (two times ten seconds). It is published to the exchange `l2` with the routing key
-//! `0.2.4.TOPIC`.
+//! In routing keys, the lowest digit comes first and high zeros are left out, because the broker
+//! compares topics word by word and most messages are on low levels. A message with a delay of one
+//! hour and 20 seconds is published to the exchange `l2` with the routing key `0.2.4.TOPIC`. It
+//! waits in `l2.4` (four quarters of an hour), then in `l1.2` (two times ten seconds).
 
 use dq_core::Timestamp;
 use lapin::types::ShortString;
@@ -28,29 +27,27 @@ use lapin::types::ShortString;
 use crate::config::{LadderKind, QueueKind};
 use crate::names::{LEVELS, ObjectNames, Topic};
 
-/// The unit of the lowest level in milliseconds: one second.
+/// One second, the unit of the lowest level, in milliseconds.
 pub(crate) const TICK_MS: i64 = 1_000;
 
-/// The unit of each level in milliseconds, lowest level first.
+/// The unit of each level, lowest first.
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
-/// Number of values of each digit, lowest level first.
+/// The number of values of each digit, lowest first.
 const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
 
-/// Delays shorter than this use the lowest level alone, and the others all levels but that.
+/// Shorter delays use only the lowest level, longer ones only the others.
 const SHORT_MS: i64 = 60 * TICK_MS;
 
-/// The longest delay, with all digits at their maximum. Messages for later jobs walk the ladder again.
+/// All digits at their maximum. Messages for later jobs walk the ladder again.
 const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 
-/// Added to delays before they are split into digits, so that a quarter of an hour is still one
-/// digit after the milliseconds that a call takes. Less than any guard, so that it makes no job
-/// late.
+/// Added to delays, so that a quarter of an hour is still one digit after the milliseconds of a
+/// call. Less than any guard, so it makes no job late.
 const SLACK_MS: i64 = 10;
 
-/// How early a queue expires its messages: longer than a busy broker takes to move nearly all
-/// messages.
+/// How early a queue expires its messages. A busy broker moves nearly all messages faster.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
         QueueKind::Quorum => 50,
@@ -58,18 +55,13 @@ pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     }
 }
 
-/// One queue of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderQueue {
-    /// Index of the level; 0 is the lowest.
     pub(crate) level: usize,
-    /// The value of the digit, never zero.
     pub(crate) digit: u32,
-    /// Time to live of its messages: the digit times the unit of the level, less the guard.
     pub(crate) ttl_ms: i64,
 }
 
-/// All queues of the ladder, lowest level first.
 pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     let guard = guard_ms(kind);
     (0..LEVELS).flat_map(move |level| {
@@ -81,7 +73,7 @@ pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     })
 }
 
-/// Splits the remaining delay into digits, lowest level first.
+/// The digits of a delay, lowest first.
 fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
     std::array::from_fn(|level| {
@@ -93,45 +85,35 @@ fn digits(remaining_ms: i64) -> [u32; LEVELS] {
     })
 }
 
-/// The binding key for one value of a level's digit. The key for zero binds the exchange of the
-/// next lower level.
+/// Binds one digit of a level. Zero binds the exchange of the next lower level.
 pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
     format!("{}{digit}.#", "*.".repeat(level)).into()
 }
 
-/// Where to publish a message so that it is delivered in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) exchange: ShortString,
-    /// The digits from the lowest to the highest that is not zero, and the topic.
+    /// Digits from the lowest to the highest that is not zero, and the topic.
     pub(crate) routing_key: ShortString,
 }
 
-/// Computes routes through the ladder.
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     kind: LadderKind,
-    /// The exchange for messages that are due.
     due: ShortString,
-    /// The exchange of each level.
     levels: [ShortString; LEVELS],
 }
 
 impl Ladder {
-    /// Routes through the queues of the ladder.
     pub(crate) fn new(names: &ObjectNames, kind: LadderKind) -> Self {
         Self { kind, due: names.due(), levels: std::array::from_fn(|level| names.level(level)) }
     }
 
-    /// Whether messages are published at all.
     pub(crate) fn has_messages(&self) -> bool {
         self.kind != LadderKind::None
     }
 
-    /// The route for a job that is due at `due`.
-    ///
-    /// A message for a job that is due later than the longest delay is delivered too early and has
-    /// to be published again.
+    /// A message for a job beyond the longest delay arrives too early and is published again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
         let digits = digits(remaining_ms);
@@ -141,14 +123,13 @@ impl Ladder {
         Route { exchange, routing_key: routing_key(digits, topic) }
     }
 
-    /// How long before its first job is due a message is delivered at most, in milliseconds.
+    /// How long before its first job is due a message arrives at most.
     pub(crate) const fn max_early_ms(kind: QueueKind) -> i64 {
-        // The unit of the lowest level that longer delays use.
+        // The lowest unit of longer delays.
         UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)
     }
 }
 
-/// The digits, lowest level first, and the topic, separated by dots.
 fn routing_key(digits: &[u32], topic: &Topic) -> ShortString {
     use std::fmt::Write;
 
@@ -208,7 +189,6 @@ mod tests {
             (60 * DAY, "dq.v1.l4", "0.0.0.0.2.mail"),
             (720 * DAY, "dq.v1.l5", "0.0.0.0.0.2.mail"),
         ] {
-            // A call may have taken some milliseconds.
             for elapsed in [0, 1, SLACK_MS] {
                 let route = route(left - elapsed);
                 assert_eq!(route.exchange.as_str(), exchange);
@@ -238,7 +218,7 @@ mod tests {
         assert_eq!(binding_key(5, 9).as_str(), "*.*.*.*.*.9.#");
     }
 
-    /// The queues that a message passes through by the broker's bindings and dead-lettering.
+    /// The queues that the broker moves a message through.
     fn walk(route: &Route, kind: QueueKind) -> Vec<LadderQueue> {
         let names = ObjectNames::new("dq");
         let words: Vec<&str> = route.routing_key.as_str().split('.').collect();
@@ -267,7 +247,6 @@ mod tests {
             let path = walk(&route, kind);
             let waited: i64 = path.iter().map(|queue| queue.ttl_ms).sum();
             let hops = i64::try_from(path.len()).unwrap();
-            // Messages for later jobs walk the ladder again.
             let left = left.min(MAX_DELAY_MS);
             prop_assert!(waited <= left, "{left}: {waited} by {path:?}");
             let unit = if left + SLACK_MS < 60_000 { 1_000 } else { 10_000 };

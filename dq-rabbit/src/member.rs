@@ -1,4 +1,4 @@
-//! What a process has once it has opened the log: the replica, and the consumer of job messages.
+//! An open backend: the replica, the consumer of job messages, and the background tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,25 +23,21 @@ use crate::read_ahead;
 use crate::release::release_all;
 use crate::topology::Topology;
 
-/// A process with a replica.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) engine: Arc<Engine>,
     pub(crate) consumer: JobConsumer,
-    /// The connection that reads the log.
+    /// Reads the log.
     consume: Arc<AmqpConnection>,
-    /// They release leases that nobody waits for, restore what is missing of the topology, and free
-    /// payloads that are not needed any more.
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// What a [`Member`] is opened with.
 #[derive(Debug)]
 pub(crate) struct MemberContext {
     pub(crate) config: RabbitConfig,
     pub(crate) environment: Environment,
     pub(crate) broker: Arc<Broker>,
-    /// The connection that appends to the log and publishes job messages.
+    /// Appends to the log and publishes job messages.
     pub(crate) publish: Arc<AmqpConnection>,
     pub(crate) topology: Arc<Topology>,
     pub(crate) listeners: Arc<Listeners>,
@@ -49,7 +45,6 @@ pub(crate) struct MemberContext {
 }
 
 impl Member {
-    /// Declares exchanges and queues, and reads the log.
     pub(crate) async fn open(context: &MemberContext) -> Result<Self> {
         let MemberContext { config, environment, broker, publish, topology, listeners, .. } =
             context;
@@ -83,8 +78,8 @@ impl Member {
         let (log, ()) = tokio::try_join!(opening, topology.declare_messages())?;
         let publisher = Arc::new(Publisher::new(Arc::clone(publish), Arc::clone(topology)));
         let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
-        // The ladder delivers a message early, and its other jobs are due later than the first: by
-        // up to `BASE_SPREAD`, or more if the delay was long. The latter are published again.
+        // A message arrives early, and its other jobs are due up to `BASE_SPREAD` after the first.
+        // Jobs that are due even later, after a long delay, are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
         let (releases, released) = releases();
         let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
@@ -110,8 +105,6 @@ impl Member {
         Ok(Self { engine, consumer, consume, _tasks: tasks })
     }
 
-    /// Ends all tasks.
-    ///
     /// # Errors
     /// The error with which the log has stopped, if it has.
     pub(crate) async fn close(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Reads the payloads of jobs of the replica from the log.
+//! Payloads of jobs of the replica, from the log.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,19 +9,17 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 
-/// Payloads that are being read.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
-    /// Where the payloads are that have not been read.
     pub(crate) unread: HashMap<JobId, PayloadRef>,
     pub(crate) found: HashMap<JobId, Bytes>,
-    /// Jobs whose payload the log does not have any more.
+    /// Jobs whose payload the log has lost.
     pub(crate) lost: HashSet<JobId>,
 }
 
 impl Engine {
-    /// Reads until all payloads are found or lost, but for those of jobs that have another payload by now,
-    /// or have ended: these stay unread.
+    /// Reads until all payloads are found or lost. A job that has ended or has another payload by
+    /// now stays unread.
     ///
     /// # Errors
     /// If the log cannot be read. `reads` then has what was read before.
@@ -47,8 +45,8 @@ impl Engine {
                 }
                 !is_lost
             });
-            // A snapshot may have moved payloads meanwhile, and the broker may have deleted where
-            // they were.
+            // A snapshot may have moved payloads meanwhile, and the broker may have deleted the old
+            // streams.
             let mut has_moved = false;
             for (id, stored) in unread.iter_mut() {
                 if let Some(moved) = current.get(id)
@@ -65,7 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the payloads of these jobs are once all of the log has been read.
+    /// Where the payloads are after everything in the log was read.
     async fn payload_refs(
         &self,
         purpose: ReadPurpose,

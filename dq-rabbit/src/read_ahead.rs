@@ -1,10 +1,9 @@
-//! Reads the payloads of jobs that are due soon from the log, when their messages do not arrive.
+//! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
 //!
-//! Messages bring payloads up to ten seconds before the due time. If the ladder has lost them, is
-//! slow, or is turned off, a claim has to read each payload from where it is in the log, which
-//! takes longer the larger the log is. So for a minute after a job was claimed without its message,
-//! and always if the ladder is turned off, runners read ahead: what is due within the next ten
-//! seconds, in the order of the log, in one pass.
+//! If the ladder has lost messages, is slow, or is turned off, a claim has to read each payload
+//! from where it is in the log. That takes longer the larger the log is. So runners read what is
+//! due within ten seconds in one pass: always without a ladder, else for a minute after a job was
+//! claimed before its message came.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,24 +17,20 @@ use crate::buffer::MAX_OVERDUE;
 use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose};
 
-/// How long to read ahead after a job has missed its message.
 const AFTER_MISS: Duration = Duration::from_secs(60);
 
-/// How long before its due time a payload is read: as early as the ladder delivers it.
+/// As early as the ladder delivers a message.
 const HORIZON: Duration = Duration::from_secs(10);
-/// Pause between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of jobs of one pass.
 const MAX_JOBS: usize = 20_000;
 
-/// Whether to read ahead.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    /// When a job last missed its message, in Unix milliseconds.
+    /// When a job was last claimed before its message came, in Unix milliseconds.
     missed_at: AtomicI64,
-    /// Wakes the task at a miss, so that it does not wait for its next pass.
+    /// Wakes the task, so that it does not wait for its next pass.
     missed: Notify,
-    /// Always, not only after a miss: the ladder is turned off, so no job has a message.
+    /// Without a ladder, no job has a message.
     is_permanent: bool,
 }
 
@@ -44,8 +39,8 @@ impl ReadAhead {
         Self { missed_at: AtomicI64::new(i64::MIN), missed: Notify::new(), is_permanent }
     }
 
-    /// A job that should have a message was claimed here before the message came. A payload that was
-    /// read ahead counts as a miss, too, so that reading ahead goes on as long as messages are missing.
+    /// A job was claimed before its message came. A payload that was read ahead counts too, so that
+    /// reading ahead goes on as long as messages are missing.
     pub(crate) fn note_miss(&self, now: Timestamp) {
         self.missed_at.store(now.as_millis(), Ordering::Relaxed);
         self.missed.notify_one();
@@ -57,7 +52,6 @@ impl ReadAhead {
     }
 }
 
-/// Reads ahead until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
@@ -70,7 +64,7 @@ pub(crate) async fn run(engine: Weak<Engine>) {
         tokio::select! {
             () = pause => {}
             () = engine.read_ahead.missed.notified() => {
-                // Not for each of many misses. A pause for the sake of the broker, so it does not
+                // Many misses need only one pass. The pause protects the broker, so it does not
                 // follow the clock of the jobs.
                 tokio::time::sleep(INTERVAL / 10).await;
             }
@@ -79,7 +73,6 @@ pub(crate) async fn run(engine: Weak<Engine>) {
 }
 
 impl Engine {
-    /// Reads the payloads of jobs that are due soon into the buffer.
     async fn read_due_soon(&self) -> Result<()> {
         let queues = self.payloads.served();
         let now = self.log.now();
@@ -96,8 +89,8 @@ impl Engine {
     }
 }
 
-/// The jobs of these queues that are due soon and are not in the buffer. Their payloads take at
-/// most `room` bytes, of which each queue with such jobs may use an equal part.
+/// The jobs of these queues that are due soon and not in the buffer, with at most `room` bytes of
+/// payloads. Each queue with such jobs gets an equal part.
 fn due_soon(
     machine: &mut Machine,
     queues: &[QueueName],
@@ -107,7 +100,6 @@ fn due_soon(
 ) -> Vec<Job> {
     let length = |job: &Job| PayloadRef::of(job).length as usize;
     let is_unread = |job: &&Job| !is_buffered(job.id);
-    // The buffer drops messages of jobs that are overdue for longer.
     let (after, until) = (now - MAX_OVERDUE, now + HORIZON);
     let mut queues: Vec<_> = queues.iter().collect();
     queues.retain(|queue| machine.waiting(queue, after, until).any(|job| is_unread(&job)));

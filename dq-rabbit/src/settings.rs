@@ -1,10 +1,9 @@
-//! Integer settings: their ranges, defaults and error messages.
+//! Integer settings with range and default.
 
 use dq_core::config::invalid_setting;
 use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
 
-/// An integer setting with its range and default.
 pub(crate) struct IntegerSetting {
     pub(crate) field: &'static str,
     pub(crate) min: u32,
@@ -22,16 +21,14 @@ impl IntegerSetting {
         invalid_setting(format!("the field `{}` is {value}", self.field), self.remedy())
     }
 
-    /// Rejects a value outside of the range.
-    ///
     /// # Errors
     /// `Config` with the field and its range.
     pub(crate) fn check(&self, value: u32) -> Result<()> {
         if (self.min..=self.max).contains(&value) { Ok(()) } else { Err(self.out_of_range(value)) }
     }
 
-    /// Deserializes any number, so that a value that does not fit `T` gets the same message as one
-    /// that is out of range.
+    /// Accepts any number, so that a value that does not fit `T` gets the same message as one out
+    /// of range.
     pub(crate) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
         &self,
         deserializer: D,
@@ -48,7 +45,6 @@ impl IntegerSetting {
     }
 }
 
-/// What a file or URL may hold where an integer is expected.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected an integer")]
 enum Input {
@@ -58,7 +54,7 @@ enum Input {
     Text(String),
 }
 
-/// Puts message and remedy into one text, since serde errors have no remedy.
+/// Serde errors have no remedy, so the text contains it.
 fn to_serde<E: de::Error>(error: &Error) -> E {
     let remedy = error.remedy_text().unwrap_or_default();
     E::custom(format!("{}: {remedy}", error.message()))

@@ -1,13 +1,11 @@
-//! Cache of the newest messages of the log, from which payloads are read first.
+//! The newest messages of the log, from which payloads are read first.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Maximum size of all cached messages, in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// The newest messages, in order of their offsets.
 #[derive(Debug, Default)]
 pub(super) struct MessageCache {
     messages: VecDeque<(u64, Bytes)>,
@@ -15,8 +13,7 @@ pub(super) struct MessageCache {
 }
 
 impl MessageCache {
-    /// Adds a message, whose offset is larger than that of the last one, and evicts the oldest ones
-    /// that exceed the capacity. A log that begins again has a new cache.
+    /// Adds a message with a larger offset than the last one, and evicts the oldest.
     pub(super) fn push(&mut self, offset: u64, message: Bytes) {
         debug_assert!(self.messages.back().is_none_or(|(last, _)| *last < offset));
         self.bytes += message.len();

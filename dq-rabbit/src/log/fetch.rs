@@ -1,4 +1,4 @@
-//! Reads payloads from their positions in the log.
+//! Reads payloads from the log.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,34 +14,29 @@ use super::wire::{self, Checksum, EntryBatch};
 use crate::error::LostReply;
 use crate::generation::Generation;
 
-/// Maximum number of unacknowledged messages that the broker delivers. Few, because those behind the
-/// last message that is needed are delivered in vain: a message has up to 256 KiB.
+/// Few, because messages of up to 256 KiB behind the last needed one come in vain.
 const PREFETCH: u16 = 8;
-/// Messages that are not needed are read and skipped up to about this many bytes, which is quicker
-/// than to start another consumer behind them.
+/// Skipping this many bytes is quicker than starting another consumer behind them.
 const MAX_GAP_BYTES: u64 = 1024 * 1024;
 
-/// What payloads are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPurpose {
-    /// To run jobs. Payloads of waiting jobs that are read on the way go into the buffer, since the
-    /// next claims need them.
+    /// To run jobs. Other waiting jobs on the way go into the buffer for the next claims.
     Run,
     /// To show, publish or copy jobs.
     View,
 }
 
-/// One pass over the log.
 struct Pass<'a> {
     shared: &'a LogShared,
     purpose: ReadPurpose,
-    /// What has not been read, by the offset of its message.
+    /// Unread jobs, by the offset of their message.
     missing: BTreeMap<u64, Vec<(JobId, PayloadRef)>>,
     found: HashMap<JobId, Bytes>,
 }
 
-/// Reads the payloads of these jobs in one pass. Those that the log does not have any more are left
-/// out, and those that differ from what was stored.
+/// Reads these payloads in one pass. Leaves out those that the log has lost or that differ from
+/// what was stored.
 pub(super) async fn read(
     shared: &LogShared,
     jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
@@ -60,7 +55,6 @@ pub(super) async fn read(
 }
 
 impl Pass<'_> {
-    /// Reads the newest messages, which are in memory.
     fn read_cached(&mut self) -> Result<()> {
         let cached: Vec<_> = {
             let cache = &self.shared.state().cache;
@@ -70,7 +64,7 @@ impl Pass<'_> {
         cached.into_iter().try_for_each(|(offset, message)| self.visit(offset, &message))
     }
 
-    /// Reads the stream from this offset on, up to the first large gap between missing offsets.
+    /// Reads up to the first large gap between missing offsets.
     async fn read_from(&mut self, first: u64) -> Result<()> {
         let shared = self.shared;
         let failed = |error: lapin::Error| read_error(shared, &error);
@@ -80,8 +74,8 @@ impl Pass<'_> {
             if !is_past || !directory::is_gone(shared, generation).await? {
                 return Err(not_found());
             }
-            // It was deleted since what is needed of it is in a later generation; a caller whose replica
-            // has not read that yet looks again.
+            // Its payloads are in a later generation. A caller that has not read that yet looks
+            // again.
             self.missing.retain(|offset, _| Generation::of(*offset) != generation);
             return Ok(());
         };
@@ -98,9 +92,9 @@ impl Pass<'_> {
             let offset = generation.offset(offset_of(&delivery)?);
             messages_read += 1;
             bytes_read += delivery.data.len() as u64;
-            // Messages that the broker skips have been deleted.
+            // Messages that the broker skips are deleted.
             self.missing = self.missing.split_off(&offset);
-            // The messages in the gap are taken to be as large as those that were read.
+            // Assumes that messages in the gap are as large as those read.
             let gap = next.saturating_sub(offset).saturating_mul(bytes_read / messages_read);
             if gap > MAX_GAP_BYTES {
                 break;
@@ -116,13 +110,11 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Takes what is needed of a message.
     fn visit(&mut self, offset: u64, message: &[u8]) -> Result<()> {
         let needed = self.missing.remove(&offset).unwrap_or_default();
         if needed.is_empty() && self.purpose == ReadPurpose::View {
             return Ok(());
         }
-        // A message that is skipped has no entries.
         let batch = wire::decode(message)?.into_batch().unwrap_or_default();
         for (id, stored) in needed {
             let payload = payload_of(&batch, id, &stored).cloned();
@@ -134,7 +126,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Adds the payloads of a message that waiting jobs have to the buffer.
     fn buffer_waiting(&self, offset: u64, batch: &EntryBatch) {
         let mut state = self.shared.state();
         let machine = state.replica.machine();
@@ -152,14 +143,13 @@ impl Pass<'_> {
     }
 }
 
-/// The payload of this job in this message. `None` if the message has another one there.
+/// `None` if the message has another payload there.
 fn payload_of<'a>(batch: &'a EntryBatch, id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
     let entry = batch.entries.get(stored.position.entry as usize)?;
     let (found, payload) = entry.command.payload(stored.position.job)?;
     (found == id && Checksum::of(payload) == stored.checksum).then_some(payload)
 }
 
-/// The error for a generation that was not deleted, when the broker does not find it.
 fn not_found() -> Error {
     Error::new(ErrorKind::Unavailable, "the broker does not find a stream of the log")
         .remedy("none needed: it is tried again")

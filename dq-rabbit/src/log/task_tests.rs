@@ -59,10 +59,7 @@ fn call(shared: &LogShared) -> PendingCall {
 }
 
 fn call_of(shared: &LogShared, command: Command) -> PendingCall {
-    let size = command.approx_size();
-    let (at, submitted) = (shared.clock.now(), shared.clock.elapsed());
-    let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
-    PendingCall { at, submitted, command, size, was_sent, waiter }
+    PendingCall::without_caller(shared.clock.now(), shared.clock.elapsed(), command)
 }
 
 /// Reads this generation from its beginning.

@@ -21,28 +21,26 @@ use crate::ladder::Ladder;
 use crate::names::Topic;
 use crate::topology::Topology;
 
-/// Maximum number of unconfirmed messages of a call.
+/// Unconfirmed messages of one call.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// Maximum number of channels in use: far fewer than a connection allows.
+/// Far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// Maximum size of the jobs whose messages are being published. Those beyond it get no message.
+/// Jobs whose messages are being published. Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// Publishes job messages, and runs background tasks that do.
+/// Publishes messages with confirms, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    /// Size of the jobs whose messages are being published.
     pending_bytes: AtomicUsize,
-    /// Number of jobs whose messages could not be published.
+    /// Jobs whose messages could not be published.
     lost: AtomicU64,
-    /// Whether the last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     ladder: Ladder,
-    /// Idle channels in confirm mode, without unconfirmed messages.
+    /// In confirm mode, without unconfirmed messages.
     idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
     tasks: TaskTracker,
@@ -66,8 +64,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes jobs in a background task, which does not end with its caller. Failures are only
-    /// counted and logged: jobs without a message run from the log.
+    /// Publishes in the background, even if the caller gives up. Failures are counted and logged:
+    /// without a message, jobs run from the log.
     pub(crate) fn start_publishing(
         self: &Arc<Self>,
         jobs: Vec<PublishedJob>,
@@ -94,7 +92,7 @@ impl Publisher {
         }))
     }
 
-    /// Counts jobs that have got no message. Logs only the first of consecutive failures.
+    /// Logs a warning only for the first of consecutive failures.
     fn count_lost(&self, jobs: usize, why: &dyn std::fmt::Display) {
         self.lost.fetch_add(jobs as u64, Ordering::Relaxed);
         if self.fails.swap(true, Ordering::Relaxed) {
@@ -104,22 +102,20 @@ impl Publisher {
         }
     }
 
-    /// Whether jobs have messages.
     pub(crate) fn has_messages(&self) -> bool {
         self.ladder.has_messages()
     }
 
-    /// Number of jobs whose messages could not be published.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Publishes jobs, and waits until the broker has confirmed all of their messages.
+    /// Publishes jobs and waits for all confirmations.
     ///
     /// # Errors
-    /// `Unavailable` if there is no connection, a queue rejects a message, or a message matches no
-    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource
-    /// alarm; `Config` if a permission or, with passive topology, a queue is missing.
+    /// `Unavailable` if there is no connection, or a queue rejects a message, or none matches;
+    /// `OutcomeUnknown` if confirmations are lost; `Full` during an alarm; `Config` if a permission
+    /// or, with passive topology, a queue is missing.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,
@@ -162,7 +158,7 @@ impl Publisher {
         self.send(operation, outgoing).await
     }
 
-    /// Publishes a foreign message to the dead-letter queue, and waits for the confirmation.
+    /// Publishes a foreign message to the dead-letter queue and waits for the confirmation.
     ///
     /// # Errors
     /// As of [`publish`](Self::publish).
@@ -181,7 +177,6 @@ impl Publisher {
         })
     }
 
-    /// The AMQP message of these jobs.
     fn outgoing(&self, message: &JobMessage, now: Timestamp) -> Outgoing {
         let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
         Outgoing {
@@ -197,9 +192,9 @@ impl Publisher {
         operation: &'static str,
         messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
-        // Fails only for a closed semaphore; this one is never closed.
+        // Never fails, because nobody closes the semaphore.
         let _permit = self.channels.acquire().await;
-        // The client library would only buffer what is published on a blocked connection.
+        // The client library would only buffer messages on a blocked connection.
         if let Some(reason) = self.connection.blocked() {
             let error = error::blocked(operation, self.connection.broker_info(), &reason);
             return Err(error.into());
@@ -208,9 +203,9 @@ impl Publisher {
             Some(channel) => channel,
             None => self.open_channel(operation).await?,
         };
-        // A channel on which something failed is not used again.
+        // A channel with a failure is not used again.
         if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
-            // For an exchange that does not exist, the broker closes only the channel.
+            // Without the exchange, the broker closes only the channel.
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
         }
@@ -218,7 +213,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Runs a background task, which is cancelled when the publisher is closed.
+    /// Runs a task until the publisher closes.
     pub(crate) fn spawn(&self, task: impl Future<Output = Result<()>> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -228,7 +223,6 @@ impl Publisher {
         });
     }
 
-    /// Cancels background tasks and waits until they have ended.
     pub(crate) async fn close(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -274,7 +268,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits until the broker has confirmed a message.
     async fn confirmed(
         &self,
         operation: &'static str,
@@ -297,7 +290,6 @@ impl Publisher {
     }
 }
 
-/// A message to publish.
 struct Outgoing {
     exchange: ShortString,
     key: ShortString,
@@ -305,8 +297,8 @@ struct Outgoing {
     properties: BasicProperties,
 }
 
-/// The properties of a foreign message, without its time to live, by which it could be lost, and its
-/// user, which the broker would compare with this connection's.
+/// A foreign message's properties, without its time to live, which would delete it, and without its
+/// user, which the broker compares with this connection's.
 fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(2);
     macro_rules! keep {
@@ -323,7 +315,6 @@ fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
     kept
 }
 
-/// Why messages were not published or not confirmed.
 struct Failure {
     error: Error,
     /// An exchange, queue or binding is missing.
