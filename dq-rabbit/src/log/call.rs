@@ -128,7 +128,7 @@ impl LogShared {
                 .operation(operation));
             }
             // Every call treats a job with an expired lease as due.
-            for command in state.replica.end_lapsed(submitted) {
+            for command in state.replica.end_expired(submitted) {
                 state.enqueue(PendingCall::without_caller(at, submitted, command));
             }
             state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });

@@ -21,7 +21,7 @@ const ROUNDING: Duration = Duration::from_millis(1);
 pub(crate) struct ObservedLeases {
     leases: HashMap<JobId, ObservedLease>,
     /// Expiry by queue, without the leases that this process has named.
-    lapses: HashMap<QueueName, BTreeSet<(Duration, JobId)>>,
+    expiries: HashMap<QueueName, BTreeSet<(Duration, JobId)>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct ObservedLease {
     renewals: u32,
     lease_for: Duration,
     /// `None` after this process has named it as expired.
-    lapses_at: Option<Duration>,
+    expires_at: Option<Duration>,
 }
 
 impl ObservedLeases {
@@ -57,31 +57,32 @@ impl ObservedLeases {
         seen: Duration,
     ) {
         self.end(job);
-        let lapses_at = seen.saturating_add(lease_for);
-        self.lapses.entry(queue.clone()).or_default().insert((lapses_at, job));
-        let lease = ObservedLease { queue, token, renewals, lease_for, lapses_at: Some(lapses_at) };
+        let expires_at = seen.saturating_add(lease_for);
+        self.expiries.entry(queue.clone()).or_default().insert((expires_at, job));
+        let lease =
+            ObservedLease { queue, token, renewals, lease_for, expires_at: Some(expires_at) };
         self.leases.insert(job, lease);
     }
 
     pub(crate) fn renew(&mut self, job: JobId, lease_for: Duration, seen: Duration) {
         let Some(lease) = self.leases.remove(&job) else { return };
-        let ObservedLease { queue, token, renewals, lapses_at, .. } = lease;
-        self.forget_lapse(&queue, job, lapses_at);
+        let ObservedLease { queue, token, renewals, expires_at, .. } = lease;
+        self.forget_expiry(&queue, job, expires_at);
         self.insert(queue, job, token, renewals.wrapping_add(1), lease_for, seen);
     }
 
     pub(crate) fn end(&mut self, job: JobId) {
-        if let Some(ObservedLease { queue, lapses_at, .. }) = self.leases.remove(&job) {
-            self.forget_lapse(&queue, job, lapses_at);
+        if let Some(ObservedLease { queue, expires_at, .. }) = self.leases.remove(&job) {
+            self.forget_expiry(&queue, job, expires_at);
         }
     }
 
-    fn forget_lapse(&mut self, queue: &QueueName, job: JobId, lapses_at: Option<Duration>) {
-        let Some(lapses_at) = lapses_at else { return };
-        if let Some(lapses) = self.lapses.get_mut(queue) {
-            lapses.remove(&(lapses_at, job));
-            if lapses.is_empty() {
-                self.lapses.remove(queue);
+    fn forget_expiry(&mut self, queue: &QueueName, job: JobId, expires_at: Option<Duration>) {
+        let Some(expires_at) = expires_at else { return };
+        if let Some(expiries) = self.expiries.get_mut(queue) {
+            expiries.remove(&(expires_at, job));
+            if expiries.is_empty() {
+                self.expiries.remove(queue);
             }
         }
     }
@@ -94,32 +95,32 @@ impl ObservedLeases {
     }
 
     /// Names the expired leases, each once.
-    pub(crate) fn name_lapsed(&mut self, now: Duration) -> Vec<StandingLease> {
+    pub(crate) fn name_expired(&mut self, now: Duration) -> Vec<StandingLease> {
         let until = now + ROUNDING;
-        let lapsed = self
-            .lapses
+        let expired = self
+            .expiries
             .values()
             .flat_map(|of_queue| of_queue.iter().take_while(|(at, _)| *at <= until));
-        let lapsed: Vec<_> = lapsed.map(|(_, job)| *job).collect();
+        let expired: Vec<_> = expired.map(|(_, job)| *job).collect();
         let name = |job: JobId| {
             let lease = self.leases.get_mut(&job)?;
-            let (queue, lapses_at) = (lease.queue.clone(), lease.lapses_at.take());
+            let (queue, expires_at) = (lease.queue.clone(), lease.expires_at.take());
             let named = lease.to_wire(job);
-            self.forget_lapse(&queue, job, lapses_at);
+            self.forget_expiry(&queue, job, expires_at);
             Some(named)
         };
-        lapsed.into_iter().filter_map(name).collect()
+        expired.into_iter().filter_map(name).collect()
     }
 
-    pub(crate) fn next_lapse<'a>(
+    pub(crate) fn next_expiry<'a>(
         &self,
         queues: impl Iterator<Item = &'a QueueName>,
     ) -> Option<Duration> {
-        queues.filter_map(|queue| Some(self.lapses.get(queue)?.first()?.0)).min()
+        queues.filter_map(|queue| Some(self.expiries.get(queue)?.first()?.0)).min()
     }
 
-    pub(crate) fn has_lapsed(&self, wants: &[Want], now: Duration) -> bool {
-        let first = self.next_lapse(wants.iter().map(|want| &want.queue));
+    pub(crate) fn has_expired(&self, wants: &[Want], now: Duration) -> bool {
+        let first = self.next_expiry(wants.iter().map(|want| &want.queue));
         first.is_some_and(|at| at <= now + ROUNDING)
     }
 

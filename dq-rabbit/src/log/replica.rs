@@ -240,24 +240,24 @@ impl Replica {
             let lease_for = leased.leased_until.since(at);
             self.leases.grant(leased.lease(), lease_for, self.seen);
         }
-        let next_lapse = self.next_lapse(&wants, at, self.seen);
-        claimed.next_due = claimed.next_due.into_iter().chain(next_lapse).min();
+        let next_expiry = self.next_expiry(&wants, at, self.seen);
+        claimed.next_due = claimed.next_due.into_iter().chain(next_expiry).min();
         claimed
     }
 
     /// When the first lease of these queues expires, by this process's clock. A claim returns no
     /// jobs of paused queues.
-    fn next_lapse(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
+    fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));
-        Some(now + self.leases.next_lapse(active)?.saturating_sub(elapsed))
+        Some(now + self.leases.next_expiry(active)?.saturating_sub(elapsed))
     }
 
     /// Commands that end the expired leases, each named once. The caller must append all.
-    pub(crate) fn end_lapsed(&mut self, elapsed: Duration) -> Vec<Command> {
-        let lapsed = self.leases.name_lapsed(elapsed);
-        let entries = lapsed.chunks(MAX_ENTRY_ITEMS);
-        entries.map(|lapsed| Command::EndLeases(lapsed.to_vec())).collect()
+    pub(crate) fn end_expired(&mut self, elapsed: Duration) -> Vec<Command> {
+        let expired = self.leases.name_expired(elapsed);
+        let entries = expired.chunks(MAX_ENTRY_ITEMS);
+        entries.map(|expired| Command::EndLeases(expired.to_vec())).collect()
     }
 
     /// Points jobs to their payloads in this snapshot part, because earlier generations will be
@@ -326,7 +326,7 @@ impl Replica {
         elapsed: Duration,
     ) -> Option<Timestamp> {
         let next_due = self.machine.next_due(wants, &affinity(now, is_prefetched), now);
-        next_due.into_iter().chain(self.next_lapse(wants, now, elapsed)).min()
+        next_due.into_iter().chain(self.next_expiry(wants, now, elapsed)).min()
     }
 
     /// Whether jobs are due and all are reserved for others.
@@ -337,7 +337,7 @@ impl Replica {
         now: Timestamp,
         elapsed: Duration,
     ) -> bool {
-        !self.leases.has_lapsed(wants, elapsed)
+        !self.leases.has_expired(wants, elapsed)
             && self.machine.all_due_reserved(wants, &affinity(now, is_prefetched), now)
     }
 

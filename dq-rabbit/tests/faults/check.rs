@@ -1,4 +1,4 @@
-//! `check` on a real broker: no findings if all is well, and a finding for each problem.
+//! `check` on a real broker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use crate::fixture::{
 
 fn codes(findings: &[Finding]) -> Vec<&'static str> {
     let codes = findings.iter().map(|finding| finding.code);
-    // Not a problem, and always there while the broker runs.
+    // Always there while the broker runs.
     codes.filter(|code| *code != "rabbitmq.gauges").collect()
 }
 
-/// Waits for a finding: the management API lags behind by some seconds.
+/// The management API lags behind by some seconds.
 async fn wait_for(backend: &dyn Backend, code: &str) -> Finding {
     let findings = poll_check(backend, |codes| codes.contains(&code), code).await;
     findings.into_iter().find(|finding| finding.code == code).unwrap()
 }
 
-/// Waits for exactly these findings: on a busy broker, the ladder may seem stalled at first.
+/// On a busy broker, the ladder may seem stalled at first.
 async fn wait_for_exactly(backend: &dyn Backend, expected: &[&str]) -> Vec<Finding> {
     poll_check(backend, |codes| codes == expected, &format!("only {expected:?}")).await
 }
@@ -46,7 +46,7 @@ async fn poll_check(
     }
 }
 
-/// Sets a policy for the log, and waits until connecting is refused.
+/// Waits until connecting is refused.
 async fn set_log_policy(server: &RabbitMq, config: &RabbitConfig, bytes: u64) {
     let definition = format!(r#"{{"max-length-bytes":{bytes}}}"#);
     server.ctl(&["set_policy", "log", r"^dq\.v1\.log", &definition]);
@@ -66,7 +66,7 @@ async fn set_log_policy(server: &RabbitMq, config: &RabbitConfig, bytes: u64) {
 }
 
 async fn refuses_a_policy_that_would_cut_the_log(server: &RabbitMq, config: &RabbitConfig) {
-    // Whatever the limit: generations of the log have none.
+    // Generations have no limit, so any policy is refused.
     set_log_policy(server, config, 1_000_000).await;
     set_log_policy(server, config, 1 << 50).await;
     server.ctl(&["clear_policy", "log"]);
@@ -83,7 +83,6 @@ async fn each_problem_has_a_finding() {
                second";
     assert!(gauges.cause.ends_with(end), "{gauges}");
 
-    // Findings from the management API.
     let url = server.management_url();
     let with_login = url.replacen("http://", "http://dq:secret@", 1);
     config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
@@ -103,7 +102,7 @@ async fn each_problem_has_a_finding() {
     server.ctl(&["clear_policy", "all"]);
     let has_no_policy = |codes: &[&str]| !codes.contains(&"rabbitmq.policy");
     poll_check(&*managed, has_no_policy, "the end of the policy").await;
-    // Queues of the same names in another virtual host have nothing to do with this backend.
+    // Another virtual host has queues of the same names.
     let mut other = config.clone();
     other.url = Secret::new(server.vhost("other"));
     let other = open(&other).await;
@@ -123,7 +122,6 @@ async fn each_problem_has_a_finding() {
     assert!(!format!("{findings:?}").contains("wrong"), "{findings:?}");
     config.management = None;
 
-    // A message that matches no binding.
     let (_connection, channel) = amqp_client(&server.url()).await;
     let properties = BasicProperties::default().with_delivery_mode(2);
     publish(&channel, "dq.v1.due", "nobody", b"x", properties).await;
@@ -131,18 +129,16 @@ async fn each_problem_has_a_finding() {
     assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // A ladder that does not deliver: the delay queue is missing through which `check` sends its
-    // test message, the canary.
+    // `check` sends its test message through this queue.
     channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
     let stalled = wait_for(&*backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");
 
-    // Without the exchange that it sends it to, the broker closes the channel.
+    // Without the exchange, the broker closes the channel.
     channel.exchange_delete("dq.v1.l0".into(), Default::default()).await.unwrap();
     let missing = wait_for(&*backend, "rabbitmq.unreachable").await;
     assert!(missing.cause.contains("dq.v1.l0"), "{missing}");
 
-    // Classic queues.
     let mut classic = RabbitConfig::new(server.url());
     classic.prefix = "classic".to_owned();
     classic.queues = QueueKind::Classic;

@@ -33,7 +33,7 @@ async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout(
     assert_eq!(claim(&*backend, "q", 1).await.unwrap().jobs.len(), 1);
 }
 
-/// The broker checks permissions when an object is used; a passive declaration does not need them.
+/// The broker checks permissions when an object is used, not when it is declared passively.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
@@ -60,14 +60,13 @@ async fn errors_name_each_missing_permission() {
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
         limited.topology = TopologyMode::Declare;
     }
-    // Only what does not exist has to be declared.
+    // Only missing objects have to be declared.
     grant("", all, all);
     retry(|| connect(&limited)).await.close().await.unwrap();
     let mut elsewhere = limited.clone();
     elsewhere.prefix = "elsewhere".to_owned();
     let words = ["permission to configure", "set_permissions"];
     assert_error(connect(&elsewhere).await, ErrorKind::Config, &words);
-    // Revoked while in use, and granted again.
     grant(all, all, all);
     let backend = retry(|| connect(&limited)).await;
     let kept = in_an_hour(job("q"));

@@ -1,5 +1,3 @@
-//! Fixtures: backends, jobs, a runner, and assertions on errors.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +21,10 @@ pub(crate) use dq_testkit::fixture::{
     in_an_hour, job, keyed, poll, queue, retry, stats, wait_until,
 };
 
-/// A lease that is longer than any test.
+/// Longer than any test.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(3_600);
 
-/// Settings for a separate virtual host on the shared server. Its queues are classic, which costs
-/// least; quorum queues are tested on separate servers.
+/// A virtual host of the shared server. Classic queues cost least; other tests have quorum queues.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
@@ -36,7 +33,6 @@ pub(crate) fn config(vhost: &str) -> RabbitConfig {
     config
 }
 
-/// Settings for this server.
 pub(crate) fn config_for(server: &RabbitMq) -> RabbitConfig {
     let mut config = RabbitConfig::new(server.url());
     config.response_timeout = Duration::from_secs(10);
@@ -47,7 +43,6 @@ pub(crate) async fn connect(config: &RabbitConfig) -> Result<Arc<dyn Backend>> {
     connect_with_clock(config, Arc::new(SystemClock)).await
 }
 
-/// Connects a backend with this clock.
 pub(crate) async fn connect_with_clock(
     config: &RabbitConfig,
     clock: Arc<dyn Clock>,
@@ -56,19 +51,16 @@ pub(crate) async fn connect_with_clock(
     Ok(Arc::new(RabbitBackend::connect(config, &environment).await?))
 }
 
-/// Connects a backend that remembers at most this many ended jobs of each queue.
 pub(crate) async fn open_with_history(config: &RabbitConfig, max: u32) -> Arc<dyn Backend> {
     let limit = HistoryLimit::new(max, Duration::from_secs(3_600));
     let environment = Environment::default().history(HistoryLimits::all(limit));
     Arc::new(RabbitBackend::connect(config, &environment).await.expect("the server works"))
 }
 
-/// Connects to a server that works.
 pub(crate) async fn open(config: &RabbitConfig) -> Arc<dyn Backend> {
     retry(|| connect(config)).await
 }
 
-/// Claims with a lease of 30 seconds.
 pub(crate) async fn claim(backend: &dyn Backend, name: &str, limit: usize) -> Result<Claimed> {
     claim_for(backend, name, limit, Duration::from_secs(30)).await
 }
@@ -82,7 +74,6 @@ pub(crate) async fn claim_for(
     dq_testkit::fixture::claim_for(backend, &[name], limit, lease_for).await
 }
 
-/// Claims until there is a job.
 pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claimed {
     poll(name, async || {
         let claimed = retry(|| claim(backend, name, 1)).await;
@@ -91,7 +82,7 @@ pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claim
     .await
 }
 
-/// The system clock, ahead by this many milliseconds; behind if negative.
+/// The system clock, ahead by this many milliseconds.
 #[derive(Debug)]
 pub(crate) struct SkewedClock(pub(crate) i64);
 
@@ -120,7 +111,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Closes all connections of this virtual host of the shared server. Returns how many.
+/// Returns how many it closed.
 pub(crate) fn close_connections(vhost: &str) -> usize {
     // A connection may end meanwhile; `catch` then gives neither a list nor a closed connection.
     let closed = shared_rabbitmq().eval(&format!(
@@ -133,7 +124,6 @@ pub(crate) fn close_connections(vhost: &str) -> usize {
     closed.trim().parse().expect("a number of connections")
 }
 
-/// Whether the queue of this full name exists.
 pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {
     // If there is none, the broker closes the channel.
     let (_connection, channel) = amqp_client(config.url.expose()).await;
@@ -141,8 +131,8 @@ pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {
     channel.queue_declare(name.into(), options, FieldTable::default()).await.is_ok()
 }
 
-/// Takes a message from the first of these queues that has one. A message may be published after the
-/// call that schedules its job has returned.
+/// Takes a message from the first queue that has one. It may come after the call that scheduled its
+/// job.
 pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery {
     poll(&format!("a message in {queues:?}"), async || {
         for name in queues {
@@ -156,14 +146,13 @@ pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery
     .await
 }
 
-/// Waits until a runner has handled all messages that are in the ready queue of this topic, by a
-/// foreign message behind them.
+/// Waits until a runner has handled all messages in this topic's ready queue, by a foreign message
+/// behind them.
 pub(crate) async fn pass_marker(channel: &Channel, topic: &str) {
     publish(channel, "dq.v1.due", topic, b"mark", BasicProperties::default()).await;
     assert_eq!(take_message(channel, &["dq.v1.dead"]).await.data, b"mark");
 }
 
-/// A plain AMQP client, with confirms.
 pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     let connection =
         Connection::connect(url, ConnectionProperties::default()).await.expect("a connection");
@@ -172,7 +161,6 @@ pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     (connection, channel)
 }
 
-/// Publishes a message that the broker must confirm.
 pub(crate) async fn publish(
     channel: &Channel,
     exchange: &str,
@@ -186,12 +174,10 @@ pub(crate) async fn publish(
     assert_eq!(confirm.unwrap().await.unwrap(), Confirmation::Ack(None));
 }
 
-/// Starts a runner of this queue.
 pub(crate) async fn start_runner(backend: &Arc<dyn Backend>, name: &str) -> TestRunner {
     TestRunner::start(backend, &[name]).await
 }
 
-/// Starts a runner whose handler takes `duration`.
 pub(crate) async fn start_runner_with(
     backend: &Arc<dyn Backend>,
     name: &str,

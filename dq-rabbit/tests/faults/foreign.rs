@@ -1,4 +1,4 @@
-//! Messages that other programs publish to the queues of the backend, or take from them.
+//! Messages that other programs publish to the backend's queues, or take from them.
 
 use dq_rabbit::RabbitConfig;
 use lapin::BasicProperties;
@@ -10,7 +10,7 @@ use crate::fixture::{
     take_message, wait_until,
 };
 
-/// A ready queue may be declared after the call that schedules the first job has returned.
+/// The queue may be declared after the call that schedules the first job.
 async fn wait_for_queue(config: &RabbitConfig, name: &str) {
     wait_until(&format!("{name} exists"), async || queue_exists(config, name).await).await;
 }
@@ -32,7 +32,7 @@ async fn a_foreign_message_goes_to_the_dead_letter_queue_as_it_is() {
         .with_expiration("600000".into());
     let body = b"\xff not a job \0";
     publish(&channel, "", "dq.v1.q.some%dqueue", body, properties).await;
-    // The type of a job message without a version.
+    // A job message's type without a version.
     let almost = BasicProperties::default().with_type("dq.carrier".into());
     publish(&channel, "", "dq.v1.q.some%dqueue", b"almost", almost).await;
     let reports_both = async || {
@@ -50,7 +50,6 @@ async fn a_foreign_message_goes_to_the_dead_letter_queue_as_it_is() {
     assert_eq!(*found.properties.content_type(), Some("text/plain".into()));
     assert_eq!(*found.properties.expiration(), None, "it would be lost");
     assert!(moved.iter().any(|it| it.data == b"almost"));
-    // Jobs of the queue still run.
     let new = after(1_200, job("some.queue"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     runner.expect_each_once(&[new]).await;

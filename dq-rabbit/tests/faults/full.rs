@@ -9,18 +9,15 @@ use dq_servers::RabbitMq;
 
 use crate::fixture::{config_for, in_an_hour, job, open, queue};
 
-/// Two processes write far more than the log can hold, all at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
     const PAYLOAD: usize = 512 * 1024;
     let server = RabbitMq::start();
     let mut config = config_for(&server);
-    // The smallest size that is allowed.
     config.log_size_mib = 16;
     config.response_timeout = Duration::from_secs(60);
     let processes = [open(&config).await, open(&config).await];
     let large = |byte: u8| in_an_hour(job("q")).payload(vec![byte; PAYLOAD]);
-    // One has room.
     processes[1].schedule(vec![large(0)]).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();
     for number in 1..60_u8 {
@@ -35,9 +32,7 @@ async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
         }
     }
-    // The log takes a fifth of its 16 MiB.
     assert!((2..=6).contains(&accepted.len()), "{} jobs of 512 KiB", accepted.len());
-    // A process that starts finds all that was accepted, as it was.
     let fresh = open(&config).await;
     let name = queue("q");
     let params = BrowseParams::new(&name, JobState::Scheduled).limit(10_000).payloads(true);
@@ -46,7 +41,6 @@ async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
     found.sort();
     accepted.sort();
     assert!(found == accepted, "{} payloads differ", found.len());
-    // What is left of the room.
     let full = loop {
         let small = in_an_hour(job("q")).payload(vec![8; 64 * 1024]);
         if let Err(error) = fresh.schedule(vec![small]).await {
@@ -59,7 +53,6 @@ async fn a_burst_beyond_the_log_is_refused_and_loses_no_payload() {
         findings.iter().any(|finding| finding.code == "rabbitmq.log-full")
     };
     assert!(is_reported().await);
-    // What frees the log always passes.
     fresh.operate(Operation::Purge { queue: &name }).await.unwrap();
     assert!(!is_reported().await);
 }

@@ -16,11 +16,9 @@ use lapin::types::FieldTable;
 use super::fixture::{assert_error, config, config_for, connect};
 use crate::connect::{AmqpChannel, AmqpConnection, Broker};
 
-/// Longer than an immediate reaction takes on a busy machine, and shorter than the response
-/// timeout.
+/// Enough for an immediate reaction, and less than the response timeout.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Waits until the condition is true, at most one minute.
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -29,7 +27,7 @@ async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Opens a channel of a connection with a short response timeout.
+/// With a short response timeout, opening may need several attempts.
 async fn open(connection: &AmqpConnection) -> (AmqpChannel, u64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -93,7 +91,7 @@ async fn a_silent_server_causes_a_timeout_and_its_socket_is_closed() {
     let error = connection.channel("test").await.unwrap_err();
     assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
     drop(connection);
-    // The socket is closed although the client library still waits for data.
+    // Although the client library still waits for data.
     let mut received = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received);
     tokio::time::timeout(SOON, read).await.unwrap().ok();
@@ -123,7 +121,6 @@ async fn closed_and_dropped_connections_are_closed_at_the_broker() {
     wait_until("the broker has closed the connection", || count().trim() == "0").await;
 }
 
-/// Nobody would take its deliveries.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_nobody_waits_for_is_ended() {
     let connection = connect(&config("ghost"));
@@ -135,7 +132,7 @@ async fn a_consumer_that_nobody_waits_for_is_ended() {
     declare().await.unwrap();
     let channel = loop {
         let channel = connection.channel("test").await.unwrap();
-        // The request is sent, and dropped before the reply arrives, unless that comes meanwhile.
+        // The request is dropped before the reply, unless that comes meanwhile.
         let consuming = channel.consume("q".into(), FieldTable::default());
         if consuming.now_or_never().is_none() {
             break channel;
@@ -149,7 +146,7 @@ async fn a_consumer_that_nobody_waits_for_is_ended() {
     }
 }
 
-/// The broker reads nothing more, as from a connection that it blocks.
+/// The broker reads nothing more, as on a blocked connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_has_a_time_limit() {
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
@@ -187,7 +184,7 @@ async fn every_request_has_a_time_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
-    // As two nodes of a cluster.
+    // Like two nodes of a cluster.
     let url = shared_rabbitmq().vhost("nodes");
     let server = shared_rabbitmq().address();
     let nodes = [TcpProxy::to(server.clone()).await, TcpProxy::to(server.clone()).await];
@@ -206,7 +203,6 @@ async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
         assert!(connections[0].skip_node(), "there are two");
         for connection in &connections {
             let before = connection.generation();
-            // Until the connection notices.
             while connection.generation() == before {
                 connection.reconnect();
                 tokio::time::sleep(Duration::from_millis(5)).await;
