@@ -12,13 +12,13 @@ use dq_core::{
 };
 
 use crate::check::BrokerCheck;
+use crate::check::findings::check_failed;
+use crate::check::management::ManagementApi;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
-use crate::findings::check_failed;
 use crate::log::CLAIM_AHEAD;
-use crate::management::ManagementApi;
 use crate::member::{Member, MemberContext};
 use crate::topology::Topology;
 

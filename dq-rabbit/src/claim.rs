@@ -8,12 +8,12 @@ use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
-use crate::buffer::{Buffered, MAX_OVERDUE, Origin};
 use crate::engine::{Engine, is_payload_of};
 use crate::error::LostReply;
 use crate::grant::Granted;
 use crate::log::{CLAIM_AHEAD, PayloadRef, ReadPurpose, command, headers_of, wire};
 use crate::payloads::PayloadReads;
+use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
 impl Engine {
     /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs

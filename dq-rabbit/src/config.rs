@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
+use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::connect::{BrokerSettings, validate};
-use crate::settings::IntegerSetting;
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
@@ -264,6 +263,62 @@ fn check_management(management: &Secret) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+struct IntegerSetting {
+    field: &'static str,
+    min: u32,
+    max: u32,
+    default: u32,
+}
+
+impl IntegerSetting {
+    fn remedy(&self) -> String {
+        let Self { min, max, default, .. } = self;
+        format!("set it to an integer between {min} and {max}; the default is {default}")
+    }
+
+    fn out_of_range(&self, value: impl std::fmt::Display) -> Error {
+        invalid_setting(format!("the field `{}` is {value}", self.field), self.remedy())
+    }
+
+    /// # Errors
+    /// `Config` with the field and its range.
+    fn check(&self, value: u32) -> Result<()> {
+        if (self.min..=self.max).contains(&value) { Ok(()) } else { Err(self.out_of_range(value)) }
+    }
+
+    /// Accepts any number, so that a value that does not fit `T` gets the same message as one out
+    /// of range.
+    fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        &self,
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let value = match Input::deserialize(deserializer)? {
+            Input::Unsigned(value) => T::try_from(value).map_err(|_| value.to_string()),
+            Input::Negative(value) => Err(value.to_string()),
+            Input::Fraction(value) => Err(value.to_string()),
+            Input::Text(text) if text.parse::<f64>().is_ok() => Err(format!("the text {text:?}")),
+            // In a URL, other text may be part of a password.
+            Input::Text(_) => Err("not a number".to_owned()),
+        };
+        value.map_err(|value| to_serde(&self.out_of_range(value)))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected an integer")]
+enum Input {
+    Unsigned(u64),
+    Negative(i64),
+    Fraction(f64),
+    Text(String),
+}
+
+/// Serde errors have no remedy, so the text contains it.
+fn to_serde<E: de::Error>(error: &Error) -> E {
+    let remedy = error.remedy_text().unwrap_or_default();
+    E::custom(format!("{}: {remedy}", error.message()))
 }
 
 #[cfg(test)]

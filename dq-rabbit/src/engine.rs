@@ -1,24 +1,27 @@
 //! Executes the calls of an open backend with the log, the publisher and the payload buffer.
 //! `schedule.rs`, `claim.rs`, `settle.rs` and others have a method for each call.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
 use dq_core::{DeadReason, Job, JobId, Timestamp, Want};
+use tokio::sync::Notify;
 
-use crate::buffer::{Buffered, Origin, PayloadBuffer};
 use crate::grant::Releases;
 use crate::log::wire::Checksum;
 use crate::log::{Log, PayloadRef, ReadPurpose, headers_of};
 use crate::message::{PublishedJob, Publisher};
-use crate::read_ahead::ReadAhead;
+use crate::payloads::buffer::{Buffered, Origin, PayloadBuffer};
 
 /// Jobs with a shorter delay get no message: their payload is still in each process's cache when
 /// they are due.
 const MIN_MESSAGE_DELAY: Duration = Duration::from_secs(1);
+
+/// How long to read ahead after a job was claimed before its message came.
+const READ_AHEAD_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -59,6 +62,35 @@ impl Quarantined {
 struct ClaimCounts {
     prefetched: AtomicU64,
     not_prefetched: AtomicU64,
+}
+
+/// When to read payloads ahead.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// When a job was last claimed before its message came, in Unix milliseconds.
+    missed_at: AtomicI64,
+    /// Wakes the task, so that it does not wait for its next pass.
+    pub(crate) missed: Notify,
+    /// Without a ladder, no job has a message.
+    is_permanent: bool,
+}
+
+impl ReadAhead {
+    fn new(is_permanent: bool) -> Self {
+        Self { missed_at: AtomicI64::new(i64::MIN), missed: Notify::new(), is_permanent }
+    }
+
+    /// A job was claimed before its message came. A payload that was read ahead counts too, so that
+    /// reading ahead goes on as long as messages are missing.
+    fn note_miss(&self, now: Timestamp) {
+        self.missed_at.store(now.as_millis(), Ordering::Relaxed);
+        self.missed.notify_one();
+    }
+
+    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
+        let missed_at = Timestamp::from_millis(self.missed_at.load(Ordering::Relaxed));
+        self.is_permanent || now < missed_at + READ_AHEAD_FOR
+    }
 }
 
 impl Engine {

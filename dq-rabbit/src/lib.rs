@@ -106,37 +106,24 @@
 //! each job queue has to be declared elsewhere too; an error names the missing ones.
 
 mod backend;
-mod buffer;
 mod check;
 mod claim;
 mod config;
 mod connect;
-mod consumer;
-mod deliveries;
 mod engine;
 mod entries;
 mod error;
-mod findings;
-mod generation;
-#[cfg(test)]
-mod generation_tests;
 mod grant;
 mod inspect;
-mod ladder;
 mod log;
-mod management;
 mod member;
 mod message;
-mod names;
 mod operate;
 mod payloads;
-mod policy;
-mod read_ahead;
 mod release;
 mod renew;
 mod runners;
 mod schedule;
-mod settings;
 mod settle;
 mod topology;
 

@@ -7,21 +7,21 @@ use dq_core::config::Environment;
 use dq_core::{Listeners, Result};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::buffer::PayloadBuffer;
+use crate::check::management::ManagementApi;
+use crate::check::policy;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
-use crate::consumer::JobConsumer;
-use crate::deliveries::DeliveryHandler;
 use crate::engine::Engine;
 use crate::grant::releases;
-use crate::ladder::Ladder;
 use crate::log::{Log, LogContext, LogSettings};
-use crate::management::ManagementApi;
+use crate::message::consumer::JobConsumer;
+use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
-use crate::policy;
-use crate::read_ahead;
+use crate::payloads::buffer::PayloadBuffer;
+use crate::payloads::read_ahead;
 use crate::release::release_all;
 use crate::topology::Topology;
+use crate::topology::ladder::Ladder;
 
 #[derive(Debug)]
 pub(crate) struct Member {

@@ -25,7 +25,7 @@ use super::shared::{LogShared, LogState, is_lasting, random_id};
 use super::wire::{Command, Entry, encode};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 /// A message is complete at about this size.
 const MESSAGE_BYTES: usize = 256 * 1024;

@@ -13,7 +13,7 @@ use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
 use super::wire::{self, Command, Entry, SnapshotEntry};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 const NOW: Timestamp = Timestamp::EPOCH;
 

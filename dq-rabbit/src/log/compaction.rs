@@ -18,7 +18,7 @@ use super::shared::LogShared;
 use super::snapshot::job_parts;
 use super::wire::{SnapshotEntry, SnapshotPart};
 use crate::error::LostReply;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 /// Jobs, and bytes of their payloads, that are read at once. One job may be larger.
 const FETCH_JOBS: usize = 5_000;

@@ -58,8 +58,8 @@ use super::shared::{LogShared, random_id};
 use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
 use crate::connect::AmqpChannel;
 use crate::error::{LostReply, Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
-use crate::names::DIRECTORY_KEY;
+use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use crate::topology::names::DIRECTORY_KEY;
 
 /// A record's first bytes, with the version of its format. `postcard` data and the checksum of all
 /// before it follow.

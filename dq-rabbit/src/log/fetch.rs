@@ -12,7 +12,7 @@ use super::shared::LogShared;
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
 use super::wire::{self, Checksum, EntryBatch};
 use crate::error::LostReply;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 /// Few, because messages of up to 256 KiB behind the last needed one come in vain.
 const PREFETCH: u16 = 8;

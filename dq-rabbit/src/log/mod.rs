@@ -38,6 +38,9 @@ pub(crate) mod command;
 mod compaction;
 mod directory;
 mod fetch;
+pub(crate) mod generation;
+#[cfg(test)]
+mod generation_tests;
 mod history;
 #[cfg(test)]
 mod lease_tests;
@@ -76,7 +79,7 @@ use self::command::TypedCommand;
 use self::shared::LogShared;
 use crate::error::LostReply;
 #[cfg(test)]
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 pub(crate) use self::capacity::Usage;
 pub(crate) use self::fetch::ReadPurpose;

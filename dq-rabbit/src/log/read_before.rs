@@ -1,7 +1,7 @@
 //! What this process had read of the log before a replay, to find out what it has lost.
 
 use super::producers::Producers;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 #[derive(Debug, Default)]
 pub(super) struct ReadBefore {

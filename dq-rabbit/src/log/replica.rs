@@ -18,7 +18,7 @@ use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
 use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 // These three decide which jobs a claim leases, so they are part of the log's format. Other values
 // need a new kind of claim entry.

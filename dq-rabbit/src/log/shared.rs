@@ -19,10 +19,10 @@ use super::retention::Retention;
 use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::wire;
-use crate::buffer::PayloadBuffer;
 use crate::connect::AmqpConnection;
 use crate::error::LostReply;
-use crate::generation::{DirectoryView, Generation};
+use crate::log::generation::{DirectoryView, Generation};
+use crate::payloads::buffer::PayloadBuffer;
 use crate::topology::Topology;
 
 /// A snapshot may take a fifth of the log's size.

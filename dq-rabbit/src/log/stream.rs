@@ -8,7 +8,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 /// A consumer's argument, and a header of each message.
 const OFFSET: &str = "x-stream-offset";

@@ -25,7 +25,7 @@ use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error
 use super::wire::{self, Command, Entry, Message};
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 const PREFETCH: u16 = 256;
 /// Messages that are applied and acknowledged together.

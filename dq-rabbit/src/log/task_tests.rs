@@ -19,7 +19,7 @@ use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::error::LostReply;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 use crate::topology::Topology;
 
 /// With this many sent calls, without a broker.

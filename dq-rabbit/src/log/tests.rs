@@ -18,7 +18,7 @@ use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
 use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 const PRODUCERS: u64 = 3;
 

@@ -1,7 +1,7 @@
 //! Job messages bring payloads to runners shortly before jobs are due.
 //!
-//! A message waits in the [delay ladder](crate::ladder) and then goes to the *ready queue* of its
-//! job queue. A runner keeps its jobs in the [payload buffer](crate::buffer) and acknowledges it
+//! A message waits in the [delay ladder](crate::topology::ladder) and then goes to the *ready queue* of its
+//! job queue. A runner keeps its jobs in the [payload buffer](crate::payloads::buffer) and acknowledges it
 //! when they are claimed.
 //!
 //! Messages decide nothing: the [log](crate::log) does. Without its message, a job runs with the
@@ -10,6 +10,8 @@
 
 mod ack;
 mod batch;
+pub(crate) mod consumer;
+pub(crate) mod deliveries;
 mod job_message;
 mod publisher;
 

@@ -17,9 +17,9 @@ use super::batch::batch;
 use super::job_message::{JobMessage, PublishedJob};
 use crate::connect::{AmqpChannel, AmqpConnection, Reply};
 use crate::error::{self, LostReply, from_lapin, nacked, returned};
-use crate::ladder::Ladder;
-use crate::names::Topic;
 use crate::topology::Topology;
+use crate::topology::ladder::Ladder;
+use crate::topology::names::Topic;
 
 /// Unconfirmed messages of one call.
 const MAX_UNCONFIRMED: usize = 1_000;

@@ -6,6 +6,8 @@
 //! although a classic queue's node is down or the right to configure was revoked.
 
 mod declaration;
+pub(crate) mod ladder;
+pub(crate) mod names;
 mod objects;
 mod walk;
 
@@ -25,9 +27,9 @@ use self::walk::{Intent, Rejected, walk};
 use crate::config::{RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
 use crate::error::{self, Permission, Refusal};
-use crate::generation::Generation;
-use crate::ladder::Ladder;
-use crate::names::{ObjectNames, Topic};
+use crate::log::generation::Generation;
+use crate::topology::ladder::Ladder;
+use crate::topology::names::{ObjectNames, Topic};
 
 /// Missing objects that an error names.
 const MAX_NAMED: usize = 8;

@@ -3,9 +3,9 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
 use super::declaration::Declaration;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
-use crate::generation::Generation;
-use crate::ladder::{self, LadderQueue};
-use crate::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
+use crate::log::generation::Generation;
+use crate::topology::ladder::{self, LadderQueue};
+use crate::topology::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
 
 /// Attempts are counted in the log and limited far below this. Brokers from 4.0 on dead-letter
 /// after 20 deliveries without the argument.

@@ -23,8 +23,8 @@ use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use super::fixture::{assert_error, config_for, connect, queue, topology};
 use crate::RabbitBackend;
 use crate::config::{LadderKind, QueueKind, RabbitConfig};
-use crate::generation::Generation;
-use crate::names::DIRECTORY_KEY;
+use crate::log::generation::Generation;
+use crate::topology::names::DIRECTORY_KEY;
 
 /// Of a change, and of the deletions after some changes.
 const STEPS: [&str; 8] =

@@ -13,8 +13,8 @@ use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::fixture::{config, declare_all, queue, topology};
 use crate::config::QueueKind;
-use crate::ladder::{TICK_MS, guard_ms, queues};
-use crate::names::{LEVELS, Topic};
+use crate::topology::ladder::{TICK_MS, guard_ms, queues};
+use crate::topology::names::{LEVELS, Topic};
 
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use crate::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
 
 const PROCESSES: usize = 4;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use dq_core::{Error, ErrorKind, Finding, QueueStats, Severity, Timestamp};
 use serde_json::Value;
 
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 use crate::log::{LOSS_REMEDY, LOSSES, LostPayloads, SkippedMessages};
-use crate::names::ObjectNames;
+use crate::topology::names::ObjectNames;
 
 /// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{AmqpConnection, Broker};
-use crate::deliveries::DeliveryHandler;
 use crate::error::{LostReply, from_lapin};
+use crate::message::deliveries::DeliveryHandler;
 use crate::message::{AckTracker, JobMessage};
-use crate::names::Topic;
 use crate::topology::Topology;
+use crate::topology::names::Topic;
 
 /// Pause after an attempt to consume. It doubles after each failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use dq_core::{Error, ErrorKind, Result};
 use serde_json::Value;
 
-use crate::management::ManagementApi;
+use crate::check::management::ManagementApi;
 use crate::topology::Topology;
 
 pub(crate) const REMEDY: &str = "exclude names that begin with the prefix and .v1. from the policy";

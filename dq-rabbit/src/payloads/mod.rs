@@ -1,5 +1,8 @@
 //! Payloads of jobs of the replica, from the log.
 
+pub(crate) mod buffer;
+pub(crate) mod read_ahead;
+
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;

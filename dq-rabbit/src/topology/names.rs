@@ -5,9 +5,9 @@
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
-/// Levels of the [`ladder`](crate::ladder), one for each digit. Another number needs another
+/// Levels of the [`ladder`](crate::topology::ladder), one for each digit. Another number needs another
 /// version of the layout.
 pub(crate) const LEVELS: usize = 6;
 

@@ -25,7 +25,7 @@ use dq_core::Timestamp;
 use lapin::types::ShortString;
 
 use crate::config::{LadderKind, QueueKind};
-use crate::names::{LEVELS, ObjectNames, Topic};
+use crate::topology::names::{LEVELS, ObjectNames, Topic};
 
 /// One second, the unit of the lowest level, in milliseconds.
 pub(crate) const TICK_MS: i64 = 1_000;

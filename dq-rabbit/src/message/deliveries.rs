@@ -8,11 +8,11 @@ use std::time::Duration;
 use dq_core::{Clock, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 
-use crate::buffer::Origin;
 use crate::engine::{Engine, is_payload_of};
 use crate::error::LostReply;
 use crate::log::{Replica, command, headers_of, wire};
 use crate::message::{AckHandle, PublishedJob};
+use crate::payloads::buffer::Origin;
 
 /// Pause between two attempts to handle a delivery. It doubles up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);

@@ -5,6 +5,10 @@
 //! would change its position. So `check` sends a test message, the *canary*, through the lowest
 //! level, and reports how many jobs were claimed before their message came.
 
+pub(crate) mod findings;
+pub(crate) mod management;
+pub(crate) mod policy;
+
 use std::time::Duration;
 
 use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
@@ -13,18 +17,17 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Consumer};
 
-use crate::config::{LadderKind, QueueKind, TopologyMode};
-use crate::connect::{AmqpChannel, AmqpConnection};
-use crate::error::{LostReply, from_lapin};
-use crate::findings::{
+use self::findings::{
     check_failed, clock_skew, direction, finding, ladder_stalled, ladder_untested, losses,
     lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
 };
-use crate::ladder::TICK_MS;
+use self::management::ManagementApi;
+use crate::config::{LadderKind, QueueKind, TopologyMode};
+use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::error::{LostReply, from_lapin};
 use crate::log::{LostPayloads, SkippedMessages, Usage};
-use crate::management::ManagementApi;
-use crate::policy;
 use crate::topology::Topology;
+use crate::topology::ladder::TICK_MS;
 
 /// How late the canary may be.
 const CANARY_MARGIN: Duration = Duration::from_secs(4);
