@@ -1,7 +1,7 @@
-//! The capacity of the log: how many bytes a snapshot would take, and whether it may take more.
+//! The capacity of the log: what a snapshot may take.
 //!
-//! The log holds the limit, and every replica knows to the byte what a snapshot of it would write. So
-//! all replicas refuse the same jobs, whichever process wrote them.
+//! The log holds the limit, and each replica knows to the byte what its snapshot would take. So all
+//! replicas refuse the same jobs.
 
 use dq_core::machine::{JobNotes, JobPlacement, Machine, Sizes};
 use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
@@ -9,18 +9,18 @@ use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
 use super::position::{PayloadRef, headers_bytes};
 use super::wire::{self, encoded_size};
 
-// Both act while entries are applied: as those in `replica.rs`, they are part of the format of the log.
+// Part of the log's format, because replicas use both while they apply entries.
 
-/// What a job may gain after it was stored, besides a payload: counts, lease, worker, and an error
-/// of [`SHORT_TEXT`] bytes.
+/// What a stored job may gain besides a payload: counts, lease, worker, and an error of
+/// [`SHORT_TEXT`] bytes.
 const GROWTH_PER_JOB: u64 = 256;
-/// Maximum length in bytes of errors and reasons that are stored while the capacity is used up.
+/// Longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
-/// What the items of a snapshot take, by the fields of their types in [`wire`].
+/// Sizes of a snapshot's items, field by field as in [`wire`].
 pub(super) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
-/// The size of a [`wire::SnapshotJob`].
+/// A [`wire::SnapshotJob`].
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
     let state = match placement {
         JobPlacement::Waiting => 0,
@@ -40,7 +40,7 @@ fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) 
         + headers_bytes(job)
 }
 
-/// The size of a [`wire::EndedJob`].
+/// A [`wire::EndedJob`].
 fn ended(seq: u64, view: &JobView) -> u64 {
     let JobView { job, leased_since, worker, last_error, ended, .. } = view;
     let Some(ended) = ended else { return 0 };
@@ -48,7 +48,7 @@ fn ended(seq: u64, view: &JobView) -> u64 {
     fields(job) + encoded_size(&(seq, notes, ended.ending, &ended.reason, ended.at))
 }
 
-/// The size of a [`wire::Job`].
+/// A `wire::entry::Job`.
 fn fields(job: &Job) -> u64 {
     let key = job.key.as_ref().map(|key| key.as_str());
     let first_due = wire::other_first_due(job);
@@ -65,12 +65,11 @@ fn runner(runner: &Announced) -> u64 {
     encoded_size(&(&runner.name, &runner.info, runner.at, runner.until))
 }
 
-/// How much of its capacity a log uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes that a snapshot would take, with what its jobs may gain.
+    /// Bytes of a snapshot, with what its jobs may gain.
     pub(crate) used: u64,
-    /// Maximum for new jobs; `None` before the log has a limit.
+    /// `None` before the log has a limit.
     pub(crate) capacity: Option<u64>,
 }
 
@@ -79,18 +78,15 @@ impl Usage {
         Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
     }
 
-    /// The part of the capacity that is used, in percent.
     pub(crate) fn percent(self) -> u64 {
         self.capacity.map_or(0, |capacity| self.used.saturating_mul(100) / capacity.max(1))
     }
 
-    /// Whether the capacity is used up.
     fn is_full(self) -> bool {
         self.capacity.is_some_and(|capacity| self.used >= capacity)
     }
 
-    /// Whether there is room for these new jobs. A job whose id is known adds nothing, and one whose
-    /// key is known adds what it is larger.
+    /// A job with a known id adds nothing, and one with a known key adds the difference.
     pub(super) fn has_room<'a>(
         self,
         machine: &Machine,
@@ -109,8 +105,7 @@ impl Usage {
         added == 0 || self.used + added <= capacity
     }
 
-    /// Shortens the texts of a settlement while the capacity is used up: settlements always pass,
-    /// and their texts must not outgrow the log.
+    /// Shortens texts while the log is full, because settlements always pass.
     pub(super) fn shorten(self, mut settlement: Settlement) -> Settlement {
         if self.is_full() {
             match &mut settlement.verdict {

@@ -13,11 +13,10 @@ use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
 use super::wire::{self, Command, Entry, SnapshotEntry};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 const NOW: Timestamp = Timestamp::EPOCH;
 
-/// A log as a process reads it.
 struct TestLog {
     replica: Replica,
     retention: Retention,
@@ -31,7 +30,6 @@ impl TestLog {
         Self { replica: Replica::starting_at(0), retention, offset: 0, sequence: 0 }
     }
 
-    /// Appends a command in a message of its own and reads it back.
     fn apply(&mut self, command: Command) -> CommandReply {
         let offset = self.offset;
         self.offset += 1;
@@ -58,7 +56,6 @@ impl TestLog {
         }
     }
 
-    /// Schedules jobs until the log is full, and returns their number.
     fn fill(&mut self, payload_bytes: usize) -> u32 {
         (0..).find(|number| self.schedule(job(*number, payload_bytes)).is_none()).unwrap()
     }
@@ -73,7 +70,6 @@ impl TestLog {
         }
     }
 
-    /// Settles leased jobs as dead, with an error of this length.
     fn kill(&mut self, leased: &[LeasedJob], error_bytes: usize) {
         for leased in leased {
             let reason = DeadReason::new(DeadKind::Rejected, "e".repeat(error_bytes));
@@ -87,7 +83,7 @@ impl TestLog {
         }
     }
 
-    /// Goes on in the next generation, with a snapshot of jobs that all have this payload.
+    /// With a snapshot of jobs that all have this payload.
     fn change_generation(&mut self, size: u64, payload: &Bytes) {
         let generation = Generation::of(self.offset);
         self.apply(Command::Close(generation.number()));
@@ -130,18 +126,17 @@ fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
     let jobs = log.fill(500);
     assert!((15..30).contains(&jobs), "{jobs} jobs");
     assert!((90..=100).contains(&log.replica.usage().percent()));
-    // A repeated call adds nothing, nor does a job that takes the place of another.
+    // A repeated call adds nothing, nor does a job in place of another.
     assert!(matches!(log.schedule(job(0, 500)), Some(Scheduled::Created(_))));
     assert!(matches!(log.schedule(keyed(1_001, 500)), Some(Scheduled::Replaced(_))));
     assert!(log.schedule(keyed(1_002, 2_000)).is_none(), "it is larger");
-    // Foreign messages are refused, too, whatever their size, and a batch as a whole.
+    // Dead jobs are refused too, and a batch as a whole.
     let park = Command::Park(vec![(job(2_000, 10_000).try_into().unwrap(), "foreign".to_owned())]);
     assert!(matches!(log.apply(park), CommandReply::Full));
     let batch = [job(0, 500), job(3_000, 500)].map(|job| job.try_into().unwrap());
     let batch = Command::Schedule(batch.into());
     assert!(matches!(log.apply(batch), CommandReply::Full));
     assert_eq!(log.replica.machine().len() as u32, jobs + 1, "nothing was stored");
-    // What frees the log passes, and makes room.
     let cancel = |number| Command::Cancel(vec![(&JobRef::new(queue(), job(number, 0).id)).into()]);
     for number in 0..2 {
         match log.apply(cancel(number)) {

@@ -1,5 +1,4 @@
-//! Changes the generation of the log, and writes the snapshot at the beginning of the new one, so that
-//! older generations can be deleted.
+//! Changes the generation of the log and writes the snapshot at the beginning of the next one.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -11,41 +10,38 @@ use futures_util::FutureExt;
 
 use super::command::{Close, Snapshot};
 use super::directory;
-use super::fetch::fetch;
+use super::fetch::{self, ReadPurpose};
 use super::pending::AppliedAt;
-use super::position::{LogPosition, PayloadRef};
+use super::position::PayloadRef;
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::snapshot::job_parts;
 use super::wire::{SnapshotEntry, SnapshotPart};
 use crate::error::LostReply;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
-/// Maximum number of jobs whose payloads are fetched at once, and of bytes of these payloads, unless
-/// one alone is larger.
+/// Jobs, and bytes of their payloads, that are read at once. One job may be larger.
 const FETCH_JOBS: usize = 5_000;
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// For how long a generation is kept after the next one is complete: for readers that are behind, and
-/// because a broker writes what it confirms to its disk some time later. A single node that loses
-/// power must not lose a snapshot together with what it replaces. Tests wait for the deletion.
+/// How long a generation is kept after the next one is complete. Readers may be behind, and a
+/// broker writes to its disk after it confirms: a single node without power must not lose a
+/// snapshot together with what it replaces. Tests wait for the deletion.
 const GRACE: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 120 });
 
-/// How far the numbers of the generations that are kept until the grace time is over are from the
-/// newest. If generations change quickly, these are four, since only every second number is used: this
-/// limits the disk space.
+/// With quick changes, this many numbers are kept during the grace time. Every second one is used,
+/// so that is four generations.
 const KEPT: u32 = 8;
 
-/// How long a generation is declared before the one before it is closed. A node that is killed loses
-/// the declarations of the last two seconds, and everything in such a generation with it.
+/// How long a generation exists before the one before it is closed. A node that is killed loses the
+/// declarations of its last two seconds, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
-/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const OPERATION: &str = "compact the log";
 
-/// Closes the generation or writes its snapshot on each signal, until it is dropped.
+/// Runs on each signal until it is dropped.
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
@@ -55,8 +51,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             tracing::warn!(%error, "the log could not be compacted; it will be tried again");
             shared.clock.sleep(PAUSE).await;
         }
-        // Signals until here are dropped. If work is left, the next own entry that is read signals
-        // again.
+        // If work is left, the next own entry signals again.
         let _ = shared.compaction_due.notified().now_or_never();
         if let Err(error) = delete_old(&shared).await {
             tracing::warn!(%error, "old generations of the log could not be deleted yet");
@@ -64,8 +59,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Takes the log through the steps that are left of a change of generation: see
-/// [`directory`](super::directory).
+/// Takes the steps that are left of a change; see [`directory`].
 async fn compact(shared: &LogShared) -> Result<()> {
     let Some(generation) = shared.generation() else { return Ok(()) };
     let needs_close = shared.state().needs_close();
@@ -89,8 +83,7 @@ async fn compact(shared: &LogShared) -> Result<()> {
     announce(shared).await
 }
 
-/// Names the generation in the directory once its snapshot is complete. Nothing needs the
-/// generations before it from then on.
+/// Names the generation in the directory once its snapshot is complete.
 async fn announce(shared: &LogShared) -> Result<()> {
     let generation = {
         let state = shared.state();
@@ -105,8 +98,8 @@ async fn announce(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the generations before the newest that is in the directory, unless another change begins
-/// during the grace time: then the next change deletes them.
+/// Deletes earlier generations after the grace time. If another change begins meanwhile, that one
+/// deletes them.
 async fn delete_old(shared: &LogShared) -> Result<()> {
     let Some(announced) = shared.state().announced else { return Ok(()) };
     delete(shared, announced, KEPT).await?;
@@ -119,8 +112,8 @@ async fn delete_old(shared: &LogShared) -> Result<()> {
     }
 }
 
-/// Deletes the generations before this one but for some of the newest, if the broker still has this
-/// one. If it has lost it, the log goes on in the one before.
+/// Keeps the newest `kept` numbers, and all if the broker has lost the announced generation: the
+/// log then goes on in the one before.
 async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
     let topology = &shared.topology;
     if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {
@@ -136,10 +129,8 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
     Ok(())
 }
 
-/// Writes a snapshot, unless another process has begun one.
-///
 /// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
-/// on, and the others give up. If it dies, another process begins a snapshot after a timeout.
+/// on. If it dies, another process begins after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotEntry::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot()))
@@ -151,17 +142,17 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let mut jobs = jobs.into_iter().peekable();
     while jobs.peek().is_some() {
         let chunk = next_chunk(&mut jobs);
-        let positions = chunk.iter().map(|job| LogPosition::of(&job.job)).collect();
-        let fetched = fetch(shared, positions).await?;
-        let lost = chunk.iter().filter(|job| fetched.of(&job.job).is_none());
-        let lost: Vec<JobId> = lost.map(|job| job.job.id).collect();
-        // Another process may have completed a snapshot meanwhile, so that the generations with these
-        // payloads could be deleted. Only if it has not are they lost.
+        let stored = chunk.iter().map(|job| (job.job.id, PayloadRef::of(&job.job)));
+        let payloads = fetch::read(shared, stored, ReadPurpose::View).await?;
+        let ids = chunk.iter().map(|job| job.job.id);
+        let lost: Vec<JobId> = ids.filter(|id| !payloads.contains_key(id)).collect();
+        // Another process may have completed a snapshot, so that the old streams could be deleted.
+        // Otherwise the payloads are lost.
         if !lost.is_empty() && directory::locate(shared).await? >= Generation::of(begin) {
             return Ok(());
         }
         lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
-        let parts = job_parts(chunk, |job| fetched.of(job));
+        let parts = job_parts(chunk, |job| payloads.get(&job.id).cloned());
         written = append_parts(shared, begin, written, parts).await?;
     }
     append(shared, SnapshotEntry::End { begin, parts: written }, |_, _| ()).await?;
@@ -169,7 +160,6 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-/// Takes the next jobs whose payloads are fetched at once.
 fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = JobSnapshot>>) -> Vec<JobSnapshot> {
     let mut chunk = Vec::new();
     let mut bytes = 0;
@@ -184,8 +174,7 @@ fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = JobSnapshot>>) -> Vec<Job
     chunk
 }
 
-/// Appends parts of the snapshot that began at offset `begin` and has `written` parts so far. Returns how
-/// many it has then.
+/// Returns how many parts the snapshot then has.
 async fn append_parts(
     shared: &LogShared,
     begin: u64,
@@ -200,7 +189,6 @@ async fn append_parts(
     Ok(written)
 }
 
-/// Appends an entry of a snapshot and waits until it has been read back.
 async fn append<T: Send + 'static>(
     shared: &LogShared,
     entry: SnapshotEntry,
@@ -215,10 +203,10 @@ mod tests {
     use dq_core::machine::JobPlacement;
     use dq_core::{Headers, Job, QueueName, Timestamp};
 
+    use super::super::position::LogPosition;
     use super::super::wire::Checksum;
     use super::*;
 
-    /// A waiting job of a replica whose payload has this length.
     fn job(length: u32) -> JobSnapshot {
         let position = LogPosition { offset: 0, entry: 0, job: 0 };
         let stored = PayloadRef { position, length, checksum: Checksum::from_u64(0) };

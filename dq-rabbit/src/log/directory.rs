@@ -1,104 +1,50 @@
 //! The generations of the log, and the directory that names them.
 //!
-//! The log is a sequence of *generations*. Each is a stream without any limit of size or age. So
-//! the broker never deletes anything that lives; this backend deletes a generation as a whole, when
-//! nothing in it is needed any more. The *directory* is a small stream whose records name
-//! generations: the newest, at which a process starts to read, and the oldest, before which they
-//! may be deleted.
+//! Each *generation* is a stream without a limit, so the broker deletes nothing that lives. The
+//! *directory* is a small stream of records: the newest generation, where a process starts to read,
+//! and the oldest, before which generations may be deleted. To know what it names, a process
+//! appends a record of its own and reads up to it.
 //!
-//! # A change
+//! Any process that finds N large enough changes from N to N' ([`Generation::next`]):
 //!
-//! The *closer* is any process that finds generation N large enough ([`retention`](super::retention)).
-//! It takes these steps; N' is [`Generation::next`] of N:
+//! | Step | After a crash |
+//! |---|---|
+//! | 1. announce N, if it is not named | N is open |
+//! | 2. declare N', look that it is not named, wait | N' is empty and unread; it is declared again |
+//! | 3. append `Close(N)`; the first one counts | all are in N'; another process goes on with 4 |
+//! | 4. write a snapshot into N' | its parts are ignored; another process writes one |
+//! | 5. announce N' | the next change deletes N |
+//! | 6. after a grace time: *retire* N, look again, delete N | the same |
 //!
-//! 1. It *announces* N in the directory, unless it knows that N is there.
-//! 2. It declares the stream of N', and makes sure that the directory does not name N' yet. Then it
-//!    waits some seconds: a broker replies to a declaration before it is on its disk, and a node that
-//!    is killed in between has no such stream afterwards.
-//! 3. It appends the entry `Close(N)`. The first one that takes effect closes N. What follows in N has
-//!    no effect for any replica, so the log goes on at the beginning of N', at the same position for
-//!    all. When a process reads the close, it reads N' next, and writes into N' whatever it has sent
-//!    and not read back.
-//! 4. It writes a snapshot into N' ([`snapshot`](super::snapshot)), while all others go on to append.
-//!    Replicas point jobs to the payloads in it.
-//! 5. When the snapshot is complete, it announces N'.
-//! 6. It deletes N after a grace time. If generations change more often than that, it deletes those
-//!    that are several changes old. Before that, it *retires* them: a record in the directory names
-//!    the oldest generation that is kept.
+//! Step 2 waits because a broker replies to a declaration before its disk has it. To retire means to
+//! record the oldest generation that is kept.
 //!
-//! Producer ids and sequence numbers go on over generations. An entry that took effect in N is a
-//! duplicate in N', and what had no effect in N is the next one of its producer in N'.
+//! What holds:
 //!
-//! # What holds
+//! - The newest generation in the directory exists, and begins empty (even number) or with a
+//!   complete snapshot. From there on, each one ends with its close or is the last.
+//! - After a close, what follows in N has no effect. Its writers write it again into N', where
+//!   entries that took effect in N are duplicates.
+//! - Numbers only grow. A suspended process may create a deleted stream again, but nobody applies
+//!   it: a reader looks into the directory after the broker has accepted its consumer. If the
+//!   generation is not retired then, its stream was never deleted.
+//! - A reader that is behind reads all generations in order. Only if its next one is retired does
+//!   it start at the newest, and its calls that took effect meanwhile get `OutcomeUnknown`.
+//! - Of a retirement and a `Lost` record, only the first has effect, so a process looks again
+//!   before it deletes.
 //!
-//! - A generation is retired only after a later one was announced, so the newest one that the
-//!   directory names exists, and begins with a complete snapshot, or begins empty.
-//! - Each generation from there on is found by reading: N ends with its close, or is the last one.
-//! - Numbers only grow. A process may create a stream again that was deleted, if it was suspended
-//!   between two of its steps, but no process applies anything of it: a process that begins to read a
-//!   generation, or goes on in the middle of it, looks into the directory after the broker has
-//!   accepted the consumer. If the generation is not retired then, no stream of it was deleted before,
-//!   so the consumer reads the only one. If it is, the process starts at the newest one.
-//! - A generation that begins empty has an even number, the others begin with a snapshot.
+//! A generation that the broker does not find:
 //!
-//! # After a crash
+//! - It was read before: start again with the directory.
+//! - It follows a close and is not named, or is named and begins empty: declare it. It is used at
+//!   once, so a single node that is killed within two seconds may lose it again.
+//! - It is named and begins with a snapshot: after half a minute it is lost. The log goes back to
+//!   the generation before if that is left, else begins again empty with a larger number.
+//!   [`loss`](super::loss) tells it. The same holds if its snapshot is missing.
 //!
-//! - Before 3: N is open. N' is empty, nobody reads it, and the next closer declares it again.
-//! - Between 3 and 5: processes that run are in N'. One that starts reads N, its close, and N'. If N'
-//!   gets no part of a snapshot for a while, another process writes one; the parts of the one that was
-//!   begun are ignored. N' is not closed before it has a complete snapshot.
-//! - Between 5 and 6, or before 5: the next closer announces and deletes what the last one has not.
-//!
-//! # Races
-//!
-//! - Two closers: the second close has no effect in N, and none in N', since it names N. Both begin a
-//!   snapshot, and the second one gives up.
-//! - A reader that is behind: at the close of N it has the whole state, so it goes on with that at the
-//!   beginning of N', even if the directory names a later generation by then. It reads all
-//!   generations in order, and its calls get their replies. Only if N' is retired does it forget the
-//!   state and start at the newest one, since what it missed may be gone. Its calls that took effect
-//!   in between get `OutcomeUnknown`, as after any replay; the others are written again.
-//! - A generation is retired while the log goes back to it (see below): the first record has effect,
-//!   and the other has none. So a process that retires generations reads the directory again before it
-//!   deletes them.
-//! - A writer that is behind: what it sends to N has no effect or is returned, and is written again
-//!   when it has read the close.
-//! - A snapshot writer that is behind may not find payloads in N, since another snapshot was completed
-//!   and N deleted. It then finds N' in the directory, and gives up.
-//!
-//! # A generation that the broker does not find
-//!
-//! - It was read before: the process starts again with the directory.
-//! - It follows a close: the closer may have crashed, or the broker has lost the declaration. It is
-//!   declared, unless the directory names it or a later one.
-//! - The directory names it, and it begins empty: it is declared, since the first processes of a prefix
-//!   announce it before it exists.
-//! - The directory names it, and the broker does not find it for half a minute, on other nodes too if
-//!   there are several: it is lost. If the generation before it is still there and not retired, because
-//!   a single node lost power within the grace time, a record says that the log goes on there. That
-//!   generation ends with its close, so N' is declared again and gets another snapshot. If not, somebody
-//!   has deleted it, and the log begins again in an empty generation with a greater number; runners store
-//!   the jobs again whose messages wait in the ladder.
-//! - The same record is written if the generation exists and its snapshot is not in it.
-//! - What was read and is gone with the generation is told: see [`loss`](super::loss).
-//!
-//! A stream that is declared here is used at once, not some seconds later as in step 2: processes
-//! that run write into it as soon as it is there. If its node is killed within these seconds, the
-//! declaration is lost a second time, with what was written since, even if it was read and
-//! answered. A process that had read some of it begins again with the directory, and writes again
-//! what it had not read back.
-//!
-//! # A directory without its records
-//!
-//! The broker deletes old records, so each process that looks repeats the one that names the newest
-//! generation after some hundred others. Should it be gone all the same, a process that runs writes
-//! it again. A process that starts then, and finds that there were records before, fails with
-//! `Config`: it must not begin an empty log beside the one that lives. If somebody deletes the
-//! whole stream, such a process cannot know, and begins an empty log. The others go on in theirs,
-//! and announce the next generation; the greatest number wins.
-//!
-//! To be sure of what the directory names, a process appends a record of its own and reads up to it. A
-//! record that was confirmed before cannot come later in the stream.
+//! The broker deletes old records, so the newest generation is announced again after some hundred
+//! others. Without any record, a process that runs writes it again, and one that starts fails with
+//! `Config` if there were records before.
 
 use std::time::Duration;
 
@@ -112,22 +58,21 @@ use super::shared::{LogShared, random_id};
 use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
 use crate::connect::AmqpChannel;
 use crate::error::{LostReply, Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
-use crate::names::DIRECTORY_KEY;
+use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use crate::topology::names::DIRECTORY_KEY;
 
-/// First bytes of a record, with the version of its format. The rest is encoded by `postcard` and
-/// followed by the checksum of all before it.
+/// A record's first bytes, with the version of its format. `postcard` data and the checksum of all
+/// before it follow.
 const MAGIC: &[u8] = b"DQ\x01";
 const CHECKSUM_BYTES: usize = 8;
 
-/// Maximum number of unacknowledged records that the broker delivers.
 const PREFETCH: u16 = 256;
 
-/// The broker deletes old records. After this many others, the newest generation is announced again.
+/// The broker deletes old records, so the newest generation is announced again after this many.
 const REPEAT_AFTER: u64 = 200;
 
-/// How long to wait before each further look at a generation that the broker does not find. In all,
-/// longer than a node needs to start or to notice a partition.
+/// Pauses before further looks for a missing generation. Together, longer than a node needs to
+/// start or to notice a partition.
 const LOST_PAUSES: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_millis(600),
@@ -137,11 +82,9 @@ const LOST_PAUSES: [Duration; 6] = [
     Duration::from_millis(15_000),
 ];
 
-/// A record of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     kind: RecordKind,
-    /// Tells a record from others.
     nonce: u64,
 }
 
@@ -158,7 +101,6 @@ impl Record {
         record
     }
 
-    /// `None` for a message that is no record.
     fn decode(message: &[u8]) -> Option<Self> {
         let (record, checksum) = message.split_last_chunk::<CHECKSUM_BYTES>()?;
         if xxh3_64(record) != u64::from_le_bytes(*checksum) {
@@ -169,22 +111,18 @@ impl Record {
     }
 }
 
-/// How a process came to a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// The directory names it.
     Directory,
-    /// It has read the close of the one before.
     Close,
-    /// It has read messages of it.
     Read,
 }
 
-/// The newest generation in the directory. If there is none, announces the newest that this process
-/// knows, or else the first one.
+/// The newest generation in the directory. Without one, announces the newest that this process
+/// knows, or the first.
 ///
 /// # Errors
-/// `Config` if the directory has lost its records, and this process does not know where the log is.
+/// `Config` if the directory has lost its records and this process does not know where the log is.
 pub(super) async fn locate(shared: &LogShared) -> Result<Generation> {
     let view = look(shared).await?;
     if let Some(newest) = view.newest {
@@ -200,7 +138,7 @@ pub(super) async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-/// Names a generation, which must be complete or begin empty.
+/// The generation must be complete or begin empty.
 pub(super) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
     // Nothing that lives is before one that begins empty.
     let oldest =
@@ -209,13 +147,11 @@ pub(super) async fn announce(shared: &LogShared, generation: Generation) -> Resu
     append(shared, Record::new(shared, kind)).await
 }
 
-/// Whether a stream of this generation may have been deleted before this call.
 pub(super) async fn may_be_deleted(shared: &LogShared, generation: Generation) -> Result<bool> {
     Ok(look(shared).await?.may_be_deleted(generation))
 }
 
-/// Lets the generations before this one be deleted. `false` if they are needed, because the log has
-/// gone back to one of them.
+/// Lets earlier generations be deleted. `false` if the log has gone back to one of them.
 pub(super) async fn retire_before(shared: &LogShared, oldest: Generation) -> Result<bool> {
     if look(shared).await?.oldest >= oldest {
         return Ok(true);
@@ -224,12 +160,11 @@ pub(super) async fn retire_before(shared: &LogShared, oldest: Generation) -> Res
     Ok(look(shared).await?.oldest >= oldest)
 }
 
-/// Reads what is new in the directory. Repeats the record of the newest generation before the broker
-/// deletes it.
+/// Reads new records, and repeats the newest generation's before the broker deletes it.
 async fn look(shared: &LogShared) -> Result<DirectoryView> {
     let own = Record::new(shared, RecordKind::Probe);
     let known = shared.state().directory;
-    // Before the record is appended: a process that may not read must not fill the directory.
+    // First, so that a process that may not read does not fill the directory.
     let records = match open(shared, &known).await? {
         Some(records) => records,
         None => {
@@ -251,8 +186,7 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
     let read = looking.await.and_then(|read| {
         read.ok_or_else(|| shared.timeout_error(READ_OPERATION, LostReply::Unavailable))
     });
-    // After a failure, the next look begins at the beginning of the directory: the record from which it would
-    // go on may be gone.
+    // After a failure, the next look starts at the beginning: the known record may be gone.
     {
         let mut state = shared.state();
         state.directory = *read.as_ref().unwrap_or(&DirectoryView::default());
@@ -266,10 +200,9 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
     read
 }
 
-/// Declares the generation after this one. `false` if a later one is in the directory, so that there
-/// is nothing to close.
+/// Declares the next generation. `false` if the directory names a later one.
 pub(super) async fn prepare_next(shared: &LogShared, generation: Generation) -> Result<bool> {
-    // A node that is cut off from the others could declare a stream of its own, but not answer this.
+    // A node that is cut off could declare a stream of its own, but not answer this.
     if locate(shared).await? > generation {
         if shared.state().directory.may_be_deleted(generation) {
             // The log goes on elsewhere, and the reader has not noticed.
@@ -281,17 +214,14 @@ pub(super) async fn prepare_next(shared: &LogShared, generation: Generation) -> 
     shared.topology.declare_generation(next).await?;
     let newest = locate(shared).await?;
     if newest > next && may_be_deleted(shared, next).await? {
-        // If it was, this process has created it again.
+        // This process may have created it again.
         shared.topology.delete_generations([next]).await?;
     }
     Ok(newest <= generation)
 }
 
-/// Handles a generation that the broker does not find. Declares it if nothing can have been lost with it:
-/// it follows a close, or the directory names it and it begins empty. One that the directory names and
-/// that begins with a snapshot is looked for for half a minute; if it is lost, the log goes back to the
-/// one before, or begins again empty. Returns whether reading can go on in this generation; if not, the
-/// caller starts again with the directory.
+/// Handles a generation that the broker does not find, as the module describes. Returns whether
+/// reading can go on in it.
 pub(super) async fn restore(
     shared: &LogShared,
     generation: Generation,
@@ -319,26 +249,23 @@ pub(super) async fn restore(
     Ok(true)
 }
 
-/// Whether a generation that the broker does not find is gone for good.
 pub(super) async fn is_gone(shared: &LogShared, generation: Generation) -> Result<bool> {
     Ok(may_be_deleted(shared, generation).await? || is_lost(shared, generation).await?)
 }
 
-/// Whether the broker does not find a generation for some time.
 async fn is_lost(shared: &LogShared, generation: Generation) -> Result<bool> {
     for pause in LOST_PAUSES {
         shared.clock.sleep(pause).await;
         if shared.topology.has_generation(generation).await? {
             return Ok(false);
         }
-        // The metadata of this node may be out of date.
+        // This node's metadata may be out of date.
         shared.switch_node();
     }
     Ok(true)
 }
 
-/// Makes the log go on where it was before this generation, which the broker has lost, or whose
-/// snapshot it has lost. `false` if no generation before it is left.
+/// Makes the log go on in a generation before the lost one. `false` if none is left.
 pub(super) async fn fall_back(shared: &LogShared, lost: Generation) -> Result<bool> {
     let view = look(shared).await?;
     if view.newest != Some(lost) {
@@ -356,8 +283,7 @@ pub(super) async fn fall_back(shared: &LogShared, lost: Generation) -> Result<bo
     Ok(false)
 }
 
-/// Begins an empty log after this generation was lost, unless it was deleted because a later one is
-/// there.
+/// Begins an empty log, unless a later generation exists.
 async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     if locate(shared).await? != lost {
         return Ok(());
@@ -367,7 +293,7 @@ async fn replace(shared: &LogShared, lost: Generation) -> Result<()> {
     Ok(())
 }
 
-/// Appends a record, and waits until the broker has it. Declares the directory if it is missing.
+/// Waits until the broker has the record. Declares a missing directory.
 async fn append(shared: &LogShared, record: Record) -> Result<()> {
     if try_append(shared, record).await? {
         return Ok(());
@@ -385,7 +311,6 @@ fn missing() -> Error {
         .operation(READ_OPERATION)
 }
 
-/// The error for a directory in which no record names a generation, though it had others before.
 fn records_lost() -> Error {
     Error::new(
         ErrorKind::Config,
@@ -399,7 +324,7 @@ fn records_lost() -> Error {
     .operation(READ_OPERATION)
 }
 
-/// `false` if there is no stream or no exchange for the record.
+/// `false` without a stream or an exchange.
 async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
     let failed = |error: &lapin::Error| {
         from_use("write the log", Permission::Write, shared.publish.broker_info(), error)
@@ -429,16 +354,15 @@ async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
     }
 }
 
-/// Starts to read the directory from where it was read to before. `None` if there is none.
+/// Continues after the known records. `None` without a directory.
 async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpChannel, Consumer)>> {
     let known = (read.last.nonce != 0).then_some(read.last);
     let start = known.map_or(StreamStart::First, |last| StreamStart::Offset(last.offset));
     consume(shared, shared.topology.names().directory(), start, PREFETCH).await
 }
 
-/// Reads the directory up to the record with this nonce, from where it was read to before. `None` if the
-/// record that was read last is not there any more: the broker has deleted it with other old records, or
-/// the stream is another one. Then all has to be read again.
+/// Reads up to the record with this nonce. `None` if the known record is gone: old records were
+/// deleted, or the stream is another one.
 async fn read_up_to(
     shared: &LogShared,
     (channel, mut records): (AmqpChannel, Consumer),
@@ -514,7 +438,6 @@ mod tests {
         let valid = kinds.map(|kind| Record { kind, nonce: 300 }.encode());
         dq_testkit::fuzz::check("records of the directory", &valid, |bytes| {
             let is_accepted = Record::decode(bytes).is_some();
-            // With the right checksum.
             let body = &bytes[..bytes.len().saturating_sub(CHECKSUM_BYTES)];
             let record = [body, &xxh3_64(body).to_le_bytes()].concat();
             if let Some(record) = Record::decode(&record) {

@@ -14,7 +14,7 @@ use super::tests::{Log, id, payload, queue};
 use super::wire::{self, Command, Entry, SnapshotEntry, StandingLease};
 use crate::entries::MAX_ENTRY_ITEMS;
 
-/// A log of one message per command, each at the time of its writer, in milliseconds.
+/// One message per command, at its writer's time in milliseconds.
 struct Writer {
     replica: Replica,
     log: Log,
@@ -45,7 +45,7 @@ impl Writer {
         self.apply(0, Command::Schedule(vec![job.try_into().unwrap()]));
     }
 
-    /// Leases up to `limit` jobs for a second.
+    /// For a second.
     fn claim(&mut self, at: i64, limit: usize) -> Claimed {
         let wants = [Want::new(queue(0), limit, Duration::from_secs(1))];
         let claim = wire::Claim::new(&ClaimParams::new(&wants, limit, "worker"), Vec::new());
@@ -55,7 +55,7 @@ impl Writer {
         }
     }
 
-    /// Leases the only job that is due, for a second.
+    /// For a second.
     fn lease(&mut self, at: i64) -> Lease {
         self.claim(at, 1).jobs[0].lease()
     }
@@ -76,13 +76,13 @@ impl Writer {
         }
     }
 
-    fn name_lapsed(&mut self, elapsed: u64) -> Vec<StandingLease> {
-        name_lapsed(&mut self.replica, elapsed)
+    fn name_expired(&mut self, elapsed: u64) -> Vec<StandingLease> {
+        name_expired(&mut self.replica, elapsed)
     }
 }
 
-fn name_lapsed(replica: &mut Replica, elapsed: u64) -> Vec<StandingLease> {
-    let ends = replica.end_lapsed(Duration::from_millis(elapsed));
+fn name_expired(replica: &mut Replica, elapsed: u64) -> Vec<StandingLease> {
+    let ends = replica.end_expired(Duration::from_millis(elapsed));
     let named = ends.into_iter().map(|command| match command {
         Command::EndLeases(named) => named,
         other => panic!("{other:?}"),
@@ -117,17 +117,17 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
     log.replica.set_seen(Duration::from_secs(60));
     log.schedule(1);
     let lease = log.lease(0);
-    assert!(log.name_lapsed(60_998).is_empty(), "it lasts a second since it was seen");
-    let named = log.name_lapsed(61_000);
+    assert!(log.name_expired(60_998).is_empty(), "it lasts a second since it was seen");
+    let named = log.name_expired(61_000);
     assert_eq!(named.len(), 1);
-    assert!(log.name_lapsed(99_000).is_empty(), "it is named once");
-    // Another process has renewed it meanwhile; the same name comes twice.
+    assert!(log.name_expired(99_000).is_empty(), "it is named once");
+    // Another process has renewed it, and the name comes twice.
     assert!(matches!(log.renew(0, &lease), Renewed::Until(_)));
     for _ in 0..2 {
         log.apply(HOUR, Command::EndLeases(named.clone()));
         assert_eq!(log.cancel(0, 1), Cancelled::AlreadyRunning);
     }
-    let renewed = log.name_lapsed(61_000);
+    let renewed = log.name_expired(61_000);
     log.apply(-HOUR, Command::EndLeases(renewed.clone()));
     assert_eq!(log.renew(0, &lease), Renewed::Lost);
     let job = log.replica.machine().peek(id(1)).unwrap();
@@ -144,25 +144,25 @@ fn the_lease_of_a_job_that_is_claimed_early_lasts_to_the_end_that_its_holder_kno
     log.replica.set_seen(Duration::from_millis(100));
     let claimed = log.claim(100, 1);
     assert_eq!(claimed.jobs[0].leased_until, Timestamp::from_millis(1_102));
-    assert!(log.name_lapsed(1_100).is_empty());
-    assert_eq!(log.name_lapsed(1_102).len(), 1);
+    assert!(log.name_expired(1_100).is_empty());
+    assert_eq!(log.name_expired(1_102).len(), 1);
 }
 
 #[test]
-fn all_lapsed_leases_are_named_in_entries_of_limited_size() {
+fn all_expired_leases_are_named_in_entries_of_limited_size() {
     let mut log = Writer::new();
     let leases = MAX_ENTRY_ITEMS as u128 + 1;
     for number in 1..=leases {
         log.schedule_at(JobId::from_bytes(number.to_be_bytes()), Due::NOW);
     }
     assert_eq!(log.claim(0, leases as usize).jobs.len(), leases as usize);
-    let ends = log.replica.end_lapsed(DAY);
+    let ends = log.replica.end_expired(DAY);
     assert_eq!(ends.len(), 2);
     for end in ends {
         log.apply(0, end);
     }
     assert!(log.replica.leases().is_empty());
-    assert!(log.replica.end_lapsed(DAY).is_empty());
+    assert!(log.replica.end_expired(DAY).is_empty());
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
         replica.next_due(&wants, |_| false, Timestamp::EPOCH, Duration::from_millis(elapsed))
     };
     assert_eq!(next_due(&mut restarted, 500_400), Some(Timestamp::from_millis(600)));
-    assert!(name_lapsed(&mut restarted, 500_998).is_empty());
-    let named = name_lapsed(&mut restarted, 501_000);
+    assert!(name_expired(&mut restarted, 500_998).is_empty());
+    let named = name_expired(&mut restarted, 501_000);
     assert_eq!(next_due(&mut restarted, 501_000), None);
     log.apply(0, Command::EndLeases(named));
     assert_eq!(log.cancel(0, 1), Cancelled::Cancelled);

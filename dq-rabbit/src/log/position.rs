@@ -1,55 +1,46 @@
-//! What a replica keeps of payloads and headers: the position of the payload in the log, and the
-//! headers as bytes.
+//! What a replica keeps of payloads and headers.
 
 use bytes::{Buf, BufMut, Bytes};
 use dq_core::{Headers, Job};
 
 use super::wire::{Checksum, Payload};
 
-/// Position of a job's payload in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
-    /// Offset of the message, with the number of its generation in the high bits; see
-    /// `generation.rs`.
+    /// With the generation in the high bits, see `generation.rs`.
     pub(crate) offset: u64,
-    /// Index of the entry in that message.
     pub(crate) entry: u32,
-    /// Index of the job in that entry.
     pub(crate) job: u32,
 }
 
 impl LogPosition {
-    /// The position of the payload of a job of a replica.
     pub(crate) fn of(job: &Job) -> Self {
         PayloadRef::of(job).position
     }
 }
 
-/// Size of an encoded [`PayloadRef`], in bytes.
 const REF_BYTES: usize = 28;
 
-/// What a replica knows of a payload. In a replica, the field `payload` of a [`Job`] holds this,
-/// followed by the encoded headers, if there are any. The field `headers` is empty, because a map
-/// takes several times as much memory.
+/// What a replica knows of a payload. A replica's [`Job`] has this in its field `payload`, followed
+/// by the encoded headers. The field `headers` is empty, because a map takes several times as much
+/// memory.
 ///
-/// The functions of this file that take a job *of a replica* panic for any other, such as one that has
-/// ended, whose payload is empty.
+/// Functions that take a job *of a replica* panic for others, and for ended jobs, which have no
+/// payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PayloadRef {
     pub(crate) position: LogPosition,
-    /// Length of the payload in bytes.
     pub(crate) length: u32,
     pub(crate) checksum: Checksum,
 }
 
 impl PayloadRef {
-    /// A reference to a payload at this position.
     pub(crate) fn new(position: LogPosition, payload: &Payload) -> Self {
         let length = u32::try_from(payload.len()).expect("a message is far smaller than 4 GiB");
         Self { position, length, checksum: payload.checksum() }
     }
 
-    /// The bytes that a replica stores as the payload of a job with these headers.
+    /// The payload field of a job with these headers.
     pub(crate) fn to_bytes(self, headers: &Headers) -> Bytes {
         if headers.is_empty() {
             return self.to_bytes_with(&[]);
@@ -58,7 +49,7 @@ impl PayloadRef {
         self.to_bytes_with(&headers)
     }
 
-    /// As [`to_bytes`](Self::to_bytes), with the headers of this job of the replica.
+    /// Keeps the headers of this job.
     pub(crate) fn to_bytes_of(self, job: &Job) -> Bytes {
         self.to_bytes_with(&job.payload[REF_BYTES..])
     }
@@ -75,7 +66,6 @@ impl PayloadRef {
         bytes.into()
     }
 
-    /// The reference that a job of a replica holds.
     pub(crate) fn of(job: &Job) -> Self {
         let mut bytes = &job.payload[..];
         let position =
@@ -85,13 +75,12 @@ impl PayloadRef {
     }
 }
 
-/// Size of the headers of a job of a replica in a snapshot.
+/// Size of a job's headers in a snapshot.
 pub(crate) fn headers_bytes(job: &Job) -> u64 {
-    // For no headers a replica has no bytes, and a snapshot one: their number, 0.
+    // Without headers, a replica has no bytes and a snapshot one, their number.
     (job.payload.len() - REF_BYTES).max(1) as u64
 }
 
-/// The headers of a job of a replica.
 pub(crate) fn headers_of(job: &Job) -> Headers {
     match &job.payload[REF_BYTES..] {
         [] => Headers::new(),

@@ -1,56 +1,47 @@
-//! Deduplication of entries by producer id and sequence number.
-//!
-//! A producer is one open log; it numbers its entries from 1 without gaps, and may append an entry
-//! several times.
+//! Deduplicates entries by producer id and sequence number. A producer numbers its entries from 1
+//! without gaps and may append an entry several times.
 
 use std::collections::HashMap;
 
-/// A producer is forgotten after this many entries, or up to a quarter more: so that those of ended
-/// processes do not add up. Until then a late copy of one of its entries is ignored. It is far more
-/// than are written while a copy can be under way. A process that writes nothing for so long finds a
-/// gap before its next entry, and goes on as another producer. All builds that share a log must have
-/// the same number: their replicas would differ otherwise.
+/// A producer is forgotten after this many entries of others, so that ended processes do not add
+/// up. That is far more than are written while a copy is under way. A process that is silent for so
+/// long finds a gap and goes on as another producer. Part of the log's format.
 const EXPIRY_ENTRIES: u64 = 20_000_000;
-/// A producer is active for this many entries of others. Only for the budget of what is in flight,
-/// so it may differ between processes.
+/// Only for the budget in flight, so it may differ between processes.
 const ACTIVE_ENTRIES: u64 = 10_000;
 
-/// The last entry of each producer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     last_entries: HashMap<u64, LastEntry>,
-    /// Number of entries that were recorded. It goes on over generations.
+    /// Recorded entries of all generations.
     entries: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct LastEntry {
     sequence: u64,
-    /// Its number among the entries of all producers.
+    /// Its number among all entries.
     number: u64,
 }
 
-/// How the sequence number of an entry relates to those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SequenceCheck {
-    /// The entry follows the last one of its producer and takes effect.
+    /// It takes effect.
     Next,
-    /// An entry with this number has taken effect before.
     Duplicate,
-    /// Entries are missing between the last one and this one, which therefore has no effect.
+    /// Earlier entries are missing, so it has no effect.
     Gap {
-        /// The last number before the gap; 0 if the producer is unknown.
+        /// 0 for an unknown producer.
         last: u64,
     },
 }
 
 impl Producers {
-    /// The last sequence number of this producer; 0 if it is unknown.
+    /// 0 for an unknown producer.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
         self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
-    /// Checks an entry, and records it if it is the producer's next.
     pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) -> SequenceCheck {
         let last = self.last_sequence(producer_id);
         if sequence <= last {
@@ -65,7 +56,6 @@ impl Producers {
         SequenceCheck::Next
     }
 
-    /// Number of producers that have written lately.
     pub(crate) fn active(&self) -> u64 {
         let is_active = |last: &&LastEntry| last.number + ACTIVE_ENTRIES > self.entries;
         self.last_entries.values().filter(is_active).count() as u64
@@ -81,7 +71,7 @@ impl Producers {
         }
     }
 
-    /// How many of the entries are missing here that `read` has.
+    /// How many entries of `read` are missing here.
     pub(crate) fn missing(&self, read: &Self) -> u64 {
         let is_kept = |last: &&LastEntry| last.number + EXPIRY_ENTRIES > self.entries;
         let missing =
@@ -89,23 +79,21 @@ impl Producers {
         read.last_entries.iter().filter(|(_, last)| is_kept(last)).map(missing).sum()
     }
 
-    /// Forgets producers that have written nothing for long. Depends on entries only, so that all
-    /// replicas forget the same producers at the same entry.
+    /// Depends on entries only, so that all replicas forget at the same entry.
     fn expire(&mut self) {
         if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
             self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
         }
     }
 
-    /// Producer id, last sequence number and number of that entry.
+    /// Producer id, last sequence number, and that entry's number.
     pub(crate) fn to_wire(&self) -> Vec<(u64, u64, u64)> {
         let producers = self.last_entries.iter();
         producers.map(|(id, last)| (*id, last.sequence, last.number)).collect()
     }
 
-    /// The inverse of [`to_wire`](Self::to_wire).
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
-        // The entry that was recorded last is the last one of its producer.
+        // The last recorded entry is some producer's last one.
         let entries = producers.iter().map(|(.., number)| *number).max().unwrap_or_default();
         let producer = |(id, sequence, number)| (id, LastEntry { sequence, number });
         Self { last_entries: producers.into_iter().map(producer).collect(), entries }

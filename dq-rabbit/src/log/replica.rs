@@ -1,5 +1,5 @@
-//! The replica: the state of all jobs that results from applying the entries of the log. Equal in
-//! all processes that have read up to the same entry.
+//! The replica: all jobs, as the entries of the log make them. Equal in all processes that have
+//! read up to the same entry.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,62 +18,53 @@ use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
 use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
-// The next three decide which jobs a claim entry leases, so they are part of the format of the log: all
-// builds that share a log must have the same values, since their replicas would differ otherwise. Other
-// values need a new kind of claim entry.
+// These three decide which jobs a claim leases, so they are part of the log's format. Other values
+// need a new kind of claim entry.
 
-/// How long before its due time a job can be claimed: about the duration of a call. The claimer
-/// waits for the rest of it.
+/// How early a job can be claimed: about the duration of a call. The claimer waits for the rest.
 pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
 
-/// How long after its due time a job is reserved for processes that have prefetched its message.
+/// How long a due job is reserved for processes with its payload.
 const RESERVED_FOR: Duration = Duration::from_millis(250);
 
-/// A job stored this recently counts as prefetched by all processes: its payload is usually still in
-/// their caches. Longer than `MIN_MESSAGE_DELAY` in `engine.rs`: a job with a shorter delay has no message,
-/// so otherwise nobody could claim it before [`RESERVED_FOR`] is over.
+/// A job stored this recently counts as in every process's buffer. Longer than `MIN_MESSAGE_DELAY`
+/// in `engine.rs`, because nobody could claim a job without a message before [`RESERVED_FOR`] is
+/// over.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
-/// What applying an entry did.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// The entry took effect, with this reply.
     Reply(CommandReply),
-    /// The entry took effect earlier in the log.
     Duplicate,
-    /// An earlier entry of the same producer is missing, so this one has no effect. The producer
-    /// has to append the missing entry and all of its later ones again.
+    /// An earlier entry of the producer is missing, so this one has no effect. The producer appends
+    /// from the missing one on again.
     Gap {
-        /// The last sequence number that took effect; 0 if the producer is unknown.
+        /// The last sequence number with effect; 0 for an unknown producer.
         last: u64,
     },
-    /// The entry is kept until the replica is restored from a snapshot.
+    /// Kept until the replica is restored from a snapshot.
     Deferred,
 }
 
-/// The state of all jobs, and what is needed to apply the next entry of the log to it.
 #[derive(Debug)]
 pub(crate) struct Replica {
     machine: Machine,
-    /// Tells this log from others of the same name. Derived from its first entry; 0 if unknown.
+    /// Derived from the log's first entry; 0 if unknown.
     log_id: u64,
     producers: Producers,
-    /// What a snapshot may take, in bytes; `None` before the log says it.
+    /// `None` before the log says it.
     capacity: Option<u64>,
     leases: ObservedLeases,
-    /// See [`is_closed`](Self::is_closed).
     is_closed: bool,
-    /// The elapsed time of this process at which the entry that is being applied was seen.
+    /// This process's elapsed time when it saw the entry that is being applied.
     seen: Duration,
-    /// Collects entries while the replica is being restored: reading began in the middle of the
-    /// log, and no snapshot is complete yet. `None` afterwards.
+    /// Collects entries until a snapshot is complete; `None` afterwards.
     collector: Option<SnapshotCollector>,
 }
 
 impl Replica {
-    /// A replica that has not read anything yet.
     pub(crate) fn unread() -> Self {
         let limits = HistoryLimits::all(HistoryLimit::OFF);
         let mut machine = Machine::new(limits).with_explicit_lease_ends();
@@ -90,8 +81,7 @@ impl Replica {
         }
     }
 
-    /// A replica whose first entry will be at offset `first`. It has to be restored from a snapshot
-    /// unless that is the beginning of a generation that begins empty.
+    /// Has to be restored from a snapshot, unless `first` is where a generation begins empty.
     pub(crate) fn starting_at(first: u64) -> Self {
         let mut replica = Self::unread();
         let generation = Generation::of(first);
@@ -101,31 +91,26 @@ impl Replica {
         replica
     }
 
-    /// Whether the state is known: reading began where a generation begins empty, or a snapshot has
-    /// been restored.
     pub(crate) fn is_ready(&self) -> bool {
         self.collector.is_none()
     }
 
-    /// Sets the elapsed time of this process at which the next entries were seen: when they were read,
-    /// or when this process submitted them. The leases that they grant or renew are counted from then,
-    /// which is never earlier than when their holders begin to count: so none lapses while its holder
-    /// still relies on it.
+    /// Sets the elapsed time at which this process read or submitted the next entries. Their leases
+    /// count from then, never earlier than their holders count, so none expires while its holder
+    /// relies on it.
     pub(crate) fn set_seen(&mut self, seen: Duration) {
         self.seen = seen;
     }
 
-    /// Applies the entry with this index in the message at this offset.
     pub(crate) fn apply(&mut self, offset: u64, index: u32, entry: Entry) -> Applied {
         if let Some(collector) = &mut self.collector {
             collector.add(offset, index, entry);
             return Applied::Deferred;
         }
         if self.log_id == 0 {
-            // The first entry of the log: messages before it may be foreign or damaged. Set even if
-            // the entry has no effect: a producer that goes on in a new log begins in the middle of
-            // its sequence. And the producer id alone would not do: it may have begun the former
-            // log too.
+            // Earlier messages may be foreign or damaged. Set even by an entry without effect,
+            // because a producer goes on in a new log in the middle of its sequence. It may have
+            // begun the former log too, so its id alone does not do.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
         match self.producers.record(entry.producer_id, entry.sequence) {
@@ -165,7 +150,7 @@ impl Replica {
             Command::Settle(settlements) => {
                 let settle = |(index, settlement): (usize, &wire::Settlement)| {
                     let job = machine.peek(settlement.job());
-                    // The headers of the job stay.
+                    // The job keeps its headers.
                     let payload = job.zip(settlement.payload()).map(|(job, payload)| {
                         PayloadRef::new(position(index), payload).to_bytes_of(job)
                     });
@@ -225,7 +210,7 @@ impl Replica {
                 CommandReply::Done
             }
             Command::Close(generation) => {
-                // A process may close a generation that another one has closed meanwhile.
+                // Another process may have closed this generation already.
                 self.is_closed |= generation == Generation::of(offset).number();
                 CommandReply::Done
             }
@@ -250,41 +235,39 @@ impl Replica {
         let affinity = affinity(at, |id| prefetched.contains(&id));
         let mut claimed = self.machine.claim_preferring(params, &affinity, at);
         for leased in &claimed.jobs {
-            // Since now, even if the job is due a moment later: a lease must not lapse before the
-            // end that its holder knows. The holder counts from before it called `claim`.
+            // From now, even if the job is due later: a lease must not expire before the end that
+            // its holder knows.
             let lease_for = leased.leased_until.since(at);
             self.leases.grant(leased.lease(), lease_for, self.seen);
         }
-        let next_lapse = self.next_lapse(&wants, at, self.seen);
-        claimed.next_due = claimed.next_due.into_iter().chain(next_lapse).min();
+        let next_expiry = self.next_expiry(&wants, at, self.seen);
+        claimed.next_due = claimed.next_due.into_iter().chain(next_expiry).min();
         claimed
     }
 
-    /// When the first lease of these queues lapses, by the clock of this process, which shows `now` and
-    /// `elapsed`. Paused queues are left out: a claim would return none of their jobs.
-    fn next_lapse(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
+    /// When the first lease of these queues expires, by this process's clock. A claim returns no
+    /// jobs of paused queues.
+    fn next_expiry(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
         let queues = wants.iter().map(|want| &want.queue);
         let active = queues.filter(|queue| !self.machine.is_paused(queue));
-        Some(now + self.leases.next_lapse(active)?.saturating_sub(elapsed))
+        Some(now + self.leases.next_expiry(active)?.saturating_sub(elapsed))
     }
 
-    /// Names the leases that have lapsed by this elapsed time, each once, in commands that end them.
-    /// The caller must append all of these.
-    pub(crate) fn end_lapsed(&mut self, elapsed: Duration) -> Vec<Command> {
-        let lapsed = self.leases.name_lapsed(elapsed);
-        let entries = lapsed.chunks(MAX_ENTRY_ITEMS);
-        entries.map(|lapsed| Command::EndLeases(lapsed.to_vec())).collect()
+    /// Commands that end the expired leases, each named once. The caller must append all.
+    pub(crate) fn end_expired(&mut self, elapsed: Duration) -> Vec<Command> {
+        let expired = self.leases.name_expired(elapsed);
+        let entries = expired.chunks(MAX_ENTRY_ITEMS);
+        entries.map(|expired| Command::EndLeases(expired.to_vec())).collect()
     }
 
-    /// Points the jobs in a part of the snapshot that began at offset `begin` to the payloads in that
-    /// part, since the generations before it will be deleted.
+    /// Points jobs to their payloads in this snapshot part, because earlier generations will be
+    /// deleted.
     fn move_payloads(&mut self, offset: u64, index: u32, begin: u64, jobs: &[wire::SnapshotJob]) {
         for (job_index, wire::SnapshotJob { job, payload, .. }) in jobs.iter().enumerate() {
             let position = LogPosition { offset, entry: index, job: job_index as u32 };
             let Some(current) = self.machine.peek(job.id) else { continue };
             let old = PayloadRef::of(current);
-            // A job stored after the beginning of the snapshot may reuse the id of one that has
-            // ended, and a job may have gone on to its next step.
+            // A later job may reuse an ended one's id, and a job may have gone on to its next step.
             if old.position.offset < begin {
                 let payload =
                     PayloadRef { checksum: old.checksum, ..PayloadRef::new(position, payload) };
@@ -294,7 +277,7 @@ impl Replica {
         }
     }
 
-    /// The current state as a snapshot: its first parts, and the jobs without payloads.
+    /// The first parts of a snapshot, and its jobs without payloads.
     pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
         let state = self.machine.snapshot();
         let lists = list_parts(&state, self.leases.to_wire());
@@ -313,8 +296,8 @@ impl Replica {
         (std::iter::once(header).chain(lists).collect(), state.jobs)
     }
 
-    /// Restores the state from a snapshot, once one is complete. Returns the entries since its
-    /// beginning, which have to be applied next; none if no snapshot is complete.
+    /// Restores the state once a snapshot is complete. Returns the entries since its beginning, to
+    /// be applied next.
     pub(crate) fn restore(&mut self) -> Vec<(u64, u32, Entry)> {
         let Some(snapshot) = self.collector.as_mut().and_then(SnapshotCollector::take_complete)
         else {
@@ -334,8 +317,7 @@ impl Replica {
         snapshot.later_entries
     }
 
-    /// When a claim of a process that has prefetched these jobs could next return one; `None` if no
-    /// job waits.
+    /// When a claim could next return a job; `None` if no job waits.
     pub(crate) fn next_due(
         &mut self,
         wants: &[Want],
@@ -344,11 +326,10 @@ impl Replica {
         elapsed: Duration,
     ) -> Option<Timestamp> {
         let next_due = self.machine.next_due(wants, &affinity(now, is_prefetched), now);
-        next_due.into_iter().chain(self.next_lapse(wants, now, elapsed)).min()
+        next_due.into_iter().chain(self.next_expiry(wants, now, elapsed)).min()
     }
 
-    /// Whether jobs are due, but a claim would return none of them, because all are reserved for
-    /// processes that have prefetched their messages.
+    /// Whether jobs are due and all are reserved for others.
     pub(crate) fn all_reserved_for_others(
         &mut self,
         wants: &[Want],
@@ -356,16 +337,14 @@ impl Replica {
         now: Timestamp,
         elapsed: Duration,
     ) -> bool {
-        !self.leases.has_lapsed(wants, elapsed)
+        !self.leases.has_expired(wants, elapsed)
             && self.machine.all_due_reserved(wants, &affinity(now, is_prefetched), now)
     }
 
-    /// How much of its capacity the log uses.
     pub(crate) fn usage(&self) -> Usage {
         Usage::of(&self.machine, self.capacity)
     }
 
-    /// Whether the log has room for these new jobs, besides this many bytes.
     pub(crate) fn has_room<'a>(
         &self,
         bytes: u64,
@@ -375,22 +354,19 @@ impl Replica {
         Usage { used: usage.used + bytes, ..usage }.has_room(&self.machine, jobs)
     }
 
-    /// Distinguishes this log from others of the same name; 0 while unknown.
     pub(crate) fn log_id(&self) -> u64 {
         self.log_id
     }
 
-    /// Number of producers that have written lately.
     pub(crate) fn active_producers(&self) -> u64 {
         self.producers.active()
     }
 
-    /// Whether the generation that was read last is closed: the log goes on in the next one.
+    /// The log goes on in the next generation.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Goes on in the next generation.
     pub(crate) fn begin_generation(&mut self) {
         self.is_closed = false;
     }
@@ -400,23 +376,19 @@ impl Replica {
         self.leases.to_wire()
     }
 
-    /// The last entry of each producer.
     pub(crate) fn producers(&self) -> &Producers {
         &self.producers
     }
 
-    /// As [`producers`](Self::producers), of a replica that is replaced.
     pub(crate) fn into_producers(self) -> Producers {
         self.producers
     }
 
-    /// The state machine, which holds all jobs.
     pub(crate) fn machine(&mut self) -> &mut Machine {
         &mut self.machine
     }
 }
 
-/// The affinity of a claimer that has prefetched these jobs.
 fn affinity(
     now: Timestamp,
     is_prefetched: impl Fn(JobId) -> bool,

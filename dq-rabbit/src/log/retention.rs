@@ -1,74 +1,56 @@
-//! Retention: when the current generation of the log is to be closed, and how much may be appended to
-//! it before its snapshot is complete.
+//! When to close the current generation, and how much may be appended before its snapshot is
+//! complete.
 //!
-//! Sizes are a matter of disk space only. No generation has a limit, and one is deleted only after
-//! the snapshot in a later one is complete, so a wrong estimate costs disk space and no job.
+//! A wrong estimate costs disk space and no job: a generation is deleted only after a later one's
+//! snapshot is complete.
 
 use std::time::Duration;
 
 use super::wire::{Command, SnapshotEntry};
 
-/// Bytes that the broker stores beside the body of a message: its properties, and the stream's own
-/// records.
+/// What the broker stores for a message besides its body.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Messages after which a generation is closed, whatever their size: the broker needs about a quarter
-/// of a millisecond to deliver each, and a process that starts has to read all of them.
+/// A starting process reads all messages of a generation, at a quarter of a millisecond each.
 const MESSAGES_PER_GENERATION: u64 = 5_000;
 
-/// A generation is not closed for its number of messages before it has one for each this many bytes of
-/// its snapshot: otherwise a large snapshot would be written again after few changes.
+/// A large snapshot is not written again after few messages: a generation has at least one for each
+/// this many bytes.
 const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 
-/// A snapshot without a new part for this long is taken to be abandoned by its writer.
+/// A snapshot without a new part for this long is abandoned.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Counts the bytes and messages of one generation as they are read.
+/// Counts bytes and messages of one generation, of a log that should have `size` bytes.
 ///
-/// Of the `size` bytes that the log should have:
-///
-/// - A generation is closed once 1/8 was appended to it. It is also closed after many messages,
-///   relative to the number of jobs and to the size of its snapshot.
-/// - New jobs wait at 1/4, until the log goes on in the next generation. Neither limit counts
-///   snapshots.
-/// - What a snapshot would take is limited to 1/5 by the log itself: see
-///   [`Replica`](super::replica::Replica).
+/// - At 1/8, or after many messages relative to jobs and snapshot, the generation is closed.
+/// - At 1/4, new jobs wait for the next generation. Neither counts snapshots.
+/// - The log itself limits a snapshot to 1/5, see [`Replica`](super::replica::Replica).
 #[derive(Debug)]
 pub(super) struct Retention {
     size: u64,
-    /// Bytes and messages read so far.
     bytes: u64,
     messages: u64,
-    /// Bytes of all entries of snapshots.
     snapshot_bytes: u64,
-    /// Whether the snapshot at its beginning is complete, or it needs none.
+    /// Its snapshot is complete, or it needs none.
     is_complete: bool,
-    /// The elapsed time at which this process began to read the generation. Its snapshot is
-    /// expected from the process that has closed the one before.
+    /// When this process began to read it. The process that closed the one before should write the
+    /// snapshot.
     begun: Duration,
-    /// The snapshot that counts, until it is complete. It may have been abandoned; then the next one
-    /// takes its place. One that begins while this one is in progress is given up by its writer, and
-    /// not counted.
+    /// The snapshot that counts. If it is abandoned, the next one takes its place; one that begins
+    /// meanwhile is given up.
     current: Option<SnapshotProgress>,
 }
 
-/// An entry of a snapshot, without what it holds.
+/// A snapshot's entry without its contents.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SnapshotStep {
     Begin,
-    /// Of the snapshot that began at this offset.
-    Part {
-        begin: u64,
-    },
-    /// With the number of parts.
-    End {
-        begin: u64,
-        parts: u32,
-    },
+    Part { begin: u64 },
+    End { begin: u64, parts: u32 },
 }
 
 impl SnapshotStep {
-    /// `None` for an entry of another kind.
     pub(super) fn of(command: &Command) -> Option<Self> {
         let Command::Snapshot(entry) = command else { return None };
         Some(match *entry {
@@ -79,14 +61,10 @@ impl SnapshotStep {
     }
 }
 
-/// A snapshot that is not complete yet.
 #[derive(Debug)]
 struct SnapshotProgress {
-    /// The offset of its beginning.
     begin: u64,
-    /// Number of parts so far.
     parts: u32,
-    /// When the last part was read.
     last_part: Duration,
 }
 
@@ -101,8 +79,7 @@ impl SnapshotProgress {
 }
 
 impl Retention {
-    /// For a generation that is read from its beginning, from now on. `is_complete` if it begins
-    /// empty.
+    /// `is_complete` if the generation begins empty.
     pub(super) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
         Self {
             size,
@@ -115,34 +92,28 @@ impl Retention {
         }
     }
 
-    /// The log should have this size from now on.
     pub(super) fn resize(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// Counts a message.
     pub(super) fn add_message(&mut self, bytes: u64) {
         self.bytes += bytes + MESSAGE_OVERHEAD;
         self.messages += 1;
     }
 
-    /// Counts an entry of the last message if it is one of a snapshot.
     pub(super) fn add_entry(&mut self, command: &Command, bytes: u64) {
         if matches!(command, Command::Snapshot(_)) {
             self.snapshot_bytes += bytes;
         }
     }
 
-    /// Observes an entry of a snapshot, unless the entry was a duplicate or followed a gap.
-    ///
-    /// `now` is elapsed time of this process, so processes may differ on whether a snapshot is
-    /// abandoned. A process that takes it to be in progress does not count the next one, and may write
-    /// another. Jobs are not affected.
+    /// Observes a snapshot's entry, unless it was a duplicate or followed a gap. Processes may
+    /// differ on whether a snapshot is abandoned. One that still waits may write another, which
+    /// affects no job.
     pub(super) fn observe(&mut self, offset: u64, step: SnapshotStep, now: Duration) {
         match step {
             SnapshotStep::Begin => {
-                // While another snapshot is in progress or complete, the writer of this one gives it
-                // up: see `is_in_progress`.
+                // Otherwise its writer gives it up, see `is_in_progress`.
                 if !self.is_complete && self.has_no_writer(now) {
                     self.current = Some(SnapshotProgress::new(offset, now));
                 }
@@ -153,7 +124,7 @@ impl Retention {
                     snapshot.last_part = now;
                 }
             }
-            // It counts if all of its parts were read: a replica can be restored from it.
+            // It counts if all of its parts were read.
             SnapshotStep::End { begin, parts } => {
                 if let Some(snapshot) = self.snapshot(begin) {
                     let is_whole = snapshot.parts == parts;
@@ -164,43 +135,38 @@ impl Retention {
         }
     }
 
-    /// A replica was restored from the snapshot of this generation, so it is complete.
+    /// A replica was restored from this generation's snapshot.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
         self.current = None;
     }
 
-    /// The snapshot that began at this offset, if it is the one that counts.
     fn snapshot(&mut self, begin: u64) -> Option<&mut SnapshotProgress> {
         self.current.as_mut().filter(|snapshot| snapshot.begin == begin)
     }
 
-    /// Whether nobody writes a snapshot.
     fn has_no_writer(&self, now: Duration) -> bool {
         self.current.as_ref().is_none_or(|snapshot| snapshot.is_abandoned(now))
     }
 
-    /// Whether the state at the beginning of this generation is in it, so that nothing needs the
-    /// generations before.
+    /// Nothing needs earlier generations.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Whether a snapshot that began at this offset is in progress. `false` if another one was in
-    /// progress when it began.
+    /// `false` if another snapshot was in progress at this one's beginning.
     pub(super) fn is_in_progress(&self, offset: u64) -> bool {
         self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
 
-    /// Whether the generation has no snapshot, and no process writes one, although the one that should
-    /// has had [`SNAPSHOT_TIMEOUT`] to begin.
+    /// Whether no process writes the missing snapshot, although it had [`SNAPSHOT_TIMEOUT`] to
+    /// begin.
     pub(super) fn needs_snapshot(&self, now: Duration) -> bool {
         !self.is_complete && self.begun + SNAPSHOT_TIMEOUT <= now && self.has_no_writer(now)
     }
 
-    /// Whether the generation, of this many jobs, is to be closed.
     pub(super) fn needs_close(&self, jobs: usize) -> bool {
-        // To close costs a snapshot of all jobs, so with many jobs it pays after many messages only.
+        // A close costs a snapshot of all jobs.
         let max_messages = MESSAGES_PER_GENERATION
             .max(jobs as u64 / 2)
             .max(self.snapshot_bytes / SNAPSHOT_BYTES_PER_MESSAGE);
@@ -208,12 +174,12 @@ impl Retention {
         self.is_complete && (is_long || self.appended() >= self.size / 8)
     }
 
-    /// Whether new jobs have to wait for the next generation.
+    /// Whether new jobs wait for the next generation.
     pub(super) fn blocks_growth(&self) -> bool {
         self.appended() >= self.size / 4
     }
 
-    /// Bytes in this generation, without snapshots.
+    /// Without snapshots.
     fn appended(&self) -> u64 {
         self.bytes.saturating_sub(self.snapshot_bytes)
     }
@@ -225,7 +191,7 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    /// A generation of a log of 800 messages with empty bodies: it is closed after 100 of them.
+    /// A generation that is closed after 100 messages with empty bodies.
     fn retention(is_complete: bool) -> Retention {
         Retention::new(800 * MESSAGE_OVERHEAD, is_complete, NOW)
     }

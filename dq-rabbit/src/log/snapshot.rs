@@ -1,15 +1,17 @@
-//! Snapshots of the state in the log, so that the broker can delete the messages before them.
+//! Snapshots of the state, so that earlier generations can be deleted.
 //!
-//! A snapshot is a [`SnapshotEntry::Begin`], numbered parts, and a [`SnapshotEntry::End`]. It holds
-//! the state right after its `Begin`; entries of other commands go on between its parts. A process
-//! that starts to read in the middle of the log collects parts until a snapshot is complete, restores
-//! its replica from it, and replays the entries since its `Begin`.
+//! A snapshot is a [`SnapshotEntry::Begin`], numbered parts, and a [`SnapshotEntry::End`], with
+//! other entries between them. It holds the state right after its `Begin`. A starting process
+//! collects parts until a snapshot is complete, restores its replica, and applies the entries since
+//! the `Begin`.
 
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::machine::{JobPlacement, JobSnapshot, MachineSnapshot};
 use dq_core::{Announced, FencingToken, HistoryLimit, HistoryLimits, Job, Receipt};
+
+use serde::Serialize;
 
 use super::position::{LogPosition, PayloadRef, headers_of};
 use super::producers::Producers;
@@ -18,42 +20,34 @@ use super::wire::{
     SnapshotPart, StandingLease,
 };
 
-/// Maximum number of items in one part.
 const PART_ITEMS: usize = 500;
-/// A part is complete once it has this many bytes, approximately.
-const PART_BYTES: usize = 256 * 1024;
+/// Approximately.
+const PART_BYTES: u64 = 256 * 1024;
 
-/// Collects snapshots from the log until one is complete.
-///
-/// Snapshots are identified by the offsets of their beginnings. Any part may be read twice, if its
-/// writer sent it again. A repeated `Begin` opens a snapshot that never completes: the later parts
-/// name the offset of the `Begin` that was applied.
+/// Collects snapshots, by the offsets of their beginnings, until one is complete. Parts may come
+/// twice. A repeated `Begin` opens a snapshot that never completes, because parts name the first
+/// one.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
-/// A snapshot as far as it has been read.
 #[derive(Debug)]
 pub(crate) struct CollectedSnapshot {
-    /// The jobs have [`PayloadRef`]s in place of their payloads.
+    /// With [`PayloadRef`]s as payloads.
     pub(crate) machine: MachineSnapshot,
     pub(crate) history_limits: HistoryLimits,
     pub(crate) capacity: Option<u64>,
     pub(crate) log_id: u64,
     pub(crate) producers: Producers,
-    /// The entries from the beginning of the snapshot on, without payloads: offset of the message,
-    /// index in the message, entry.
+    /// Entries since the beginning, without payloads: offset, index in the message, entry.
     pub(crate) later_entries: Vec<(u64, u32, Entry)>,
     pub(crate) leases: Vec<StandingLease>,
-    /// Numbers of the parts that were read.
     parts: HashSet<u32>,
     is_complete: bool,
 }
 
 impl SnapshotCollector {
-    /// Adds an entry to the later entries of all snapshots that began before it, and, if it is a
-    /// part of a snapshot, its contents to that snapshot.
     pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
         entry.command.drop_payloads();
         for snapshot in self.snapshots.values_mut() {
@@ -62,9 +56,8 @@ impl SnapshotCollector {
         let Command::Snapshot(snapshot_entry) = entry.command else { return };
         match snapshot_entry {
             SnapshotEntry::Begin => {
-                // The producers in the header include the sequence number of this entry, so its
-                // replay is ignored as a duplicate. It is kept only so that its producer gets a
-                // reply, if it still waits for one.
+                // The header's producers include this entry, so it is a duplicate. It is kept
+                // because its producer may wait for a reply.
                 let later_entries =
                     vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
                 self.snapshots.insert(offset, CollectedSnapshot::new(later_entries));
@@ -77,8 +70,7 @@ impl SnapshotCollector {
                 }
             }
             SnapshotEntry::End { begin, parts } => {
-                // A broker that lost its newest messages may have lost parts that their writer has
-                // read back.
+                // A broker that lost its newest messages may have lost parts.
                 if let Some(snapshot) = self.snapshots.get_mut(&begin) {
                     snapshot.is_complete = snapshot.parts.len() == parts as usize;
                 }
@@ -86,7 +78,6 @@ impl SnapshotCollector {
         }
     }
 
-    /// Removes and returns a complete snapshot, if there is one.
     pub(crate) fn take_complete(&mut self) -> Option<CollectedSnapshot> {
         let begin = *self.snapshots.iter().find(|(_, snapshot)| snapshot.is_complete)?.0;
         self.snapshots.remove(&begin)
@@ -108,7 +99,6 @@ impl CollectedSnapshot {
         }
     }
 
-    /// Adds the part in the entry with this index in the message at this offset.
     fn add(&mut self, offset: u64, index: u32, part: SnapshotPart) {
         match part {
             SnapshotPart::Header(header) => self.add_header(*header),
@@ -145,22 +135,21 @@ impl CollectedSnapshot {
     }
 }
 
-/// The parts of a snapshot that hold what a state has several of, but for its jobs.
+/// All parts except header and jobs.
 pub(crate) fn list_parts(state: &MachineSnapshot, leases: Vec<StandingLease>) -> Vec<SnapshotPart> {
     let ended = state.ended.iter().filter_map(|(seq, view)| wire::EndedJob::new(*seq, view));
     let pins = state.pins.iter().map(|(receipt, until)| (receipt.id, receipt.due, *until));
     let runners = state.runners.iter().cloned();
     let runners = runners.map(|Announced { name, info, at, until, .. }| (name, info, at, until));
-    let ended = parts(ended, wire::EndedJob::approx_size).into_iter().map(SnapshotPart::Ended);
-    let pins = parts(pins, |_| 32).into_iter().map(SnapshotPart::Pins);
-    let runners = parts(runners, |(name, info, ..)| name.len() + info.len());
+    let ended = parts(ended).into_iter().map(SnapshotPart::Ended);
+    let pins = parts(pins).into_iter().map(SnapshotPart::Pins);
+    let runners = parts(runners);
     let runners = runners.into_iter().map(SnapshotPart::Runners);
-    let leases = parts(leases.into_iter(), |_| 64).into_iter().map(SnapshotPart::Leases);
+    let leases = parts(leases.into_iter()).into_iter().map(SnapshotPart::Leases);
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// Splits the jobs of a snapshot into parts. `payload` returns the payload of a job, or `None` if it
-/// is lost; the job then keeps the checksum, by which claims find that out.
+/// A job whose payload is lost (`None`) keeps the checksum, by which claims find out.
 pub(crate) fn job_parts(
     jobs: Vec<JobSnapshot>,
     payload: impl Fn(&Job) -> Option<Bytes>,
@@ -180,12 +169,11 @@ pub(crate) fn job_parts(
         },
         headers: headers_of(&job),
     });
-    parts(jobs, SnapshotJob::approx_size).into_iter().map(SnapshotPart::Jobs).collect()
+    parts(jobs).into_iter().map(SnapshotPart::Jobs).collect()
 }
 
 #[cfg(test)]
 impl SnapshotEntry {
-    /// The entries that follow the `Begin` at this offset.
     pub(crate) fn all(begin: u64, parts: Vec<SnapshotPart>) -> impl Iterator<Item = Self> {
         let end = Self::End { begin, parts: parts.len() as u32 };
         let part = move |(number, part)| Self::Part { begin, number, part };
@@ -193,13 +181,12 @@ impl SnapshotEntry {
     }
 }
 
-/// Splits items into parts of limited number and size.
-fn parts<T>(items: impl Iterator<Item = T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+fn parts<T: Serialize>(items: impl Iterator<Item = T>) -> Vec<Vec<T>> {
     let mut parts = Vec::new();
     let mut part = Vec::new();
     let mut bytes = 0;
     for item in items {
-        bytes += size(&item);
+        bytes += wire::encoded_size(&item);
         part.push(item);
         if part.len() >= PART_ITEMS || bytes >= PART_BYTES {
             parts.push(std::mem::take(&mut part));
@@ -226,7 +213,6 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapsho
     JobSnapshot { job: job.with_payload(payload), seq, placement, notes }
 }
 
-/// The totals of a queue in the order of [`wire::Totals`].
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {
     [totals.created, totals.done, totals.skipped, totals.cancelled, totals.replaced, totals.removed]
 }

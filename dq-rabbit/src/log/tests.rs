@@ -18,75 +18,44 @@ use super::replica::{Applied, Replica};
 use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
 use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
 const PRODUCERS: u64 = 3;
 
-/// What one of the producers does next.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Appends a call.
     Append(Call),
-    /// Sends a call that is lost.
+    /// A call that never reaches the log.
     Lose(Call),
-    /// Appends all entries again that had no effect so far, and as many as `applied` of those that
-    /// had.
-    Resend { applied: u8 },
+    /// Appends all entries again without effect, and `applied` with effect.
+    Resend {
+        applied: u8,
+    },
     /// Begins a snapshot, or appends its next part.
     Snapshot,
-    /// The process that writes a snapshot is killed.
+    /// The snapshot's writer is killed.
     Abandon,
-    /// Closes the generation, if its snapshot is complete.
+    /// If the snapshot is complete.
     Close,
-    /// Appends a close of the generation before: its producer had sent it when another producer closed
-    /// that generation, and writes it again.
+    /// Another producer closed that generation first, and this one writes its close again.
     CloseAgain,
-    /// Sends a call to the generation before, which is closed: the producer is behind.
+    /// A producer that is behind writes to the closed generation.
     Late(Call),
 }
 
-/// Messages by their offset.
 pub(super) type Log = BTreeMap<u64, Vec<Entry>>;
 
 #[derive(Debug, Clone)]
 enum Call {
-    Schedule {
-        id: u8,
-        queue: u8,
-        key: Option<u8>,
-        delay: u64,
-        detach: bool,
-        remember: u64,
-    },
-    Cancel {
-        id: u8,
-        queue: u8,
-    },
-    Claim {
-        queue: u8,
-        limit: usize,
-    },
-    Settle {
-        verdict: u8,
-    },
-    Operate {
-        queue: u8,
-        operation: u8,
-    },
-    SetHistory {
-        queue: u8,
-        max: u32,
-        age: u64,
-    },
-    /// Ends the leases that have lapsed.
+    Schedule { id: u8, queue: u8, key: Option<u8>, delay: u64, detach: bool, remember: u64 },
+    Cancel { id: u8, queue: u8 },
+    Claim { queue: u8, limit: usize },
+    Settle { verdict: u8 },
+    Operate { queue: u8, operation: u8 },
+    SetHistory { queue: u8, max: u32, age: u64 },
     EndLeases,
-    Announce {
-        name: u8,
-        ttl: u64,
-    },
-    SetCapacity {
-        bytes: u64,
-    },
+    Announce { name: u8, ttl: u64 },
+    SetCapacity { bytes: u64 },
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -136,23 +105,19 @@ fn stale_settlement() -> wire::Settlement {
     wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap()
 }
 
-/// A log, its producers, and a replica that has applied all of it.
 struct Simulation {
     log: Log,
-    /// Offset of the next message, and of the next one in the generation before.
+    /// In this generation, and in the closed one.
     next_offset: u64,
     late_offset: Option<u64>,
     last_closed: Option<Generation>,
     retention: Retention,
-    /// Applies each message as it is appended.
     replica: Replica,
-    /// Entries that took effect.
     applied: Vec<Entry>,
-    /// All entries of each producer, including those that were lost on the way to the log.
+    /// Also those that never reached the log.
     sent: HashMap<u64, Vec<Entry>>,
-    /// By producer: the entries of its snapshot that are still to be appended.
+    /// By producer: what is left of its snapshot.
     missing_entries: HashMap<u64, VecDeque<SnapshotEntry>>,
-    /// Generations that begin with a complete snapshot.
     complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
     now: i64,
@@ -176,7 +141,6 @@ impl Simulation {
         }
     }
 
-    /// The command of a call, at the current time.
     fn command(&mut self, call: &Call) -> Command {
         match *call {
             Call::Schedule { id: number, queue: queue_number, key, delay, detach, remember } => {
@@ -201,7 +165,7 @@ impl Simulation {
             Call::Claim { queue: queue_number, limit } => {
                 let lease_for = Duration::from_millis(1_000);
                 let wants = [Want::new(queue(queue_number), limit, lease_for)];
-                // Half of the ids that `call` makes count as prefetched by the claimer.
+                // Half of the ids that `call` makes.
                 let prefetched = (0..20).map(id).collect();
                 let worker = format!("worker {limit}");
                 Command::Claim(wire::Claim::new(
@@ -228,7 +192,7 @@ impl Simulation {
                 };
                 let settlement = Settlement::new(lease, verdict);
                 let settlement = wire::Settlement::try_from(&settlement).unwrap();
-                // Not the first one of its entry, whose index is 0.
+                // Not at index 0 of its entry.
                 Command::Settle(vec![stale_settlement(), settlement])
             }
             Call::Operate { queue: queue_number, operation } => {
@@ -251,7 +215,7 @@ impl Simulation {
             Call::SetCapacity { bytes } => Command::SetCapacity(bytes),
             Call::EndLeases => {
                 let elapsed = Duration::from_millis(self.now.unsigned_abs());
-                let mut ends = self.replica.end_lapsed(elapsed);
+                let mut ends = self.replica.end_expired(elapsed);
                 ends.pop().unwrap_or(Command::EndLeases(Vec::new()))
             }
             Call::Announce { name, ttl } => {
@@ -262,9 +226,7 @@ impl Simulation {
         }
     }
 
-    /// The next entry of this producer.
     fn entry(&mut self, producer_id: u64, command: Command) -> Entry {
-        // Clocks of producers differ.
         let at = Timestamp::from_millis(self.now + 300 * producer_id as i64);
         let sent = self.sent.entry(producer_id).or_default();
         let entry = Entry { producer_id, sequence: sent.len() as u64 + 1, at, command };
@@ -307,7 +269,6 @@ impl Simulation {
             }
             self.applied.push(entry);
             if self.replica.is_closed() {
-                // The rest of the message has no effect.
                 self.last_closed = Some(generation);
                 self.late_offset = Some(self.next_offset);
                 self.next_offset = generation.next().offset(0);
@@ -319,10 +280,8 @@ impl Simulation {
         }
     }
 
-    /// Prepares the entries of a snapshot whose `Begin` this producer has read back.
     fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
         let (mut parts, jobs) = self.replica.snapshot();
-        // One job per part.
         for part in job_parts(jobs, |job| Some(payload(&self.log, job))) {
             let SnapshotPart::Jobs(jobs) = part else { panic!("{part:?}") };
             parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(vec![job])));
@@ -330,7 +289,6 @@ impl Simulation {
         self.missing_entries.insert(producer_id, SnapshotEntry::all(begin, parts).collect());
     }
 
-    /// Appends all entries of this producer again that had no effect, and some of those that had.
     fn resend(&mut self, producer_id: u64, applied: u8) {
         let last = self.replica.producers().last_sequence(producer_id) as usize;
         let from = last.saturating_sub(applied.into());
@@ -341,7 +299,6 @@ impl Simulation {
         }
     }
 
-    /// Whether entries of this producer have had no effect yet.
     fn has_unread(&self, producer_id: u64) -> bool {
         let last = self.replica.producers().last_sequence(producer_id);
         self.sent.get(&producer_id).is_some_and(|sent| sent.len() as u64 > last)
@@ -362,14 +319,14 @@ impl Simulation {
             Step::Resend { applied } => self.resend(producer_id, *applied),
             Step::Abandon => {
                 self.missing_entries.clear();
-                // As long as `SNAPSHOT_TIMEOUT`, so that another snapshot may begin.
+                // `SNAPSHOT_TIMEOUT`, so that another snapshot may begin.
                 self.now += 15_000;
             }
             Step::Close if !self.retention.is_complete() => {}
             Step::Close => {
                 let generation = Generation::of(self.next_offset).number();
                 let entry = self.entry(producer_id, Command::Close(generation));
-                // Another entry behind it, which has to be sent again.
+                // Has to be sent again.
                 let behind = self.entry(producer_id, Command::Barrier);
                 self.append(vec![entry, behind]);
             }
@@ -387,7 +344,6 @@ impl Simulation {
                 }
             }
             Step::Snapshot => {
-                // The next part is sent after the one before has taken effect.
                 if self.has_unread(producer_id) {
                     return self.resend(producer_id, 2);
                 }
@@ -400,7 +356,6 @@ impl Simulation {
     }
 }
 
-/// The payload at the position that a job of a replica holds.
 pub(super) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
     let position = LogPosition::of(replica_job);
     let entry = &log[&position.offset][position.entry as usize];
@@ -413,7 +368,7 @@ pub(super) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
     payload.clone()
 }
 
-/// The whole state of a replica, with payloads in place of their positions.
+/// The state with payloads in place of their positions.
 fn contents(
     log: &Log,
     replica: &mut Replica,
@@ -433,13 +388,11 @@ fn contents(
     (state, limits, leases)
 }
 
-/// A replica that has read the log from the beginning of this generation on.
 fn read_from(log: &Log, mut generation: Generation) -> Replica {
     let first = generation.offset(0);
     let mut replica = Replica::starting_at(first);
     for (offset, message) in log.range(first..) {
         if Generation::of(*offset) != generation {
-            // It was sent to a generation that was closed.
             continue;
         }
         for (index, entry) in message.iter().enumerate() {
@@ -458,7 +411,6 @@ fn read_from(log: &Log, mut generation: Generation) -> Replica {
     replica
 }
 
-/// What the items of a snapshot of this state take, as they are written.
 fn snapshot_bytes(log: &Log, replica: &Replica) -> u64 {
     fn sum<T: serde::Serialize>(items: &[T]) -> u64 {
         items.iter().map(wire::encoded_size).sum()
@@ -487,7 +439,7 @@ proptest! {
             simulation.step(*producer_id, step);
         }
         for producer_id in 1..=PRODUCERS {
-            // A close among them ends the message that resends them.
+            // A close ends the message that resends entries.
             while simulation.has_unread(producer_id) {
                 simulation.resend(producer_id, 3);
             }
@@ -497,15 +449,13 @@ proptest! {
         let bytes = snapshot_bytes(&log, &replica);
         prop_assert_eq!(replica.machine().stored_bytes(), bytes);
 
-        // Each entry takes effect once, in order.
         for (producer_id, sent) in &sent {
             let applied = applied.iter().filter(|entry| entry.producer_id == *producer_id);
             let sequence: Vec<_> = applied.map(|entry| entry.sequence).collect();
             prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
-        // A log of the applied entries alone gives the same state. Snapshot parts and closes are
-        // replaced by commands without effect: parts hold offsets of the original log, and a close
-        // would end the only generation of this one.
+        // The applied entries alone give the same state. Parts hold offsets of the original log,
+        // and a close would end this log, so commands without effect replace both.
         let clean = applied.into_iter().map(|entry| match &entry.command {
             Command::Snapshot(_) | Command::Close(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
             _ => vec![entry],

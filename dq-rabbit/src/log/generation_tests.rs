@@ -1,24 +1,22 @@
-//! A model of processes that read, write, change and delete generations, any of which may be suspended
-//! between two steps. What the directory says is decided by the real code; the steps are those that
-//! `log/directory.rs` describes.
+//! A model of processes that read, write, change and delete generations, suspended between any two
+//! steps. The real code decides what the directory says; the steps are those of `log/directory.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use crate::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
 
 const PROCESSES: usize = 4;
 
-/// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Message {
-    /// An entry; its number is unique.
+    /// With a unique number.
     Write(u64),
     Close(Generation),
     /// This process begins a snapshot.
     Begin(usize),
-    /// What had taken effect at the beginning of the snapshot.
+    /// With the state at the snapshot's beginning.
     End {
         begin: usize,
         state: Vec<u64>,
@@ -27,25 +25,22 @@ enum Message {
 
 #[derive(Debug)]
 struct Stream {
-    /// Tells it from others of the same name.
     id: u64,
     messages: Vec<Message>,
 }
 
-/// The broker, and what the log holds by its rules: the messages of the first stream of each
-/// generation, up to its close.
+/// The broker, and the log by its rules: the messages of each generation's first stream, up to its
+/// close.
 #[derive(Debug, Default)]
 struct Broker {
     records: Vec<RecordKind>,
     streams: BTreeMap<Generation, Stream>,
     streams_created: u64,
-    /// The first stream of each generation.
     first: HashMap<Generation, u64>,
-    /// Generations that may have been deleted.
     retired: BTreeSet<Generation>,
     current: Generation,
     applied: Vec<u64>,
-    /// How many entries have taken effect before each position.
+    /// Entries that have taken effect before each position.
     lengths: HashMap<(Generation, usize), usize>,
 }
 
@@ -83,7 +78,6 @@ impl Broker {
         assert!(self.streams.contains_key(&self.newest()), "the newest generation is deleted");
     }
 
-    /// Appends to the stream with this name, if there is one.
     fn append(&mut self, generation: Generation, message: Message) {
         let Some(stream) = self.streams.get_mut(&generation) else { return };
         stream.messages.push(message.clone());
@@ -128,19 +122,16 @@ struct Process {
     number: usize,
     reading: ReadStep,
     generation: Generation,
-    /// Whether it has read the close of the generation before.
     is_after_close: bool,
-    /// The stream that the consumer reads.
     consumer: u64,
     offset: usize,
     last: Option<Message>,
-    /// What has taken effect; unknown before a snapshot was read.
+    /// Unknown before a snapshot was read.
     state: Option<Vec<u64>>,
-    /// Entries of this generation with their offsets, while the state is unknown.
+    /// With offsets, while the state is unknown.
     collected: Vec<(usize, u64)>,
     has_snapshot: bool,
     changing: ChangeStep,
-    /// Entries that were not read back.
     unread: Vec<u64>,
     replays: u64,
 }
@@ -223,7 +214,6 @@ impl Process {
             ReadStep::Read => {
                 let stream = broker.streams.get(&self.generation);
                 let Some(stream) = stream.filter(|stream| stream.id == self.consumer) else {
-                    // The broker has cancelled the consumer.
                     self.reading = ReadStep::Consume;
                     return;
                 };
@@ -280,8 +270,7 @@ impl Process {
         }
     }
 
-    /// Takes the next step of a change of generation. Begins a change only if it `may_close`. Keeps
-    /// this many numbers of generations before the newest.
+    /// Takes one step. Keeps this many numbers of earlier generations.
     fn change(&mut self, broker: &mut Broker, kept: u32, may_close: bool) {
         let knows_state = self.state.is_some() && self.reading == ReadStep::Read;
         self.changing = match std::mem::replace(&mut self.changing, ChangeStep::Idle) {
@@ -352,7 +341,6 @@ impl Process {
         };
     }
 
-    /// Writes everything again that was not read back.
     fn write(&mut self, broker: &mut Broker) {
         if self.reading == ReadStep::Read {
             for write in &self.unread {
@@ -362,18 +350,17 @@ impl Process {
     }
 }
 
-/// What a process does, while all others are suspended.
+/// One process acts, all others are suspended.
 #[derive(Debug, Clone, Copy)]
 enum Action {
-    /// Appends this many entries.
+    /// This many entries.
     Write(u8),
-    /// Writes again what was not read back.
     Rewrite,
-    /// Takes this many steps of reading.
+    /// This many steps.
     Read(u8),
-    /// Takes this many steps of changing the generation.
+    /// This many steps.
     Change(u8),
-    /// Takes this many steps of changing the generation, and reads all that is there after each.
+    /// This many steps, with reading after each.
     ReadAndChange(u8),
 }
 
@@ -387,11 +374,10 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Reads all that is there.
 fn read_all(process: &mut Process, broker: &mut Broker) {
     let at = |process: &Process| (process.reading, process.generation, process.offset);
     let mut idle = 0;
-    // The declaration of a stream leaves the process where it is.
+    // Declaring a stream leaves the process where it is.
     while idle < 3 {
         let before = at(process);
         process.read(broker);
@@ -399,7 +385,6 @@ fn read_all(process: &mut Process, broker: &mut Broker) {
     }
 }
 
-/// Changes the generation, and deletes those before it.
 fn change_all(process: &mut Process, broker: &mut Broker) {
     let target = process.generation.next();
     for _ in 0..100 {
@@ -443,7 +428,6 @@ proptest! {
                 }
             }
         }
-        // All of them run again.
         for _ in 0..60 {
             for process in &mut processes {
                 read_all(process, &mut broker);
@@ -472,7 +456,6 @@ fn a_reader_in_the_middle_of_a_deleted_stream_does_not_go_on_in_one_of_the_same_
     }
     (0..3).for_each(|_| suspended.change(&mut broker, 0, true));
     assert_eq!(suspended.changing, ChangeStep::Declare(Generation::FIRST));
-    // The log goes on in the next generation, of which the reader reads the first entry.
     closer.changing = ChangeStep::Close(Generation::FIRST);
     broker.declare(Generation::FIRST.next());
     closer.change(&mut broker, 0, false);
@@ -484,13 +467,11 @@ fn a_reader_in_the_middle_of_a_deleted_stream_does_not_go_on_in_one_of_the_same_
     read_all(&mut reader, &mut broker);
     assert_eq!((reader.generation, reader.offset), (Generation::FIRST.next(), 1));
 
-    // That is closed and deleted, and the suspended process creates it again.
     read_all(&mut closer, &mut broker);
     change_all(&mut closer, &mut broker);
     assert!(!broker.streams.contains_key(&reader.generation));
     suspended.change(&mut broker, 0, true);
     assert!(broker.streams.contains_key(&reader.generation));
-    // The writer has read nothing of it, and writes its entries again.
     writer.unread.push(2);
     writer.write(&mut broker);
     let last = &broker.streams[&reader.generation].messages[0];

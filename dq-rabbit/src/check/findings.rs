@@ -1,4 +1,4 @@
-//! The findings of `check`, each from what was observed.
+//! The findings of `check`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,23 +6,21 @@ use std::time::Duration;
 use dq_core::{Error, ErrorKind, Finding, QueueStats, Severity, Timestamp};
 use serde_json::Value;
 
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 use crate::log::{LOSS_REMEDY, LOSSES, LostPayloads, SkippedMessages};
-use crate::names::ObjectNames;
+use crate::topology::names::ObjectNames;
 
-/// Number of replicas that a queue should have if there are as many nodes.
+/// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
 
-/// So many queues should have leaders on more than one node.
+/// From this many queues on, leaders should be on more than one node.
 const MIN_LEADERS: usize = 50;
 
-/// Clock skew that is not reported.
 const MAX_SKEW: Duration = Duration::from_secs(5);
-/// Maximum age of the date of a response: it is in whole seconds, and renewed each second.
+/// How old a response's date may be: it has whole seconds and changes once a second.
 const MAX_DATE_AGE: Duration = Duration::from_secs(2);
 
-/// Reports skew between this clock and the broker's, as far as a response with this date, between
-/// these times of the request and the response, proves it.
+/// Reports skew between this clock and the broker's, as far as a response with this date proves it.
 pub(crate) fn clock_skew(
     requested: Timestamp,
     date: Timestamp,
@@ -42,7 +40,6 @@ pub(crate) fn clock_skew(
     })
 }
 
-/// Reports queues with too few replicas, and leaders that are all on one node.
 pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
     let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
     let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
@@ -120,7 +117,6 @@ pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     findings
 }
 
-/// Reports acknowledged entries that the log has lost.
 pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
     let notes = stats.iter().find(|it| it.queue.as_str() == LOSSES).map_or(0, |it| it.dead);
     (notes > 0).then(|| {
@@ -132,7 +128,6 @@ pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
     })
 }
 
-/// Reports jobs whose payload the log does not have any more.
 pub(crate) fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
     let first = lost.jobs.first()?;
     Some(finding(
@@ -151,7 +146,6 @@ pub(crate) fn direction(skew: i64) -> &'static str {
     if skew > 0 { "ahead of" } else { "behind" }
 }
 
-/// Reports the skew between the clocks of two processes.
 pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
     (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
         finding(
@@ -169,7 +163,6 @@ pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
     })
 }
 
-/// Reports messages of the log that are not entries.
 pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
     let SkippedMessages { foreign, damaged, last_offset } = skipped;
     (foreign + damaged > 0).then(|| {

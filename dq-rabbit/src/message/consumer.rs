@@ -1,4 +1,4 @@
-//! Consumes the ready queues of job queues, and the dead-letter queue.
+//! Consumes the ready queues of job queues.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,18 +8,18 @@ use dq_core::sync::lock;
 use dq_core::{Clock, Error, QueueName, Result};
 use futures_util::StreamExt;
 use lapin::Consumer;
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::FieldTable;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{AmqpConnection, Broker};
-use crate::deliveries::{DeliveryHandler, SourceQueue};
 use crate::error::{LostReply, from_lapin};
+use crate::message::deliveries::DeliveryHandler;
 use crate::message::{AckTracker, JobMessage};
-use crate::names::Topic;
 use crate::topology::Topology;
+use crate::topology::names::Topic;
 
-/// Pause after an attempt to consume; it doubles from one failed attempt to the next.
+/// Pause after an attempt to consume. It doubles after each failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,23 +31,20 @@ pub(crate) struct JobConsumer {
 
 struct Shared {
     broker: Arc<Broker>,
-    /// A connection of its own, opened when it is first needed: if the broker refuses to let us
-    /// consume from a queue, it may close the connection, which must not interrupt reading the log.
+    /// Its own connection, because the broker may close it when we may not consume from a queue,
+    /// and that must not interrupt reading the log.
     connection: OnceLock<AmqpConnection>,
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
-    /// Maximum number of unacknowledged messages of each queue.
     prefetch: u16,
-    /// The channel of all consumers, with its unacknowledged deliveries; `None` before the first.
+    /// The channel of all consumers; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
-    /// The queues that are consumed.
-    consumed: Mutex<HashSet<SourceQueue>>,
+    consumed: Mutex<HashSet<QueueName>>,
     stop: CancellationToken,
 }
 
 impl JobConsumer {
-    /// A consumer without queues.
     pub(crate) fn new(
         broker: Arc<Broker>,
         topology: Arc<Topology>,
@@ -69,20 +66,18 @@ impl JobConsumer {
         Self { shared, tasks: TaskTracker::new() }
     }
 
-    /// Starts to consume the ready queue of a job queue, and the dead-letter queue. Idempotent.
+    /// Starts to consume the ready queue of a job queue. Idempotent.
     pub(crate) fn consume(&self, queue: &QueueName) {
-        let new = {
+        {
             let mut consumed = lock(&self.shared.consumed);
-            [SourceQueue::Ready(queue.clone()), SourceQueue::DeadLetters]
-                .into_iter()
-                .filter(|source| !consumed.contains(source) && consumed.insert(source.clone()))
-                .collect::<Vec<_>>()
-        };
-        for source in new {
-            let task = Arc::clone(&self.shared).run(source);
-            let stop = self.shared.stop.clone();
-            self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+            if consumed.contains(queue) {
+                return;
+            }
+            consumed.insert(queue.clone());
         }
+        let task = Arc::clone(&self.shared).run(queue.clone());
+        let stop = self.shared.stop.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
     }
 
     /// Stops consuming. The broker redelivers unacknowledged messages to other consumers.
@@ -110,41 +105,29 @@ impl std::fmt::Debug for JobConsumer {
 
 impl Shared {
     /// Consumes one queue; starts again whenever the channel or the queue is lost.
-    async fn run(self: Arc<Self>, source: SourceQueue) {
+    async fn run(self: Arc<Self>, queue: QueueName) {
         let mut pause = RETRY_PAUSE;
         loop {
-            match self.subscribe(&source).await {
+            match self.subscribe(&queue).await {
                 Ok((acks, consumer)) => {
                     pause = RETRY_PAUSE;
-                    self.handle_all(&source, &acks, consumer).await;
+                    self.handle_all(&queue, &acks, consumer).await;
                     // The queue may have been deleted, and others too.
                     self.topology.report_missing();
                 }
-                Err(error) => {
-                    tracing::debug!(%error, ?source, "cannot consume");
-                }
+                Err(error) => tracing::debug!(%error, %queue, "cannot consume"),
             }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
-            if let SourceQueue::Ready(queue) = &source {
-                self.topology.forget_ready(queue);
-            }
+            self.topology.forget_ready(&queue);
         }
     }
 
-    async fn subscribe(&self, source: &SourceQueue) -> Result<(Arc<AckTracker>, Consumer)> {
-        // The queue is declared first, on another channel: to consume from one that is missing, or
-        // whose node is down, closes the channel, which ends all other consumers too.
-        let name: ShortString = match source {
-            SourceQueue::Ready(queue) => {
-                self.topology.declare_ready(queue).await?;
-                self.topology.names().ready(&Topic::of(queue))
-            }
-            SourceQueue::DeadLetters => {
-                self.topology.restore_dead_letters().await?;
-                self.topology.names().dead()
-            }
-        };
+    async fn subscribe(&self, queue: &QueueName) -> Result<(Arc<AckTracker>, Consumer)> {
+        // Declared first, on another channel: consuming from a queue that is missing or whose node
+        // is down closes the channel and ends all other consumers.
+        self.topology.declare_ready(queue).await?;
+        let name = self.topology.names().ready(&Topic::of(queue));
         let acks = self.channel().await?;
         let consumer = acks.channel().consume(name, FieldTable::default()).await;
         Ok((acks, consumer.map_err(|error| self.error(&error))?))
@@ -154,7 +137,6 @@ impl Shared {
         from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
-    /// The channel that all consumers share, opened again if it was closed.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current
@@ -179,19 +161,14 @@ impl Shared {
         Ok(acks)
     }
 
-    /// Handles all deliveries of a consumer until its channel closes, or the broker cancels it, as
-    /// when its queue is deleted.
-    async fn handle_all(
-        &self,
-        source: &SourceQueue,
-        acks: &Arc<AckTracker>,
-        mut consumer: Consumer,
-    ) {
+    /// Handles deliveries until the channel closes or the broker cancels the consumer, for example
+    /// because its queue was deleted.
+    async fn handle_all(&self, queue: &QueueName, acks: &Arc<AckTracker>, mut consumer: Consumer) {
         while let Some(Ok(delivery)) = consumer.next().await {
             let ack = acks.track(delivery.delivery_tag);
             match JobMessage::parse(&delivery) {
                 Some(jobs) => self.handler.handle_jobs(jobs, ack),
-                None => self.handler.handle_foreign(source, &delivery, ack),
+                None => self.handler.set_aside(queue, delivery, ack),
             }
         }
     }

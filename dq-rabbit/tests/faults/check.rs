@@ -1,88 +1,37 @@
-//! `check` on a real broker: no findings if all is well, and a finding for each problem.
-
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "tests also act on the broker without the backend, as other programs do"
-)]
+//! `check` on a real broker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dq_core::config::{Environment, Secret};
-use dq_core::{Backend, Clock, Entropy, ErrorKind, Finding, Severity, SystemClock, Timestamp};
-use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
+use dq_core::config::Secret;
+use dq_core::{Backend, ErrorKind, Finding, Severity};
+use dq_rabbit::{QueueKind, RabbitConfig};
 use dq_servers::RabbitMq;
-use futures_util::future::BoxFuture;
-use lapin::options::BasicPublishOptions;
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::BasicProperties;
 
-/// Timeout for anything on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
-
-/// The system clock, ahead by this many milliseconds; behind if negative.
-#[derive(Debug)]
-struct SkewedClock(i64);
-
-impl Clock for SkewedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(SystemClock.now().as_millis() + self.0)
-    }
-
-    fn elapsed(&self) -> Duration {
-        SystemClock.elapsed()
-    }
-
-    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        SystemClock.sleep_until(Timestamp::from_millis(until.as_millis() - self.0))
-    }
-
-    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
-        SystemClock.sleep(delay)
-    }
-}
-
-async fn open(config: &RabbitConfig) -> RabbitBackend {
-    open_with_clock(config, Arc::new(SystemClock)).await
-}
-
-async fn open_with_clock(config: &RabbitConfig, clock: Arc<dyn Clock>) -> RabbitBackend {
-    let environment = Environment::new(clock, Arc::new(Entropy::from_os()));
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match RabbitBackend::connect(config, &environment).await {
-            Ok(backend) => return backend,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error}"),
-        }
-    }
-}
-
-async fn channel(server: &RabbitMq) -> (Connection, Channel) {
-    let properties = ConnectionProperties::default();
-    let connection = Connection::connect(&server.url(), properties).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    (connection, channel)
-}
+use crate::fixture::{
+    SkewedClock, TIMEOUT, amqp_client, connect, connect_with_clock, open, publish, retry,
+};
 
 fn codes(findings: &[Finding]) -> Vec<&'static str> {
     let codes = findings.iter().map(|finding| finding.code);
-    // Not a problem, and always there while the broker runs.
+    // Always there while the broker runs.
     codes.filter(|code| *code != "rabbitmq.gauges").collect()
 }
 
-/// Waits for a finding: the management API lags behind by some seconds.
-async fn wait_for(backend: &RabbitBackend, code: &str) -> Finding {
+/// The management API lags behind by some seconds.
+async fn wait_for(backend: &dyn Backend, code: &str) -> Finding {
     let findings = poll_check(backend, |codes| codes.contains(&code), code).await;
     findings.into_iter().find(|finding| finding.code == code).unwrap()
 }
 
-/// Waits for exactly these findings: on a busy broker, the ladder may seem stalled at first.
-async fn wait_for_exactly(backend: &RabbitBackend, expected: &[&str]) -> Vec<Finding> {
+/// On a busy broker, the ladder may seem stalled at first.
+async fn wait_for_exactly(backend: &dyn Backend, expected: &[&str]) -> Vec<Finding> {
     poll_check(backend, |codes| codes == expected, &format!("only {expected:?}")).await
 }
 
 async fn poll_check(
-    backend: &RabbitBackend,
+    backend: &dyn Backend,
     matches: impl Fn(&[&str]) -> bool,
     what: &str,
 ) -> Vec<Finding> {
@@ -97,27 +46,27 @@ async fn poll_check(
     }
 }
 
-/// Sets a policy for the log, and waits until connecting is refused.
+/// Waits until connecting is refused.
 async fn set_log_policy(server: &RabbitMq, config: &RabbitConfig, bytes: u64) {
     let definition = format!(r#"{{"max-length-bytes":{bytes}}}"#);
     server.ctl(&["set_policy", "log", r"^dq\.v1\.log", &definition]);
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        match RabbitBackend::connect(config, &Environment::default()).await {
+        match connect(config).await {
             Err(error) if error.kind() == ErrorKind::Config => {
                 let text = error.to_string();
                 let words = ["`max-length-bytes`", "dq.v1.log", "exclude"];
                 assert!(words.iter().all(|word| text.contains(word)), "{text}");
                 return;
             }
-            other => assert!(Instant::now() < deadline, "{bytes}: {other:?}"),
+            _ => assert!(Instant::now() < deadline, "{bytes}"),
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 async fn refuses_a_policy_that_would_cut_the_log(server: &RabbitMq, config: &RabbitConfig) {
-    // Whatever the limit: generations of the log have none.
+    // Generations have no limit, so any policy is refused.
     set_log_policy(server, config, 1_000_000).await;
     set_log_policy(server, config, 1 << 50).await;
     server.ctl(&["clear_policy", "log"]);
@@ -128,80 +77,72 @@ async fn each_problem_has_a_finding() {
     let server = RabbitMq::options().management().start();
     let mut config = RabbitConfig::new(server.url());
     let backend = open(&config).await;
-    let findings = wait_for_exactly(&backend, &[]).await;
+    let findings = wait_for_exactly(&*backend, &[]).await;
     let gauges = findings.iter().find(|finding| finding.code == "rabbitmq.gauges").unwrap();
     let end = "uses 0 % of its capacity; no clock of another process differs by a \
                second";
     assert!(gauges.cause.ends_with(end), "{gauges}");
 
-    // Findings from the management API.
     let url = server.management_url();
     let with_login = url.replacen("http://", "http://dq:secret@", 1);
     config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
     let managed = open(&config).await;
-    wait_for_exactly(&managed, &["rabbitmq.single-node"]).await;
+    wait_for_exactly(&*managed, &["rabbitmq.single-node"]).await;
     for (offset, direction) in [(3_600_000, "ahead of"), (-3_600_000, "behind")] {
-        let skewed = open_with_clock(&config, Arc::new(SkewedClock(offset))).await;
+        let skewed = retry(|| connect_with_clock(&config, Arc::new(SkewedClock(offset)))).await;
         let expected = ["rabbitmq.clock-skew", "rabbitmq.single-node"];
-        let findings = wait_for_exactly(&skewed, &expected).await;
+        let findings = wait_for_exactly(&*skewed, &expected).await;
         assert_eq!(findings[0].severity, Severity::Warning);
         assert!(findings[0].cause.contains(direction), "{}", findings[0]);
         assert!(findings[0].remedy.contains("NTP"), "{}", findings[0]);
     }
     server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
-    let policy = wait_for(&managed, "rabbitmq.policy").await;
+    let policy = wait_for(&*managed, "rabbitmq.policy").await;
     assert!(policy.cause.contains("`max-length`"), "{policy}");
     server.ctl(&["clear_policy", "all"]);
     let has_no_policy = |codes: &[&str]| !codes.contains(&"rabbitmq.policy");
-    poll_check(&managed, has_no_policy, "the end of the policy").await;
-    // Queues of the same names in another virtual host have nothing to do with this backend.
+    poll_check(&*managed, has_no_policy, "the end of the policy").await;
+    // Another virtual host has queues of the same names.
     let mut other = config.clone();
     other.url = Secret::new(server.vhost("other"));
     let other = open(&other).await;
     server.ctl(&["set_policy", "-p", "other", "all", ".*", r#"{"max-length":100000}"#]);
-    wait_for(&other, "rabbitmq.policy").await;
+    wait_for(&*other, "rabbitmq.policy").await;
     let has_asked = |codes: &[&str]| !codes.contains(&"rabbitmq.unreachable");
-    let findings = poll_check(&managed, has_asked, "an answer of the management API").await;
+    let findings = poll_check(&*managed, has_asked, "an answer of the management API").await;
     assert!(has_no_policy(&codes(&findings)), "{findings:?}");
     drop(other);
     refuses_a_policy_that_would_cut_the_log(&server, &config).await;
-    poll_check(&managed, has_no_policy, "the end of all policies").await;
+    poll_check(&*managed, has_no_policy, "the end of all policies").await;
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
-    assert_eq!(wait_for(&managed, "rabbitmq.alarm").await.severity, Severity::Error);
+    assert_eq!(wait_for(&*managed, "rabbitmq.alarm").await.severity, Severity::Error);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1GB"]);
     config.management = Some(Secret::new("http://dq:wrong@127.0.0.1:1"));
-    let findings = wait_for_exactly(&open(&config).await, &["rabbitmq.unreachable"]).await;
+    let findings = wait_for_exactly(&*open(&config).await, &["rabbitmq.unreachable"]).await;
     assert!(!format!("{findings:?}").contains("wrong"), "{findings:?}");
     config.management = None;
 
-    // A message that matches no binding.
-    let (_connection, channel) = channel(&server).await;
-    let options = BasicPublishOptions::default();
+    let (_connection, channel) = amqp_client(&server.url()).await;
     let properties = BasicProperties::default().with_delivery_mode(2);
-    channel
-        .basic_publish("dq.v1.due".into(), "nobody".into(), options, b"x", properties)
-        .await
-        .unwrap();
-    let orphans = wait_for(&backend, "rabbitmq.orphans").await;
+    publish(&channel, "dq.v1.due", "nobody", b"x", properties).await;
+    let orphans = wait_for(&*backend, "rabbitmq.orphans").await;
     assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // A ladder that does not deliver: the delay queue is missing through which `check` sends its
-    // test message, the canary.
+    // `check` sends its test message through this queue.
     channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
-    let stalled = wait_for(&backend, "rabbitmq.ladder").await;
+    let stalled = wait_for(&*backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");
 
-    // Without the exchange that it sends it to, the broker closes the channel.
+    // Without the exchange, the broker closes the channel.
     channel.exchange_delete("dq.v1.l0".into(), Default::default()).await.unwrap();
-    let missing = wait_for(&backend, "rabbitmq.unreachable").await;
+    let missing = wait_for(&*backend, "rabbitmq.unreachable").await;
     assert!(missing.cause.contains("dq.v1.l0"), "{missing}");
 
-    // Classic queues.
     let mut classic = RabbitConfig::new(server.url());
     classic.prefix = "classic".to_owned();
     classic.queues = QueueKind::Classic;
-    wait_for_exactly(&open(&classic).await, &["rabbitmq.classic"]).await;
+    wait_for_exactly(&*open(&classic).await, &["rabbitmq.classic"]).await;
 
     server.kill();
     let findings = backend.check().await;

@@ -1,18 +1,17 @@
-//! Policies of the broker that drop messages of this backend.
+//! Broker policies that drop messages of this backend.
 
 use dq_core::{Error, ErrorKind, Result};
 use serde_json::Value;
 
-use crate::management::ManagementApi;
+use crate::check::management::ManagementApi;
 use crate::topology::Topology;
 
-/// What to do about such a policy.
 pub(crate) const REMEDY: &str = "exclude names that begin with the prefix and .v1. from the policy";
 
 /// Refuses a broker whose policies would delete live jobs from the log.
 ///
 /// # Errors
-/// `Config` with the policy's key and the remedy; errors of the management API.
+/// `Config` with the policy's key; errors of the management API.
 pub(crate) async fn refuse(management: &ManagementApi, topology: &Topology) -> Result<()> {
     let queues = management.queues("name,effective_policy_definition").await?;
     let is_log =
@@ -27,7 +26,6 @@ pub(crate) async fn refuse(management: &ManagementApi, topology: &Topology) -> R
     }
 }
 
-/// Describes the policies that drop messages, if there are any.
 pub(crate) fn harmful(queues: &Value, topology: &Topology) -> Option<String> {
     let harmful_key = |queue: &Value| harmful_key(queue, topology);
     let affected: Vec<_> = queues.as_array()?.iter().filter_map(harmful_key).collect();
@@ -36,9 +34,8 @@ pub(crate) fn harmful(queues: &Value, topology: &Topology) -> Option<String> {
     Some(format!("a policy sets `{key}` for {name} and {more} more queues of this backend"))
 }
 
-/// The key of the policy of a queue that drops messages, with the name of the queue. The directory of
-/// the log has a limit of its own, but whatever policy it has, generations of the log are likely to
-/// get too.
+/// The queue's name and the key of a policy that drops its messages. The directory of the log has a
+/// limit of its own, but its policies are likely to hit the generations too.
 fn harmful_key(queue: &Value, topology: &Topology) -> Option<(String, &'static str)> {
     let names = topology.names();
     let name = queue["name"].as_str().filter(|name| names.contains(name))?;

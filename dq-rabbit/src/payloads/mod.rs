@@ -1,4 +1,7 @@
-//! Reads the payloads of jobs of the replica from the log.
+//! Payloads of jobs of the replica, from the log.
+
+pub(crate) mod buffer;
+pub(crate) mod read_ahead;
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,52 +10,33 @@ use dq_core::{JobId, Result};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{PayloadRef, Replica, command};
+use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 
-/// What payloads are read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PayloadUse {
-    /// To run the jobs: the next claims find more of theirs in memory.
-    Run,
-    /// To show the jobs.
-    View,
-}
-
-/// Payloads that are being read.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadReads {
-    /// Where the payloads are that have not been read.
     pub(crate) unread: HashMap<JobId, PayloadRef>,
     pub(crate) found: HashMap<JobId, Bytes>,
-    /// Jobs whose payload the log does not have any more.
+    /// Jobs whose payload the log has lost.
     pub(crate) lost: HashSet<JobId>,
 }
 
 impl Engine {
-    /// Reads until all payloads are found or lost, but for those of jobs that have another payload by now,
-    /// or have ended: these stay unread.
+    /// Reads until all payloads are found or lost. A job that has ended or has another payload by
+    /// now stays unread.
     ///
     /// # Errors
     /// If the log cannot be read. `reads` then has what was read before.
     pub(crate) async fn read_payloads(
         &self,
         reads: &mut PayloadReads,
-        purpose: PayloadUse,
+        purpose: ReadPurpose,
     ) -> Result<()> {
         let PayloadReads { unread, found, lost } = reads;
         while !unread.is_empty() {
-            let payloads = match purpose {
-                PayloadUse::Run => self.log.fetch_to_run(unread).await?,
-                PayloadUse::View => {
-                    self.log.fetch(unread.values().map(|stored| stored.position).collect()).await?
-                }
-            };
-            unread.retain(|id, stored| {
-                let payload = payloads.get(*id, stored);
-                let is_missing = payload.is_none();
-                found.extend(payload.map(|payload| (*id, payload)));
-                is_missing
-            });
+            let stored = unread.iter().map(|(id, stored)| (*id, *stored));
+            let read = self.log.read_payloads(stored, purpose).await?;
+            unread.retain(|id, _| !read.contains_key(id));
+            found.extend(read);
             if unread.is_empty() {
                 break;
             }
@@ -64,8 +48,8 @@ impl Engine {
                 }
                 !is_lost
             });
-            // A snapshot may have moved payloads meanwhile, and the broker may have deleted where
-            // they were.
+            // A snapshot may have moved payloads meanwhile, and the broker may have deleted the old
+            // streams.
             let mut has_moved = false;
             for (id, stored) in unread.iter_mut() {
                 if let Some(moved) = current.get(id)
@@ -82,10 +66,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the payloads of these jobs are once all of the log has been read.
+    /// Where the payloads are after everything in the log was read.
     async fn payload_refs(
         &self,
-        purpose: PayloadUse,
+        purpose: ReadPurpose,
         ids: Vec<JobId>,
     ) -> Result<HashMap<JobId, PayloadRef>> {
         let read = move |replica: &mut Replica, (), _| {
@@ -94,8 +78,8 @@ impl Engine {
             ids.into_iter().filter_map(stored).collect()
         };
         let operation = match purpose {
-            PayloadUse::Run => "claim",
-            PayloadUse::View => "browse",
+            ReadPurpose::Run => "claim",
+            ReadPurpose::View => "browse",
         };
         self.log.call(operation, LostReply::Unavailable, command::Barrier, read).await
     }

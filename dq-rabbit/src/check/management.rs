@@ -1,4 +1,4 @@
-//! A client of the broker's management API, for what AMQP does not report.
+//! The broker's management API, for what AMQP does not report.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,18 +12,15 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A response of the management API.
 #[derive(Debug)]
 pub(crate) struct ApiResponse {
     pub(crate) body: Value,
-    /// The time of the responding node, in whole seconds and up to two seconds old.
+    /// The responding node's time in whole seconds, up to two seconds old.
     pub(crate) date: Option<Timestamp>,
 }
 
-/// A client of the management API.
 #[derive(Debug, Clone)]
 pub(crate) struct ManagementApi {
     url: Secret,
@@ -32,15 +29,12 @@ pub(crate) struct ManagementApi {
 }
 
 impl ManagementApi {
-    /// A client for what concerns this virtual host.
     pub(crate) fn new(url: Secret, vhost: String, ca: Option<PathBuf>) -> Self {
         Self { url, vhost, ca }
     }
 
-    /// These columns of all queues of the virtual host: queues of others may have the same names.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
+    /// These columns of all queues of the virtual host. Other virtual hosts may have queues of the
+    /// same names.
     pub(crate) async fn queues(&self, columns: &str) -> Result<Value> {
         let vhost = utf8_percent_encode(&self.vhost, NON_ALPHANUMERIC);
         self.get(format!("queues/{vhost}?columns={columns}")).await
@@ -49,12 +43,11 @@ impl ManagementApi {
     /// The body of the response to `GET /api/…`.
     ///
     /// # Errors
-    /// `Config` if user and password are rejected, else `Unavailable`.
+    /// `Config` if the API rejects user and password, else `Unavailable`.
     pub(crate) async fn get(&self, path: impl Into<String>) -> Result<Value> {
         Ok(self.response(path.into()).await?.body)
     }
 
-    /// As [`get`](Self::get), with the time of the response.
     pub(crate) async fn response(&self, path: impl Into<String>) -> Result<ApiResponse> {
         let (this, path) = (self.clone(), path.into());
         let requested = tokio::task::spawn_blocking(move || this.request(&path)).await;
@@ -84,7 +77,7 @@ impl ManagementApi {
                 .remedy("give the user the tag `monitoring`, or check the field `management`")
                 .operation("check"));
             }
-            // Only the kinds of other errors: their texts may contain the URL.
+            // Only their kinds, because the texts may contain the URL.
             Err(ureq::Error::StatusCode(code)) => {
                 return Err(failed(format!("it responds with status {code}")));
             }
@@ -123,7 +116,6 @@ impl ManagementApi {
     }
 }
 
-/// Splits the login from a URL, and decodes it for the header.
 fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     let url = url.trim_end_matches('/');
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
@@ -136,7 +128,7 @@ fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// Base64 with padding, for HTTP basic authentication.
+/// Base64 with padding.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -152,8 +144,8 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The operation is always `check`, by which [`Member::open`](crate::member::Member::open) knows that
-/// the log can be opened all the same.
+/// [`Member::open`](crate::member::Member::open) knows by the operation `check` that the log can be
+/// opened all the same.
 fn failed(why: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")

@@ -1,36 +1,31 @@
 //! Names of exchanges and queues, and routing keys.
 //!
-//! Names contain the version of the layout, because the arguments of a declared exchange or queue
-//! can never be changed.
+//! They contain the version of the layout, because the arguments of a declared object never change.
 
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-use crate::generation::Generation;
+use crate::log::generation::Generation;
 
-/// Number of levels of the delay ladder, one for each digit of a delay (see
-/// [`ladder`](crate::ladder)). Names of queues contain the level, so changing it needs another
+/// Levels of the [`ladder`](crate::topology::ladder), one for each digit. Another number needs another
 /// version of the layout.
 pub(crate) const LEVELS: usize = 6;
 
-/// The routing key of records for the directory of the log.
+/// The routing key of the log's directory.
 pub(crate) const DIRECTORY_KEY: &str = "directory";
 
-/// Maximum length in bytes of names and routing keys in AMQP.
+/// AMQP's limit for names and routing keys, in bytes.
 const MAX_NAME: usize = 255;
 
-/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a
-/// name.
+/// The longest prefix, `.v1.q.` and the topic fit into a name.
 const MAX_TOPIC: usize = MAX_NAME - 64 - ".v1.q.".len();
 
-/// The names of all exchanges and queues under one prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectNames {
     base: String,
 }
 
 impl ObjectNames {
-    /// The names under this prefix.
     pub(crate) fn new(prefix: &str) -> Self {
         Self { base: format!("{prefix}.v1") }
     }
@@ -39,24 +34,21 @@ impl ObjectNames {
         format!("{}.{rest}", self.base).into()
     }
 
-    /// Whether a name belongs to this prefix.
     pub(crate) fn contains(&self, name: &str) -> bool {
         name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The exchange for messages that match no binding, and the queue that keeps them; both have
-    /// this name.
+    /// Exchange and queue for messages that match no binding.
     pub(crate) fn orphan(&self) -> ShortString {
         self.name("orphan")
     }
 
-    /// The exchange that routes messages from the ladder to the ready queues.
+    /// The exchange from the ladder to the ready queues.
     pub(crate) fn due(&self) -> ShortString {
         self.name("due")
     }
 
-    /// The exchange for dead letters of the ready queues, and the queue that keeps them; both have
-    /// this name.
+    /// Exchange and queue for dead letters of the ready queues and for foreign messages.
     pub(crate) fn dead(&self) -> ShortString {
         self.name("dead")
     }
@@ -66,82 +58,51 @@ impl ObjectNames {
         self.name("log")
     }
 
-    /// The stream that holds this generation of the log.
     pub(crate) fn generation(&self, generation: Generation) -> ShortString {
         self.name(format_args!("log.{}", generation.number()))
     }
 
-    /// Whether a queue with this name holds a generation of the log, or names them.
+    /// Whether this queue is a generation of the log or its directory.
     pub(crate) fn is_log(&self, queue: &str) -> bool {
         let rest = queue.strip_prefix(self.directory().as_str());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 
-    /// The exchange through which the log is written. The routing key is the number of the generation,
-    /// or [`DIRECTORY_KEY`].
+    /// The exchange of the log. The routing key is a generation's number or [`DIRECTORY_KEY`].
     pub(crate) fn generations(&self) -> ShortString {
         self.name("generations")
     }
 
-    /// The exchange of the plugin for delayed messages.
-    pub(crate) fn delayed(&self) -> ShortString {
-        self.name("delayed")
-    }
-
-    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for
-    /// names without the prefix.
+    /// A temporary queue of `check`. The broker must not name it, because the user may need the
+    /// prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {
         self.name(format_args!("canary.{number:016x}"))
     }
 
-    /// The exchange of one level of the ladder with this letter.
-    pub(crate) fn level(&self, ladder: char, level: usize) -> ShortString {
+    pub(crate) fn level(&self, level: usize) -> ShortString {
         debug_assert!(level < LEVELS, "no level {level}");
-        self.name(format_args!("{ladder}{level}"))
+        self.name(format_args!("l{level}"))
     }
 
-    /// The queue in which messages wait that have this digit on this level.
-    pub(crate) fn ladder_queue(&self, ladder: char, level: usize, digit: u32) -> ShortString {
-        self.name(format_args!("{ladder}{level}.{digit}"))
+    pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
+        self.name(format_args!("l{level}.{digit}"))
     }
 
-    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic
-    /// is encoded as `%x…`.
-    pub(crate) fn job_queue(&self, ready: &str) -> Option<QueueName> {
-        let topic = ready.strip_prefix(self.base.as_str())?.strip_prefix(".q.")?;
-        let mut name = String::with_capacity(topic.len());
-        let mut rest = topic.chars();
-        while let Some(c) = rest.next() {
-            name.push(match c {
-                '%' => match rest.next()? {
-                    'd' => '.',
-                    's' => '*',
-                    'h' => '#',
-                    '%' => '%',
-                    _ => return None,
-                },
-                c => c,
-            });
-        }
-        QueueName::new(name).ok()
-    }
-
-    /// The ready queue of a job queue, from which runners consume messages whose jobs are due soon.
+    /// The ready queue of a job queue.
     pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
         self.name(format_args!("q.{}", topic.as_str()))
     }
 }
 
-/// The name of a job queue, encoded as one word of a routing key.
+/// A job queue's name as one word of a routing key.
 ///
-/// Words are separated by dots, and `*` and `#` are wildcards in bindings, so these are encoded as
-/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is
-/// `%x` and the name in base64 with a URL-safe alphabet. Two names never share a topic.
+/// Dots separate words, and `*` and `#` are wildcards, so these become `%d`, `%s` and `%h`, and `%`
+/// becomes `%%`. If that is too long for a name, the topic is `%x` and the name in URL-safe base64.
+/// Two names never share a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Topic(String);
 
 impl Topic {
-    /// The topic of a job queue.
     pub(crate) fn of(queue: &QueueName) -> Self {
         let name = queue.as_str();
         let mut topic = String::with_capacity(name.len());
@@ -160,18 +121,17 @@ impl Topic {
         Self(topic)
     }
 
-    /// The topic as a word of a routing key.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The binding key of the ready queue: any digits, then the topic.
+    /// Any digits, then the topic.
     pub(crate) fn binding_key(&self) -> ShortString {
         format!("#.{}", self.0).into()
     }
 }
 
-/// Base64 without padding. `-` and `_` are allowed in names.
+/// Base64 without padding, with `-` and `_`.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -216,15 +176,20 @@ mod tests {
         assert_eq!(base64(b"foobar"), "Zm9vYmFy");
     }
 
+    fn decode(topic: &str) -> String {
+        let [percent, dot, star, hash] = [("\0", "%"), ("%d", "."), ("%s", "*"), ("%h", "#")];
+        let mut name = topic.replace("%%", percent.0);
+        for (code, character) in [dot, star, hash, percent] {
+            name = name.replace(code, character);
+        }
+        name
+    }
+
     proptest! {
         #[test]
         fn topics_fit_into_names_and_are_unique(name in r"[a-z.*#%€ ]{1,40}", other in r"[.*#%x]{90,128}") {
             let short = topic(&name);
-            // Decoding shows that no two names share a topic.
-            let ready = ObjectNames::new("a.b").ready(&Topic(short.clone()));
-            let decoded = ObjectNames::new("a.b").job_queue(ready.as_str()).unwrap();
-            prop_assert_eq!(decoded.as_str(), name);
-            prop_assert_eq!(ObjectNames::new("a").job_queue(ready.as_str()), None);
+            prop_assert_eq!(decode(&short), name, "no two names share a topic");
             let long = topic(&other);
             for topic in [&short, &long] {
                 prop_assert!(!topic.contains(['.', '*', '#']) && topic.len() <= MAX_TOPIC);

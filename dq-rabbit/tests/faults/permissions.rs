@@ -1,4 +1,4 @@
-//! The permissions that the documentation lists are sufficient.
+//! The documented permissions are sufficient.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,9 @@ use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::shared_rabbitmq;
 
 const ALL: &str = r"^dq\.v1\.";
-/// The configure pattern that `check` needs to test the ladder.
+/// `check` needs it to test the ladder.
 const CANARY: &str = r"^dq\.v1\.canary\.";
 
-/// Connects as a user with these permissions.
 async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
     let server = shared_rabbitmq();
     server.ctl(&["set_permissions", "-p", "permissions_of_users", "jobs", configure, ALL, ALL]);
@@ -25,8 +24,8 @@ async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
     Arc::new(RabbitBackend::connect(&config, &Environment::default()).await.unwrap())
 }
 
-/// Uses the backend, then waits until `check` finds exactly these codes, since on a busy broker the
-/// ladder may seem stalled at first. Returns the findings.
+/// Waits until `check` finds exactly these codes, because on a busy broker the ladder may seem
+/// stalled at first.
 async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding> {
     let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
@@ -50,7 +49,7 @@ async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding
     let deadline = Instant::now() + Duration::from_secs(180);
     let check = async || {
         let mut findings = dq.check().await;
-        // On a busy machine, a job may run from the log before its message is there.
+        // A job may run before its message comes.
         let unrelated = ["rabbitmq.gauges", "rabbitmq.messages-late"];
         findings.retain(|finding| !unrelated.contains(&finding.code));
         findings
@@ -70,7 +69,7 @@ async fn the_documented_permissions_are_sufficient() {
     server.vhost("permissions_of_users");
     server.ctl(&["add_user", "jobs", "secret"]);
     use_backend(open(TopologyMode::Declare, ALL).await, &[]).await;
-    // Everything is declared now, so only `check` needs to declare.
+    // Everything is declared now.
     let backend = open(TopologyMode::Passive, "").await;
     let untested = use_backend(backend, &["rabbitmq.ladder-untested"]).await.remove(0);
     assert_eq!(untested.severity, Severity::Info);

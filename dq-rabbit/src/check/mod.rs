@@ -1,9 +1,13 @@
-//! The operator's `check`: reports problems of the broker as findings.
+//! The operator's `check`.
 //!
-//! Whether a queue of the ladder holds a message longer than its time to live cannot be observed:
-//! for quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`,
-//! and to get the message would change its position. Instead, a test message, the *canary*, waits
-//! in a queue of the lowest level, and claims of jobs whose message has not arrived are counted.
+//! The broker does not tell whether a ladder queue holds messages for too long: for quorum queues,
+//! the management API has neither `head_message_timestamp` nor `idle_since`, and getting a message
+//! would change its position. So `check` sends a test message, the *canary*, through the lowest
+//! level, and reports how many jobs were claimed before their message came.
+
+pub(crate) mod findings;
+pub(crate) mod management;
+pub(crate) mod policy;
 
 use std::time::Duration;
 
@@ -13,35 +17,31 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Consumer};
 
-use crate::config::{LadderKind, QueueKind, TopologyMode};
-use crate::connect::{AmqpChannel, AmqpConnection};
-use crate::error::{LostReply, from_lapin};
-use crate::findings::{
+use self::findings::{
     check_failed, clock_skew, direction, finding, ladder_stalled, ladder_untested, losses,
     lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
 };
-use crate::ladder::TICK_MS;
+use self::management::ManagementApi;
+use crate::config::{LadderKind, QueueKind, TopologyMode};
+use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::error::{LostReply, from_lapin};
 use crate::log::{LostPayloads, SkippedMessages, Usage};
-use crate::management::ManagementApi;
-use crate::policy;
 use crate::topology::Topology;
+use crate::topology::ladder::TICK_MS;
 
-/// How long after its delay the canary may be delivered.
+/// How late the canary may be.
 const CANARY_MARGIN: Duration = Duration::from_secs(4);
-/// Claims without messages are reported if there is at least one for this many claims with
-/// messages.
+/// A finding tells of claims before the message from one in this many on.
 const WITHOUT_RATIO: u64 = 100;
 
-/// What is asked of each queue. Only replicated queues have members.
+/// Only replicated queues have members.
 const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
 
-/// From this part of its capacity on, a log is reported: a single large job may not fit any more.
+/// A log is reported from here on, because one large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
 
-/// The oldest supported version of RabbitMQ.
 const MIN_VERSION: [u32; 2] = [3, 10];
 
-/// What a check needs of an open backend.
 #[derive(Debug)]
 pub(crate) struct BrokerCheck<'a> {
     pub(crate) connection: &'a AmqpConnection,
@@ -52,31 +52,30 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Number of claimed jobs whose message had arrived, and of those whose message had not.
+    /// Jobs that were claimed after and before their message came.
     pub(crate) claim_counts: (u64, u64),
-    /// Of all queues; `None` if the log does not respond.
+    /// `None` if the log does not respond.
     pub(crate) stats: Option<Vec<QueueStats>>,
-    /// Number of jobs whose messages could not be published.
+    /// Jobs whose message could not be published.
     pub(crate) lost_messages: u64,
     pub(crate) log_usage: Usage,
     pub(crate) skipped: SkippedMessages,
     pub(crate) lost_payloads: LostPayloads,
-    /// The largest skew of another process that writes to the log, in milliseconds.
+    /// The largest clock skew of another process, in milliseconds.
     pub(crate) skew: Option<i64>,
-    /// Why the log cannot go on in its next stream.
     pub(crate) change_failure: Option<Error>,
 }
 
-/// Why the canary cannot return.
+/// Why the canary does not return.
 enum CanaryError {
-    /// Its queue could not be declared, or the channel not be used.
+    /// Its queue could not be declared, or there is no channel.
     NotSent(Error),
-    /// It was sent, and the broker did not take it.
+    /// The broker did not take it.
     Refused(Error),
 }
 
 impl BrokerCheck<'_> {
-    /// All problems, most severe first.
+    /// All findings, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         match self.check_queues(&mut findings).await {
@@ -84,8 +83,7 @@ impl BrokerCheck<'_> {
             Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
                 Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
-                // With passive topology, the user may lack the permission to declare the canary's
-                // queue.
+                // With passive topology, the user may not be allowed to declare the canary's queue.
                 Err(CanaryError::NotSent(error))
                     if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
                 {
@@ -108,7 +106,7 @@ impl BrokerCheck<'_> {
                 "rabbitmq.log-full",
                 format!(
                     "jobs that are not done take {used} % of what the log may hold of them; \
-                     `schedule` fails when it is full, and foreign messages stay in their queues"
+                     `schedule` fails when it is full"
                 ),
                 "run jobs, remove dead ones, or set a larger `log_size_mib`",
             ));
@@ -138,7 +136,6 @@ impl BrokerCheck<'_> {
         findings
     }
 
-    /// Checks queues that should be empty, and settings of limited durability.
     async fn check_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let names = self.topology.names();
         let orphans = self.message_count(names.orphan()).await?;
@@ -154,10 +151,12 @@ impl BrokerCheck<'_> {
         let dead = self.message_count(names.dead()).await?;
         if dead > 0 {
             findings.push(finding(
-                Severity::Info,
+                Severity::Warning,
                 "rabbitmq.dead-letters",
-                format!("{dead} messages wait in {}", names.dead()),
-                "start a runner: it adds them to the dead jobs, which can be inspected and replayed",
+                format!("{dead} messages that another program has published or rejected are in {}",
+                    names.dead()),
+                "let nothing else use the queues of this prefix, and purge this one once you have seen \
+                 its messages: no job needs them. An ingress makes jobs of messages",
             ));
         }
         if self.queues == QueueKind::Classic {
@@ -167,16 +166,6 @@ impl BrokerCheck<'_> {
                 "queues are classic: a crash of the broker loses messages that move between queues"
                     .to_owned(),
                 "their jobs run from the log, a little late; use quorum queues to avoid it",
-            ));
-        }
-        if self.mode == TopologyMode::Plugin {
-            findings.push(finding(
-                Severity::Warning,
-                "rabbitmq.plugin",
-                "the plugin for delayed messages keeps them on one node, for at most 49 days"
-                    .to_owned(),
-                "lost messages are replaced by the log; set `topology` to \"declare\" to do without the \
-                 plugin",
             ));
         }
         Ok(())
@@ -199,7 +188,6 @@ impl BrokerCheck<'_> {
         }
     }
 
-    /// Figures to watch.
     fn gauges(&self, stats: &[QueueStats]) -> Finding {
         let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
         let first_due =
@@ -263,21 +251,19 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
-    /// How long the canary may take to be delivered.
     fn canary_timeout(&self) -> Duration {
-        Duration::from_millis(self.ladder.first_delay_ms().unsigned_abs()) + CANARY_MARGIN
+        Duration::from_millis(TICK_MS.unsigned_abs()) + CANARY_MARGIN
     }
 
-    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
-    /// time.
+    /// Whether a message through the lowest level comes back in time.
     async fn canary_returns(&self) -> Result<bool, CanaryError> {
         let channel = self.connection.channel("check").await.map_err(CanaryError::NotSent)?;
         let returned = match self.send_canary(&channel).await {
             Ok(mut consumer) => {
                 match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
                     Ok(Some(Ok(_))) => Ok(true),
-                    // The broker has closed the channel, as it does if the exchange is missing or may
-                    // not be written, or the connection was lost.
+                    // The connection is lost, or the broker closed the channel because the exchange
+                    // is missing or may not be written.
                     Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
                     Ok(None) | Err(_) => Ok(false),
                 }
@@ -288,7 +274,6 @@ impl BrokerCheck<'_> {
         returned
     }
 
-    /// The consumer that gets the canary.
     async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
         let names = self.topology.names();
         let queue = names.canary(self.entropy.bits() as u64);
@@ -299,24 +284,12 @@ impl BrokerCheck<'_> {
         let key = ShortString::from(format!("#.{topic}"));
         channel.bind_queue(names.due(), queue.clone(), key).received().await?;
         let consumer = channel.consume(queue, FieldTable::default()).await?;
-        let (exchange, delay) = match self.mode {
-            TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
-            TopologyMode::Declare | TopologyMode::Passive => {
-                (names.level(self.ladder.letter(), 0), None)
-            }
-        };
-        let mut properties = BasicProperties::default().with_delivery_mode(2);
-        if let Some(delay) = delay {
-            let mut table = FieldTable::default();
-            table.insert("x-delay".into(), delay.into());
-            properties = properties.with_headers(table);
-        }
+        let properties = BasicProperties::default().with_delivery_mode(2);
         let key = ShortString::from(format!("1.{topic}"));
-        channel.publish(exchange, key, false, b"", properties).await?;
+        channel.publish(names.level(0), key, false, b"", properties).await?;
         Ok(consumer)
     }
 
-    /// Checks what only the management API reports.
     async fn check_management(
         &self,
         management: &ManagementApi,

@@ -1,25 +1,25 @@
-//! Reads ahead in the background.
+//! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
+//!
+//! If the ladder has lost messages, is slow, or is turned off, a claim has to read each payload
+//! from where it is in the log. That takes longer the larger the log is. So runners read what is
+//! due within ten seconds in one pass: always without a ladder, else for a minute after a job was
+//! claimed before its message came.
 
 use std::sync::Weak;
 use std::time::Duration;
 
 use dq_core::machine::Machine;
-use dq_core::sync::lock;
 use dq_core::{Job, JobId, QueueName, Result, Timestamp};
 
 use crate::engine::Engine;
-use crate::log::PayloadRef;
-use crate::message::{MAX_OVERDUE, Prefetched};
+use crate::log::{PayloadRef, ReadPurpose};
+use crate::payloads::buffer::MAX_OVERDUE;
 
-/// How long before its due time a payload is read: as early as the ladder delivers it.
+/// As early as the ladder delivers a message.
 const HORIZON: Duration = Duration::from_secs(10);
-/// Pause between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of jobs of one pass, and of their payloads in bytes.
 const MAX_JOBS: usize = 20_000;
-const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Reads ahead until the engine is dropped.
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
@@ -32,7 +32,7 @@ pub(crate) async fn run(engine: Weak<Engine>) {
         tokio::select! {
             () = pause => {}
             () = engine.read_ahead.missed.notified() => {
-                // Not for each of many misses. A pause for the sake of the broker, so it does not
+                // Many misses need only one pass. The pause protects the broker, so it does not
                 // follow the clock of the jobs.
                 tokio::time::sleep(INTERVAL / 10).await;
             }
@@ -41,49 +41,33 @@ pub(crate) async fn run(engine: Weak<Engine>) {
 }
 
 impl Engine {
-    /// Reads the payloads of jobs that are due soon into the prefetch buffer.
     async fn read_due_soon(&self) -> Result<()> {
-        let jobs = self.due_soon();
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let found = |job: &Job, payload| {
-            // The message may have arrived meanwhile.
-            if !self.prefetched.contains(job.id) {
-                let prefetched = Prefetched::from_log(payload);
-                self.prefetched.insert(&job.queue, job.id, job.due, prefetched);
-            }
-        };
-        self.log.read_ahead(&jobs, found).await
-    }
-
-    /// The jobs of the served queues to read now.
-    fn due_soon(&self) -> Vec<Job> {
-        let queues: Vec<_> = lock(&self.read_ahead.queues).iter().cloned().collect();
-        let room = self.prefetched.room_for_log().min(MAX_BYTES);
+        let queues = self.payloads.served();
         let now = self.log.now();
-        self.log.peek(|replica| {
+        let room = self.payloads.room_for_log(now + HORIZON);
+        let jobs: Vec<_> = self.log.peek(|replica| {
             if !replica.is_ready() {
                 return Vec::new();
             }
-            let is_prefetched = |id| self.prefetched.contains(id);
-            due_soon(replica.machine(), &queues, now, room, is_prefetched)
-        })
+            let is_buffered = |id| self.payloads.contains(id);
+            let jobs = due_soon(replica.machine(), &queues, now, room, is_buffered);
+            jobs.iter().map(|job| (job.id, PayloadRef::of(job))).collect()
+        });
+        self.log.read_payloads(jobs, ReadPurpose::Run).await.map(drop)
     }
 }
 
-/// The jobs of these queues that are due soon and have not been prefetched. Their payloads take at
-/// most `room` bytes, of which each queue with such jobs may use an equal part.
+/// The jobs of these queues that are due soon and not in the buffer, with at most `room` bytes of
+/// payloads. Each queue with such jobs gets an equal part.
 fn due_soon(
     machine: &mut Machine,
     queues: &[QueueName],
     now: Timestamp,
     mut room: usize,
-    is_prefetched: impl Fn(JobId) -> bool,
+    is_buffered: impl Fn(JobId) -> bool,
 ) -> Vec<Job> {
     let length = |job: &Job| PayloadRef::of(job).length as usize;
-    let is_unread = |job: &&Job| !is_prefetched(job.id);
-    // The prefetch buffer drops jobs that are overdue for longer.
+    let is_unread = |job: &&Job| !is_buffered(job.id);
     let (after, until) = (now - MAX_OVERDUE, now + HORIZON);
     let mut queues: Vec<_> = queues.iter().collect();
     queues.retain(|queue| machine.waiting(queue, after, until).any(|job| is_unread(&job)));
@@ -145,7 +129,7 @@ mod tests {
             jobs.iter().map(|job| job.id.to_bytes()[0]).collect::<Vec<_>>()
         };
         assert_eq!(due(4 * LENGTH, 0), [1, 2, 10]);
-        assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are prefetched");
+        assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are buffered");
         assert_eq!(due(4 * LENGTH, 10), [10], "the busy queue needs nothing");
         assert_eq!(due(20 * LENGTH, 0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     }

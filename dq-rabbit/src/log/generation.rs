@@ -2,20 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A stream of the broker numbers its messages from 0; an offset in the log has the number of the
-/// generation above these bits.
+/// The broker numbers a stream's messages from 0. In an offset of the log, the generation is above
+/// these bits.
 const OFFSET_BITS: u32 = 36;
-/// How far the number of a generation that replaces a lost one is from it: changes that are under
-/// way must not reach it.
+/// A replacement's number is this much larger, so that changes under way do not reach it.
 const REPLACEMENT_DISTANCE: u32 = 1_000;
 
-/// The number of one stream of the log. Those that begin empty are even; the others go on where
-/// another one was closed. No number is used for two streams.
+/// The number of one stream of the log. Generations that begin empty are even, the others continue
+/// a closed one. No two streams have the same number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// The first one of a prefix.
     pub(crate) const FIRST: Self = Self(0);
 
     #[cfg(test)]
@@ -27,90 +25,79 @@ impl Generation {
         self.0
     }
 
-    /// Whether this generation begins without a state. The others begin with the state at the end of
-    /// the one before, and hold it as a snapshot.
+    /// Others begin with a snapshot of the state at the end of the one before.
     pub(crate) const fn begins_empty(self) -> bool {
         self.0.is_multiple_of(2)
     }
 
-    /// The generation in which the log goes on when this one is closed.
+    /// Where the log goes on when this generation is closed.
     pub(crate) const fn next(self) -> Self {
         Self((self.0 + 1) | 1)
     }
 
-    /// The generation that replaces this one when the broker has lost it.
+    /// Replaces this generation when the broker has lost it.
     pub(crate) const fn replacement(self) -> Self {
         Self((self.0 + REPLACEMENT_DISTANCE) & !1)
     }
 
-    /// The generation whose number is smaller by this, or the first one.
     pub(crate) const fn back(self, numbers: u32) -> Self {
         Self(self.0.saturating_sub(numbers))
     }
 
-    /// The numbers before this one that may still have a stream.
+    /// Earlier numbers that may still have a stream.
     pub(crate) fn before(self) -> impl DoubleEndedIterator<Item = Self> {
         const SWEPT: u32 = 24;
         (self.back(SWEPT).0..self.0).map(Self)
     }
 
-    /// The offset in the log of the message with this offset in the stream.
     pub(crate) const fn offset(self, in_stream: u64) -> u64 {
         (self.0 as u64) << OFFSET_BITS | in_stream
     }
 
-    /// The generation that has the message with this offset in the log.
     pub(crate) const fn of(offset: u64) -> Self {
         Self((offset >> OFFSET_BITS) as u32)
     }
 
-    /// The offset in its stream of the message with this offset in the log.
     pub(crate) const fn offset_in_stream(offset: u64) -> u64 {
         offset & ((1 << OFFSET_BITS) - 1)
     }
 }
 
-/// What a process has read of the directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DirectoryView {
-    /// The newest generation in it, and the offset of the last record that names it.
+    /// The newest generation, and the last record that names it.
     pub(crate) newest: Option<Generation>,
     pub(crate) newest_offset: u64,
-    /// No stream of this generation or a later one was deleted. Never after the newest one.
+    /// No stream from here on was deleted. Never after the newest.
     pub(crate) oldest: Generation,
-    /// The last record.
     pub(crate) last: SeenRecord,
-    /// The broker had deleted records before the first one that was read.
+    /// The broker had deleted records before the first one read.
     pub(crate) is_cut_off: bool,
 }
 
-/// A record of the directory that was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
     pub(crate) offset: u64,
-    /// Tells it from others; 0 before the first one.
+    /// 0 before the first record.
     pub(crate) nonce: u64,
 }
 
-/// What a record of the directory says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RecordKind {
-    /// Nothing. Its writer reads up to it.
+    /// Says nothing. Its writer reads up to it.
     Probe,
-    /// This generation is complete, or begins empty. Those before `oldest` may be deleted, as another
-    /// record has said: the broker deletes old records.
+    /// This generation is complete or begins empty. Repeats `oldest`, because the broker deletes
+    /// old records.
     Newest { number: u32, oldest: u32 },
-    /// The generation that the record at offset `named_at` names is lost. The log goes on in this one
-    /// before it. Without effect if another record has named a generation since, or if this one may be
+    /// The generation named at offset `named_at` is lost, and the log goes on in the earlier
+    /// `before`. No effect if another record has named a generation since, or if `before` may be
     /// deleted.
     Lost { named_at: u64, before: u32 },
-    /// The generations before this one may be deleted from now on. Without effect if this one is after
-    /// the newest.
+    /// Earlier generations may be deleted from now on. No effect after the newest.
     Oldest(u32),
 }
 
 impl DirectoryView {
-    /// Adds the next record.
     pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
         self.last = record;
         match kind {
@@ -137,8 +124,8 @@ impl DirectoryView {
         }
     }
 
-    /// Whether a stream of this generation may have been deleted before the last record was written:
-    /// what has its name may be another stream.
+    /// Whether a stream of this generation may have been deleted, so that its name may be another
+    /// stream's.
     pub(crate) fn may_be_deleted(&self, generation: Generation) -> bool {
         generation < self.oldest
     }
@@ -148,7 +135,6 @@ impl DirectoryView {
 mod tests {
     use super::*;
 
-    /// What a directory with these records says.
     fn view(kinds: &[RecordKind]) -> DirectoryView {
         let mut view = DirectoryView::default();
         for (offset, kind) in (0..).zip(kinds) {
