@@ -116,6 +116,9 @@ pub enum TopologyMode {
     /// `PREFIX.v1.log.N`, come and go, so at least one process needs the right to configure them.
     /// `check` declares a queue for its test message.
     Passive,
+    /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
+    /// the delay ladder. It keeps waiting messages on one node, unreplicated.
+    Plugin,
 }
 
 /// All fields but `url`.
@@ -226,6 +229,12 @@ impl RabbitConfig {
         check_prefix(&self.prefix)?;
         PREFETCH.check(self.prefetch.into())?;
         LOG_SIZE_MIB.check(self.log_size_mib)?;
+        if self.topology == TopologyMode::Plugin && self.ladder != LadderKind::Full {
+            return Err(invalid_setting(
+                "the field `ladder` is set, but the plugin delays messages",
+                "remove it, or set `topology` to \"declare\"",
+            ));
+        }
         if let Some(management) = &self.management {
             check_management(management)?;
         }
@@ -367,6 +376,7 @@ mod tests {
             ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
             ("amqp://u:hunter2@h?ladder=long", "full"),
+            ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),
             ("amqp://u:hunter2@h?ca=/none", "`ca`"),

@@ -168,6 +168,16 @@ impl BrokerCheck<'_> {
                 "their jobs run from the log, a little late; use quorum queues to avoid it",
             ));
         }
+        if self.mode == TopologyMode::Plugin {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.plugin",
+                "the plugin for delayed messages keeps them on one node, for at most 49 days"
+                    .to_owned(),
+                "lost messages are replaced by the log; set `topology` to \"declare\" to do without the \
+                 plugin",
+            ));
+        }
         Ok(())
     }
 
@@ -284,9 +294,18 @@ impl BrokerCheck<'_> {
         let key = ShortString::from(format!("#.{topic}"));
         channel.bind_queue(names.due(), queue.clone(), key).received().await?;
         let consumer = channel.consume(queue, FieldTable::default()).await?;
-        let properties = BasicProperties::default().with_delivery_mode(2);
+        let (exchange, delay) = match self.mode {
+            TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
+            TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
+        };
+        let mut properties = BasicProperties::default().with_delivery_mode(2);
+        if let Some(delay) = delay {
+            let mut table = FieldTable::default();
+            table.insert("x-delay".into(), delay.into());
+            properties = properties.with_headers(table);
+        }
         let key = ShortString::from(format!("1.{topic}"));
-        channel.publish(names.level(0), key, false, b"", properties).await?;
+        channel.publish(exchange, key, false, b"", properties).await?;
         Ok(consumer)
     }
 

@@ -40,7 +40,7 @@ impl Refusal {
             403 if text.contains(IN_USE) => Self::Locked,
             403 => Self::Forbidden,
             405 => Self::Locked,
-            code if closes_connection(code) => Self::NoReply,
+            code if closes_connection(code) && !text.contains("exchange type") => Self::NoReply,
             _ => Self::Other,
         }
     }
@@ -134,6 +134,8 @@ const LIMIT: &str = "raise the limit with `rabbitmqctl set_vhost_limits` or `set
 const QUEUE_LIMIT: &str = "raise the limit with `rabbitmqctl set_vhost_limits`, or that of rabbitmq.conf; a \
      prefix has about 300 queues, and 5 with `ladder = \"none\"`";
 const MAX_MESSAGE_SIZE: &str = "raise `max_message_size` in rabbitmq.conf";
+const PLUGIN: &str = "enable the plugin with `rabbitmq-plugins enable \
+     rabbitmq_delayed_message_exchange`, or set `topology` to \"declare\"";
 const UPGRADE: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quorum_queue` and \
      `stream_queue` enabled: `rabbitmqctl enable_feature_flag all`";
 const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and check which of them have a \
@@ -167,6 +169,10 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         ),
         404 => Diagnosis::new(Unavailable, text, NOT_FOUND),
         405 => Diagnosis::new(Incompatible, text, IN_USE_BY_ANOTHER),
+        // 503 from brokers before 4.0, 406 since.
+        _ if has("unknown exchange type") || has("invalid exchange type") => {
+            Diagnosis::new(Incompatible, text, PLUGIN)
+        }
         406 => precondition_failed(call, text),
         _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
         530 if has("not found") => Diagnosis::new(Config, text, VHOST),
@@ -338,6 +344,16 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_plugin_is_recognized_in_the_form_of_every_version() {
+        for (code, text) in [
+            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'"),
+            (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
+        ] {
+            assert_eq!(diagnosis_of(code, text).remedy, PLUGIN);
+        }
+    }
+
+    #[test]
     fn a_limit_is_full_or_keeps_connections_out_until_it_is_raised() {
         use ErrorKind::{Full, Unavailable};
         let queues = "cannot declare queue 'q': queue limit in";
@@ -399,6 +415,7 @@ mod tests {
             (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", Refusal::Locked),
             (405, "RESOURCE_LOCKED", Refusal::Locked),
             (406, "PRECONDITION_FAILED - feature flag is disabled", Refusal::Other),
+            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'", Refusal::Other),
             (320, "CONNECTION_FORCED", Refusal::NoReply),
         ] {
             assert_eq!(Refusal::of(code, text), refusal, "{text}");

@@ -2,7 +2,8 @@
 //!
 //! The body has the jobs in `postcard` format, so queue names, keys and headers of any length fit,
 //! and the broker parses little in each queue. The message id is the first job's id, the type is
-//! `dq.carrier.` with the version of the format. The AMQP headers are informative.
+//! `dq.carrier.` with the version of the format. The AMQP headers are informative,
+//! except for `x-delay`, by which the delayed-message plugin delays.
 //!
 //! A job that is published again gets new properties. With an `x-death` header from its earlier way
 //! through the ladder, the broker would see a cycle and drop it.
@@ -23,6 +24,8 @@ const TYPE_PREFIX: &str = "dq.carrier.";
 const DUE: &str = "dq-due";
 /// Number of jobs.
 const JOBS: &str = "dq-jobs";
+/// Header: delay for the plugin, in milliseconds.
+const DELAY: &str = "x-delay";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -98,11 +101,15 @@ impl JobMessage {
         postcard::to_allocvec(&self.0).expect("serialization to memory does not fail")
     }
 
-    pub(super) fn properties(&self) -> BasicProperties {
+    /// `delay_ms` is for the plugin.
+    pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
         let mut table = FieldTable::default();
         table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));
         let jobs = i64::try_from(self.0.len()).unwrap_or(i64::MAX);
         table.insert(JOBS.into(), AMQPValue::LongLongInt(jobs));
+        if let Some(delay) = delay_ms {
+            table.insert(DELAY.into(), AMQPValue::LongLongInt(delay));
+        }
         BasicProperties::default()
             .with_delivery_mode(2)
             .with_message_id(ShortString::from(self.0[0].id.to_string()))
@@ -165,28 +172,28 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061
         let hex: String = message.body().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, BODY, "RabbitMQ holds messages with the old bytes");
 
-        let properties = message.properties();
+        let properties = message.properties(Some(1_000));
         assert_eq!(*properties.delivery_mode(), Some(2));
         let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
         assert_eq!(text(properties.kind()).as_deref(), Some("dq.carrier.1"));
         let id = text(properties.message_id());
         assert_eq!(id.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
         let headers = properties.headers().as_ref().unwrap().inner();
-        for (name, value) in [("dq-due", -1), ("dq-jobs", 2)] {
+        for (name, value) in [("dq-due", -1), ("dq-jobs", 2), ("x-delay", 1_000)] {
             assert_eq!(headers.get(name), Some(&AMQPValue::LongLongInt(value)), "{name}");
         }
-        assert_eq!(headers.len(), 2);
+        assert_eq!(headers.len(), 3);
     }
 
     #[test]
     fn messages_round_trip_and_other_versions_yield_no_jobs() {
         let message = message();
-        let sent = delivery(message.properties(), message.body());
+        let sent = delivery(message.properties(None), message.body());
         assert_eq!(JobMessage::parse(&sent).as_ref(), Some(&message.0));
 
-        let newer = message.properties().with_type("dq.carrier.2".into());
+        let newer = message.properties(None).with_type("dq.carrier.2".into());
         assert_eq!(JobMessage::parse(&delivery(newer, vec![1])), Some(Vec::new()));
-        let broken = delivery(message.properties(), vec![1]);
+        let broken = delivery(message.properties(None), vec![1]);
         assert_eq!(JobMessage::parse(&broken), None);
         let foreign = BasicProperties::default().with_type("letter".into());
         assert_eq!(JobMessage::parse(&delivery(foreign, message.body())), None);
@@ -195,7 +202,7 @@ ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061
     #[test]
     fn mutated_messages_are_parsed_or_refused() {
         let message = message();
-        let properties = message.properties();
+        let properties = message.properties(None);
         dq_testkit::fuzz::check("job messages", &[message.body()], |body| {
             let jobs = JobMessage::parse(&delivery(properties.clone(), body.to_vec()));
             let is_accepted = jobs.is_some();

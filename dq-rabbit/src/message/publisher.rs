@@ -166,6 +166,7 @@ impl Publisher {
         let outgoing = Outgoing {
             exchange: self.topology.names().dead(),
             key: delivery.routing_key.clone(),
+            mandatory: true,
             body: delivery.data.clone(),
             properties: kept_properties(&delivery.properties),
         };
@@ -182,8 +183,11 @@ impl Publisher {
         Outgoing {
             exchange: route.exchange,
             key: route.routing_key,
+            // The exchange of the plugin for delayed messages returns every delayed message as
+            // unroutable.
+            mandatory: route.delay_ms.is_none(),
             body: message.body(),
-            properties: message.properties(),
+            properties: message.properties(route.delay_ms),
         }
     }
 
@@ -258,8 +262,8 @@ impl Publisher {
             {
                 self.confirmed(operation, oldest).await?;
             }
-            let Outgoing { exchange, key, body, properties } = message;
-            let publishing = channel.publish(exchange, key, true, &body, properties);
+            let Outgoing { exchange, key, mandatory, body, properties } = message;
+            let publishing = channel.publish(exchange, key, mandatory, &body, properties);
             unconfirmed.push_back(publishing.await.map_err(|error| self.error(operation, &error))?);
         }
         for confirm in unconfirmed {
@@ -293,6 +297,7 @@ impl Publisher {
 struct Outgoing {
     exchange: ShortString,
     key: ShortString,
+    mandatory: bool,
     body: Vec<u8>,
     properties: BasicProperties,
 }

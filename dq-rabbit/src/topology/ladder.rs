@@ -47,6 +47,9 @@ const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 /// call. Less than any guard, so it makes no job late.
 const SLACK_MS: i64 = 10;
 
+/// The longest delay that the plugin supports.
+const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
+
 /// How early a queue expires its messages. A busy broker moves nearly all messages faster.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
@@ -95,18 +98,33 @@ pub(crate) struct Route {
     pub(crate) exchange: ShortString,
     /// Digits from the lowest to the highest that is not zero, and the topic.
     pub(crate) routing_key: ShortString,
+    /// The header `x-delay` for the plugin; `None` if the ladder delays.
+    pub(crate) delay_ms: Option<i64>,
 }
 
+/// Computes routes through the ladder, or through the plugin's exchange.
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     kind: LadderKind,
     due: ShortString,
     levels: [ShortString; LEVELS],
+    /// The exchange of the plugin, if it is used instead of the ladder.
+    plugin: Option<ShortString>,
 }
 
 impl Ladder {
     pub(crate) fn new(names: &ObjectNames, kind: LadderKind) -> Self {
-        Self { kind, due: names.due(), levels: std::array::from_fn(|level| names.level(level)) }
+        Self {
+            kind,
+            due: names.due(),
+            levels: std::array::from_fn(|level| names.level(level)),
+            plugin: None,
+        }
+    }
+
+    /// Routes through the exchange of the plugin.
+    pub(crate) fn with_plugin(names: &ObjectNames) -> Self {
+        Self { plugin: Some(names.delayed()), ..Self::new(names, LadderKind::Full) }
     }
 
     pub(crate) fn has_messages(&self) -> bool {
@@ -116,11 +134,25 @@ impl Ladder {
     /// A message for a job beyond the longest delay arrives too early and is published again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
+        if let Some(plugin) = &self.plugin {
+            return self.plugin_route(plugin, topic, remaining_ms);
+        }
         let digits = digits(remaining_ms);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
         let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
         let digits = &digits[..highest.map_or(0, |level| level + 1)];
-        Route { exchange, routing_key: routing_key(digits, topic) }
+        Route { exchange, routing_key: routing_key(digits, topic), delay_ms: None }
+    }
+
+    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, remaining_ms: i64) -> Route {
+        let routing_key = routing_key(&[], topic);
+        // A little early, as with the ladder: the consumer holds the job until it is due.
+        let delay_ms = remaining_ms.saturating_sub(TICK_MS / 2);
+        if delay_ms <= 0 {
+            return Route { exchange: self.due.clone(), routing_key, delay_ms: None };
+        }
+        let delay_ms = Some(delay_ms.min(MAX_PLUGIN_DELAY_MS));
+        Route { exchange: plugin.clone(), routing_key, delay_ms }
     }
 
     /// How long before its first job is due a message arrives at most.
@@ -216,6 +248,18 @@ mod tests {
         assert_eq!(binding_key(0, 3).as_str(), "3.#");
         assert_eq!(binding_key(1, 0).as_str(), "*.0.#");
         assert_eq!(binding_key(5, 9).as_str(), "*.*.*.*.*.9.#");
+    }
+
+    #[test]
+    fn plugin_delays_are_limited_to_what_the_plugin_supports() {
+        let ladder = Ladder::with_plugin(&ObjectNames::new("dq"));
+        let now = Timestamp::from_millis(0);
+        let at = |left| ladder.route(&topic(), Timestamp::from_millis(left), now);
+        assert_eq!(at(100).exchange.as_str(), "dq.v1.due");
+        assert_eq!(at(100).delay_ms, None);
+        assert_eq!(at(10_000).exchange.as_str(), "dq.v1.delayed");
+        assert_eq!(at(10_000).delay_ms, Some(9_500));
+        assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
     }
 
     /// The queues that the broker moves a message through.

@@ -58,7 +58,12 @@ pub(crate) struct Topology {
 impl Topology {
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         let objects = Objects::new(config);
-        let ladder = Ladder::new(&objects.names, config.ladder);
+        let ladder = match config.topology {
+            TopologyMode::Plugin => Ladder::with_plugin(&objects.names),
+            TopologyMode::Declare | TopologyMode::Passive => {
+                Ladder::new(&objects.names, config.ladder)
+            }
+        };
         Self {
             connection,
             objects,

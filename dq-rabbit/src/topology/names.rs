@@ -73,6 +73,11 @@ impl ObjectNames {
         self.name("generations")
     }
 
+    /// The exchange of the plugin for delayed messages.
+    pub(crate) fn delayed(&self) -> ShortString {
+        self.name("delayed")
+    }
+
     /// A temporary queue of `check`. The broker must not name it, because the user may need the
     /// prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {

@@ -17,6 +17,9 @@ const SEGMENT_BYTES: i64 = 64_000_000;
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
+/// The exchange type of the plugin.
+const DELAYED: &str = "x-delayed-message";
+
 #[derive(Debug)]
 pub(super) struct Objects {
     pub(super) names: ObjectNames,
@@ -63,8 +66,22 @@ impl Objects {
         let mut declarations = self.fanout_queue(&names.orphan());
         declarations.extend(self.fanout_queue(&names.dead()));
         declarations.push(self.topic_exchange(names.due()));
-        declarations.extend(self.ladder());
+        match self.mode {
+            TopologyMode::Plugin => declarations.extend(self.plugin()),
+            TopologyMode::Declare | TopologyMode::Passive => declarations.extend(self.ladder()),
+        }
         declarations
+    }
+
+    fn plugin(&self) -> [Declaration; 2] {
+        let names = &self.names;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-delayed-type".into(), text("fanout"));
+        let kind = ExchangeKind::Custom(DELAYED.to_owned());
+        [
+            Declaration::Exchange(names.delayed(), kind, arguments),
+            Declaration::ExchangeBinding(names.delayed(), names.due(), ShortString::default()),
+        ]
     }
 
     fn ladder(&self) -> Vec<Declaration> {

@@ -86,6 +86,17 @@ async fn argument_mismatches_name_both_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_missing_plugin_is_reported() {
+    let mut config = config("plugin");
+    config.topology = TopologyMode::Plugin;
+    let (connection, topology) = topology(&config);
+    let error = declare_all(&topology).await.unwrap_err();
+    assert_error(&error, ErrorKind::Incompatible, &["rabbitmq_delayed_message_exchange"]);
+    // Brokers before 4.0 close the whole connection.
+    connection.channel("test").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn several_processes_can_declare_concurrently() {
     let config = config("quorum");
     let began = std::time::Instant::now();
