@@ -62,7 +62,7 @@
 //! ```
 //!
 //! A service that schedules jobs for handlers of another service declares their queue with
-//! [`queue!`]: `dq::queue!(pub SEND_MAIL: String);`. For payloads that are not JSON, and for queues
+//! [`queue!`][]: `dq::queue!(pub SEND_MAIL: String);`. For payloads that are not JSON, and for queues
 //! whose name is known only at run time, there is [`Dq::queue`].
 //!
 //! # Keys

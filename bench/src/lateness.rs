@@ -46,10 +46,20 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 /// call to the first due time.
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    Idle { jobs: usize },
+    Idle {
+        jobs: usize,
+    },
     /// 1,000 jobs per second, one millisecond apart, while many pending jobs are due much later.
-    Steady { pending: usize, seconds: usize, lead: Duration },
-    AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },
+    Steady {
+        pending: usize,
+        seconds: usize,
+        lead: Duration,
+    },
+    AtOnce {
+        jobs: usize,
+        concurrency: Option<usize>,
+        lead: Duration,
+    },
 }
 
 impl Case {

@@ -2,20 +2,20 @@
 //!
 //! Applications and backend authors use the facade crate `dq` (`dq::backend`). This page is for
 //! work on the framework itself. Read the modules in this order; each one uses only earlier ones:
-//! - [`error`]: the error type and its kinds;
-//! - [`model`]: a job, its names, times and limits;
+//! - [`error`][]: the error type and its kinds;
+//! - [`model`][]: a job, its names, times and limits;
 //! - [`clock`], [`entropy`]: replaceable time and randomness;
-//! - [`trace`]: trace context in job headers;
-//! - [`backend`]: the [`Backend`] trait, the contract of a store;
-//! - [`machine`]: the contract's reference implementation, a state machine;
-//! - [`config`]: configuration files, and backends by name and URL;
-//! - [`memory`]: the memory backend;
-//! - [`handler`]: handlers, their arguments, outcomes and registry;
-//! - [`client`]: scheduling and administration, for applications;
-//! - [`recurring`]: schedules;
-//! - [`ingress`]: sources of messages that become jobs;
-//! - [`runner`]: claims due jobs and runs their handlers;
-//! - [`simulate`]: plays pending jobs and schedules on a virtual clock.
+//! - [`trace`][]: trace context in job headers;
+//! - [`backend`][]: the [`Backend`] trait, the contract of a store;
+//! - [`machine`][]: the contract's reference implementation, a state machine;
+//! - [`config`][]: configuration files, and backends by name and URL;
+//! - [`memory`][]: the memory backend;
+//! - [`handler`][]: handlers, their arguments, outcomes and registry;
+//! - [`client`][]: scheduling and administration, for applications;
+//! - [`recurring`][]: schedules;
+//! - [`ingress`][]: sources of messages that become jobs;
+//! - [`runner`][]: claims due jobs and runs their handlers;
+//! - [`simulate`][]: plays pending jobs and schedules on a virtual clock.
 //!
 //! `sync` has the locks and uses only the standard library.
 

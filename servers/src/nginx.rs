@@ -1,4 +1,3 @@
-
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 

@@ -1,4 +1,3 @@
-
 use std::sync::{Arc, Mutex};
 
 use dq_core::import::{ImportJournal, ImportSource, JournalEntry, SourceEntry, TakeRequest};

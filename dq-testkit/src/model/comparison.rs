@@ -1,4 +1,3 @@
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

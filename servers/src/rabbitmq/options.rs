@@ -1,4 +1,3 @@
-
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,4 +1,3 @@
-
 use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,3 @@
-
 use std::path::PathBuf;
 
 use crate::process::{Process, TIMEOUT, process_control};

@@ -8,11 +8,17 @@ use super::source::{CrateSource, ModulePath};
 const MAX_REEXPORTS: usize = 16;
 
 enum Resolved {
-    Item { file: usize, name: String },
+    Item {
+        file: usize,
+        name: String,
+    },
     Module(ModulePath),
     External,
     /// A macro with `#[macro_export]`, or an item defined by a macro.
-    DefinedByMacro { file: usize, name: String },
+    DefinedByMacro {
+        file: usize,
+        name: String,
+    },
 }
 
 impl CrateSource {
