@@ -2,7 +2,7 @@
 //!
 //! A call takes effect when its entry is read back, not when the broker confirms the message. Until
 //! then the entry may be sent any number of times:
-//! [`Replica::apply`](super::replica::Replica::apply) ignores duplicates, and everything after a
+//! [`Replica::apply`](crate::log::state::replica::Replica::apply) ignores duplicates, and everything after a
 //! gap.
 //!
 //! Entries that were sent and not read back have a budget of bytes, so that many processes together
@@ -20,12 +20,12 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::{BasicProperties, Confirmation};
 
 use super::command::CommandReply;
+use super::generation::Generation;
 use super::pending::{AppliedAt, SentCall};
 use super::shared::{LogShared, LogState, is_lasting, random_id};
 use super::wire::{Command, Entry, encode};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::log::generation::Generation;
 
 /// A message is complete at about this size.
 const MESSAGE_BYTES: usize = 256 * 1024;

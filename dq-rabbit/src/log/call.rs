@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::command::TypedCommand;
 use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
-use super::replica::Replica;
 use super::shared::LogShared;
+use super::state::replica::Replica;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use dq_core::{Error, ErrorKind, JobId, Result};
 use futures_util::StreamExt;
 
-use super::directory;
-use super::position::{LogPosition, PayloadRef};
+use super::generation::Generation;
+use super::generation::directory;
 use super::shared::LogShared;
+use super::state::position::{LogPosition, PayloadRef};
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
 use super::wire::{self, Checksum, EntryBatch};
 use crate::error::LostReply;
-use crate::log::generation::Generation;
 
 /// Few, because messages of up to 256 KiB behind the last needed one come in vain.
 const PREFETCH: u16 = 8;
@@ -160,8 +160,8 @@ fn not_found() -> Error {
 mod tests {
     use dq_core::{Due, NewJob, QueueName, Timestamp};
 
-    use super::super::wire::{Command, Entry};
     use super::*;
+    use crate::log::wire::{Command, Entry};
 
     #[test]
     fn a_payload_at_the_position_of_a_job_may_be_another_one() {

@@ -3,8 +3,8 @@
 use dq_core::Result;
 
 use super::command::{Barrier, SetCapacity, SetHistory};
-use super::replica::Replica;
 use super::shared::LogShared;
+use super::state::replica::Replica;
 use super::wire::HistoryLimits;
 
 /// Reads the log to its end, and sets this process's limits if the log has others.

@@ -22,47 +22,31 @@
 //! Modules, each builds on those before it:
 //!
 //! - `wire`: entries as bytes; `command`: commands with typed replies;
-//! - `position`, `producers`, `capacity`, `leases`, `snapshot`, `replica`: the state;
-//! - `retention`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `pending`, `shared`, `call`:
-//!   what the tasks share;
-//! - `history`, `stream`, `directory`, `fetch`: limits, consumers, generations, payloads;
-//! - `loss`: what the log has lost; `append`, `tail`, `compaction`: the three tasks.
+//! - `state`: the replica, and what it consists of;
+//! - `pending`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `shared`, `call`: what the tasks
+//!   share;
+//! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
+//! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: what the log has lost.
 
 mod append;
 mod cache;
 mod call;
-mod capacity;
-#[cfg(test)]
-mod capacity_tests;
 pub(crate) mod command;
-mod compaction;
-mod directory;
 mod fetch;
 pub(crate) mod generation;
-#[cfg(test)]
-mod generation_tests;
 mod history;
-#[cfg(test)]
-mod lease_tests;
-mod leases;
 mod loss;
 mod lost;
 mod pending;
-mod position;
-mod producers;
 mod read_before;
-mod replica;
-mod retention;
 mod shared;
 mod skew;
 mod skipped;
-mod snapshot;
+mod state;
 mod stream;
 mod tail;
 #[cfg(test)]
 mod task_tests;
-#[cfg(test)]
-mod tests;
 pub(crate) mod wire;
 
 use std::collections::HashMap;
@@ -76,22 +60,22 @@ use dq_core::{Clock, Error, JobId, Result, Timestamp};
 use tokio_util::task::TaskTracker;
 
 use self::command::TypedCommand;
+#[cfg(test)]
+use self::generation::Generation;
 use self::shared::LogShared;
 use crate::error::LostReply;
-#[cfg(test)]
-use crate::log::generation::Generation;
 
-pub(crate) use self::capacity::Usage;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
-#[cfg(test)]
-pub(crate) use self::position::LogPosition;
-pub(crate) use self::position::{PayloadRef, headers_of};
-pub(crate) use self::replica::{CLAIM_AHEAD, Replica};
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
+pub(crate) use self::state::capacity::Usage;
+#[cfg(test)]
+pub(crate) use self::state::position::LogPosition;
+pub(crate) use self::state::position::{PayloadRef, headers_of};
+pub(crate) use self::state::replica::{CLAIM_AHEAD, Replica};
 
 pub(crate) struct Log {
     shared: Arc<LogShared>,
@@ -116,7 +100,9 @@ impl Log {
         let stop = || shared.stop.clone();
         tasks.spawn(stop().run_until_cancelled_owned(tail::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(append::run(Arc::clone(&shared))));
-        tasks.spawn(stop().run_until_cancelled_owned(compaction::run(Arc::clone(&shared))));
+        tasks.spawn(
+            stop().run_until_cancelled_owned(generation::compaction::run(Arc::clone(&shared))),
+        );
         let log = Self { shared, tasks };
         log.sync_history(&log.shared.history_limits, "connect").await?;
         Ok(log)

@@ -6,7 +6,7 @@ use dq_core::{Result, Timestamp};
 use tokio::sync::oneshot;
 
 use super::command::CommandReply;
-use super::replica::Replica;
+use super::state::replica::Replica;
 use super::wire;
 
 pub(super) struct PendingCall {

@@ -1,7 +1,7 @@
 //! What this process had read of the log before a replay, to find out what it has lost.
 
-use super::producers::Producers;
-use crate::log::generation::Generation;
+use super::generation::Generation;
+use super::state::producers::Producers;
 
 #[derive(Debug, Default)]
 pub(super) struct ReadBefore {

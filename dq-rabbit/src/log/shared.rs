@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
+use super::generation::retention::Retention;
+use super::generation::{DirectoryView, Generation};
 use super::lost::LostPayloads;
 use super::pending::{PendingCall, SentCall};
 use super::read_before::ReadBefore;
-use super::replica::Replica;
-use super::retention::Retention;
 use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
+use super::state::replica::Replica;
 use super::wire;
 use crate::connect::AmqpConnection;
 use crate::error::LostReply;
-use crate::log::generation::{DirectoryView, Generation};
 use crate::payloads::buffer::PayloadBuffer;
 use crate::topology::Topology;
 

@@ -5,10 +5,10 @@ use lapin::Consumer;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use super::generation::Generation;
 use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
-use crate::log::generation::Generation;
 
 /// A consumer's argument, and a header of each message.
 const OFFSET: &str = "x-stream-offset";

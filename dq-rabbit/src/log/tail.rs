@@ -13,19 +13,19 @@ use lapin::message::Delivery;
 
 use super::cache::MessageCache;
 use super::command::CommandReply;
-use super::directory::{self, Arrival};
+use super::generation::Generation;
+use super::generation::directory::{self, Arrival};
+use super::generation::retention::SnapshotStep;
 use super::history::sync_limits;
 use super::loss;
 use super::pending::AppliedAt;
-use super::replica::{Applied, Replica};
-use super::retention::SnapshotStep;
 use super::shared::{LogShared, LogState};
 use super::skipped::{SkippedMessages, SuspectMessages};
+use super::state::replica::{Applied, Replica};
 use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error};
 use super::wire::{self, Command, Entry, Message};
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
-use crate::log::generation::Generation;
 
 const PREFETCH: u16 = 256;
 /// Messages that are applied and acknowledged together.

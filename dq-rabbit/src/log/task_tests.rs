@@ -12,6 +12,7 @@ use dq_core::{
 use futures_util::{FutureExt, poll};
 
 use super::append::{next_message, rewrite};
+use super::generation::Generation;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
 use super::tail;
@@ -19,7 +20,6 @@ use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::error::LostReply;
-use crate::log::generation::Generation;
 use crate::topology::Topology;
 
 /// With this many sent calls, without a broker.

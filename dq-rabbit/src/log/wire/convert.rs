@@ -44,7 +44,7 @@ impl TryFrom<dq_core::NewJob> for NewJob {
 
 impl NewJob {
     /// With this payload and without headers, which a replica has in the payload field
-    /// (`log/position.rs`).
+    /// (`log/state/position.rs`).
     pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);

@@ -4,7 +4,7 @@ use dq_core::Timestamp;
 use dq_testkit::fuzz;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::replica::Replica;
+use super::super::state::replica::Replica;
 use super::tests::{every_command, scheduling};
 use super::{Entry, Message, decode, encode};
 

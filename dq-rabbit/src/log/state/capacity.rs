@@ -7,7 +7,7 @@ use dq_core::machine::{JobNotes, JobPlacement, Machine, Sizes};
 use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
 
 use super::position::{PayloadRef, headers_bytes};
-use super::wire::{self, encoded_size};
+use crate::log::wire::{self, encoded_size};
 
 // Part of the log's format, because replicas use both while they apply entries.
 
@@ -18,7 +18,7 @@ const GROWTH_PER_JOB: u64 = 256;
 const SHORT_TEXT: usize = 120;
 
 /// Sizes of a snapshot's items, field by field as in [`wire`].
-pub(super) const SIZES: Sizes = Sizes { job, ended, pin, runner };
+pub(in crate::log) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
 /// A [`wire::SnapshotJob`].
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
@@ -74,7 +74,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn of(machine: &Machine, capacity: Option<u64>) -> Self {
+    pub(in crate::log) fn of(machine: &Machine, capacity: Option<u64>) -> Self {
         Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
     }
 
@@ -87,7 +87,7 @@ impl Usage {
     }
 
     /// A job with a known id adds nothing, and one with a known key adds the difference.
-    pub(super) fn has_room<'a>(
+    pub(in crate::log) fn has_room<'a>(
         self,
         machine: &Machine,
         jobs: impl IntoIterator<Item = &'a wire::NewJob>,
@@ -106,7 +106,7 @@ impl Usage {
     }
 
     /// Shortens texts while the log is full, because settlements always pass.
-    pub(super) fn shorten(self, mut settlement: Settlement) -> Settlement {
+    pub(in crate::log) fn shorten(self, mut settlement: Settlement) -> Settlement {
         if self.is_full() {
             match &mut settlement.verdict {
                 Verdict::Skip { reason: text } | Verdict::Retry { error: text, .. } => cut(text),

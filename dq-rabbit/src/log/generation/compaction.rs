@@ -8,17 +8,17 @@ use dq_core::machine::JobSnapshot;
 use dq_core::{JobId, Result};
 use futures_util::FutureExt;
 
-use super::command::{Close, Snapshot};
+use super::Generation;
 use super::directory;
-use super::fetch::{self, ReadPurpose};
-use super::pending::AppliedAt;
-use super::position::PayloadRef;
-use super::replica::Replica;
-use super::shared::LogShared;
-use super::snapshot::job_parts;
-use super::wire::{SnapshotEntry, SnapshotPart};
 use crate::error::LostReply;
-use crate::log::generation::Generation;
+use crate::log::command::{Close, Snapshot};
+use crate::log::fetch::{self, ReadPurpose};
+use crate::log::pending::AppliedAt;
+use crate::log::shared::LogShared;
+use crate::log::state::position::PayloadRef;
+use crate::log::state::replica::Replica;
+use crate::log::state::snapshot::job_parts;
+use crate::log::wire::{SnapshotEntry, SnapshotPart};
 
 /// Jobs, and bytes of their payloads, that are read at once. One job may be larger.
 const FETCH_JOBS: usize = 5_000;
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OPERATION: &str = "compact the log";
 
 /// Runs on each signal until it is dropped.
-pub(super) async fn run(shared: Arc<LogShared>) {
+pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.compaction_due.notified().await;
         let failure = compact(&shared).await.err();
@@ -203,9 +203,9 @@ mod tests {
     use dq_core::machine::JobPlacement;
     use dq_core::{Headers, Job, QueueName, Timestamp};
 
-    use super::super::position::LogPosition;
-    use super::super::wire::Checksum;
     use super::*;
+    use crate::log::state::position::LogPosition;
+    use crate::log::wire::Checksum;
 
     fn job(length: u32) -> JobSnapshot {
         let position = LogPosition { offset: 0, entry: 0, job: 0 };

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::position::{LogPosition, PayloadRef, headers_of};
 use super::producers::Producers;
-use super::wire::{
+use crate::log::wire::{
     self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
     SnapshotPart, StandingLease,
 };

@@ -3,11 +3,11 @@
 use bytes::{Buf, BufMut, Bytes};
 use dq_core::{Headers, Job};
 
-use super::wire::{Checksum, Payload};
+use crate::log::wire::{Checksum, Payload};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
-    /// With the generation in the high bits, see `generation.rs`.
+    /// With the generation in the high bits, see `log/generation`.
     pub(crate) offset: u64,
     pub(crate) entry: u32,
     pub(crate) job: u32,

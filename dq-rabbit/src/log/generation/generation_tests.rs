@@ -1,11 +1,11 @@
 //! A model of processes that read, write, change and delete generations, suspended between any two
-//! steps. The real code decides what the directory says; the steps are those of `log/directory.rs`.
+//! steps. The real code decides what the directory says; the steps are those of `directory.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use super::{DirectoryView, Generation, RecordKind, SeenRecord};
 
 const PROCESSES: usize = 4;
 

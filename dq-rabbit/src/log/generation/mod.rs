@@ -1,5 +1,11 @@
 //! Generations of the log: their numbers, and offsets that go on from one to the next.
 
+pub(super) mod compaction;
+pub(super) mod directory;
+#[cfg(test)]
+mod generation_tests;
+pub(super) mod retention;
+
 use serde::{Deserialize, Serialize};
 
 /// The broker numbers a stream's messages from 0. In an offset of the log, the generation is above

@@ -40,7 +40,7 @@
 //!   once, so a single node that is killed within two seconds may lose it again.
 //! - It is named and begins with a snapshot: after half a minute it is lost. The log goes back to
 //!   the generation before if that is left, else begins again empty with a larger number.
-//!   [`loss`](super::loss) tells it. The same holds if its snapshot is missing.
+//!   [`loss`](crate::log::loss) tells it. The same holds if its snapshot is missing.
 //!
 //! The broker deletes old records, so the newest generation is announced again after some hundred
 //! others. Without any record, a process that runs writes it again, and one that starts fails with
@@ -54,11 +54,11 @@ use lapin::{BasicProperties, Confirmation, Consumer};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::shared::{LogShared, random_id};
-use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
+use super::{DirectoryView, Generation, RecordKind, SeenRecord};
 use crate::connect::AmqpChannel;
 use crate::error::{LostReply, Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::log::generation::{DirectoryView, Generation, RecordKind, SeenRecord};
+use crate::log::shared::{LogShared, random_id};
+use crate::log::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
 use crate::topology::names::DIRECTORY_KEY;
 
 /// A record's first bytes, with the version of its format. `postcard` data and the checksum of all
@@ -112,7 +112,7 @@ impl Record {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(in crate::log) enum Arrival {
     Directory,
     Close,
     Read,
@@ -123,7 +123,7 @@ pub(super) enum Arrival {
 ///
 /// # Errors
 /// `Config` if the directory has lost its records and this process does not know where the log is.
-pub(super) async fn locate(shared: &LogShared) -> Result<Generation> {
+pub(in crate::log) async fn locate(shared: &LogShared) -> Result<Generation> {
     let view = look(shared).await?;
     if let Some(newest) = view.newest {
         return Ok(newest);
@@ -139,7 +139,7 @@ pub(super) async fn locate(shared: &LogShared) -> Result<Generation> {
 }
 
 /// The generation must be complete or begin empty.
-pub(super) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
+pub(in crate::log) async fn announce(shared: &LogShared, generation: Generation) -> Result<()> {
     // Nothing that lives is before one that begins empty.
     let oldest =
         if generation.begins_empty() { generation } else { shared.state().directory.oldest };
@@ -147,12 +147,15 @@ pub(super) async fn announce(shared: &LogShared, generation: Generation) -> Resu
     append(shared, Record::new(shared, kind)).await
 }
 
-pub(super) async fn may_be_deleted(shared: &LogShared, generation: Generation) -> Result<bool> {
+pub(in crate::log) async fn may_be_deleted(
+    shared: &LogShared,
+    generation: Generation,
+) -> Result<bool> {
     Ok(look(shared).await?.may_be_deleted(generation))
 }
 
 /// Lets earlier generations be deleted. `false` if the log has gone back to one of them.
-pub(super) async fn retire_before(shared: &LogShared, oldest: Generation) -> Result<bool> {
+pub(in crate::log) async fn retire_before(shared: &LogShared, oldest: Generation) -> Result<bool> {
     if look(shared).await?.oldest >= oldest {
         return Ok(true);
     }
@@ -201,7 +204,10 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
 }
 
 /// Declares the next generation. `false` if the directory names a later one.
-pub(super) async fn prepare_next(shared: &LogShared, generation: Generation) -> Result<bool> {
+pub(in crate::log) async fn prepare_next(
+    shared: &LogShared,
+    generation: Generation,
+) -> Result<bool> {
     // A node that is cut off could declare a stream of its own, but not answer this.
     if locate(shared).await? > generation {
         if shared.state().directory.may_be_deleted(generation) {
@@ -222,7 +228,7 @@ pub(super) async fn prepare_next(shared: &LogShared, generation: Generation) -> 
 
 /// Handles a generation that the broker does not find, as the module describes. Returns whether
 /// reading can go on in it.
-pub(super) async fn restore(
+pub(in crate::log) async fn restore(
     shared: &LogShared,
     generation: Generation,
     arrival: Arrival,
@@ -249,7 +255,7 @@ pub(super) async fn restore(
     Ok(true)
 }
 
-pub(super) async fn is_gone(shared: &LogShared, generation: Generation) -> Result<bool> {
+pub(in crate::log) async fn is_gone(shared: &LogShared, generation: Generation) -> Result<bool> {
     Ok(may_be_deleted(shared, generation).await? || is_lost(shared, generation).await?)
 }
 
@@ -266,7 +272,7 @@ async fn is_lost(shared: &LogShared, generation: Generation) -> Result<bool> {
 }
 
 /// Makes the log go on in a generation before the lost one. `false` if none is left.
-pub(super) async fn fall_back(shared: &LogShared, lost: Generation) -> Result<bool> {
+pub(in crate::log) async fn fall_back(shared: &LogShared, lost: Generation) -> Result<bool> {
     let view = look(shared).await?;
     if view.newest != Some(lost) {
         return Ok(true);

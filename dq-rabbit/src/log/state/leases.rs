@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dq_core::{FencingToken, JobId, Lease, QueueName, Want};
 
-use super::wire::StandingLease;
+use crate::log::wire::StandingLease;
 
 /// A lease expires this much earlier, because its holder truncates the end to milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);

@@ -12,13 +12,13 @@ use dq_core::{
 };
 use proptest::prelude::*;
 
-use super::command::CommandReply;
 use super::position::{LogPosition, PayloadRef, headers_of};
 use super::replica::{Applied, Replica};
-use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
-use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
+use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
+use crate::log::generation::retention::{Retention, SnapshotStep};
+use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
 
 const PRODUCERS: u64 = 3;
 
@@ -43,7 +43,7 @@ enum Step {
     Late(Call),
 }
 
-pub(super) type Log = BTreeMap<u64, Vec<Entry>>;
+pub(in crate::log) type Log = BTreeMap<u64, Vec<Entry>>;
 
 #[derive(Debug, Clone)]
 enum Call {
@@ -92,11 +92,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-pub(super) fn queue(number: u8) -> QueueName {
+pub(in crate::log) fn queue(number: u8) -> QueueName {
     QueueName::new(format!("q{number}")).unwrap()
 }
 
-pub(super) fn id(number: u8) -> JobId {
+pub(in crate::log) fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
@@ -356,7 +356,7 @@ impl Simulation {
     }
 }
 
-pub(super) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
+pub(in crate::log) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
     let position = LogPosition::of(replica_job);
     let entry = &log[&position.offset][position.entry as usize];
     let found = entry.command.payload(position.job);

@@ -7,12 +7,12 @@ use dq_core::{
     Settlement, Timestamp, Verdict, Want,
 };
 
-use super::command::CommandReply;
 use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
 use super::tests::{Log, id, payload, queue};
-use super::wire::{self, Command, Entry, SnapshotEntry, StandingLease};
 use crate::entries::MAX_ENTRY_ITEMS;
+use crate::log::command::CommandReply;
+use crate::log::wire::{self, Command, Entry, SnapshotEntry, StandingLease};
 
 /// One message per command, at its writer's time in milliseconds.
 struct Writer {

@@ -8,12 +8,12 @@ use dq_core::{
     OnConflict, QueueName, Scheduled, Settled, Settlement, Timestamp, Verdict, Want,
 };
 
-use super::command::CommandReply;
 use super::replica::{Applied, Replica};
-use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
-use super::wire::{self, Command, Entry, SnapshotEntry};
+use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
+use crate::log::generation::retention::{Retention, SnapshotStep};
+use crate::log::wire::{self, Command, Entry, SnapshotEntry};
 
 const NOW: Timestamp = Timestamp::EPOCH;
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::wire::{Command, SnapshotEntry};
+use crate::log::wire::{Command, SnapshotEntry};
 
 /// What the broker stores for a message besides its body.
 const MESSAGE_OVERHEAD: u64 = 256;
@@ -25,9 +25,9 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// - At 1/8, or after many messages relative to jobs and snapshot, the generation is closed.
 /// - At 1/4, new jobs wait for the next generation. Neither counts snapshots.
-/// - The log itself limits a snapshot to 1/5, see [`Replica`](super::replica::Replica).
+/// - The log itself limits a snapshot to 1/5, see [`Replica`](crate::log::state::replica::Replica).
 #[derive(Debug)]
-pub(super) struct Retention {
+pub(in crate::log) struct Retention {
     size: u64,
     bytes: u64,
     messages: u64,
@@ -44,14 +44,14 @@ pub(super) struct Retention {
 
 /// A snapshot's entry without its contents.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum SnapshotStep {
+pub(in crate::log) enum SnapshotStep {
     Begin,
     Part { begin: u64 },
     End { begin: u64, parts: u32 },
 }
 
 impl SnapshotStep {
-    pub(super) fn of(command: &Command) -> Option<Self> {
+    pub(in crate::log) fn of(command: &Command) -> Option<Self> {
         let Command::Snapshot(entry) = command else { return None };
         Some(match *entry {
             SnapshotEntry::Begin => Self::Begin,
@@ -80,7 +80,7 @@ impl SnapshotProgress {
 
 impl Retention {
     /// `is_complete` if the generation begins empty.
-    pub(super) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
+    pub(in crate::log) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
         Self {
             size,
             bytes: 0,
@@ -92,16 +92,16 @@ impl Retention {
         }
     }
 
-    pub(super) fn resize(&mut self, size: u64) {
+    pub(in crate::log) fn resize(&mut self, size: u64) {
         self.size = size;
     }
 
-    pub(super) fn add_message(&mut self, bytes: u64) {
+    pub(in crate::log) fn add_message(&mut self, bytes: u64) {
         self.bytes += bytes + MESSAGE_OVERHEAD;
         self.messages += 1;
     }
 
-    pub(super) fn add_entry(&mut self, command: &Command, bytes: u64) {
+    pub(in crate::log) fn add_entry(&mut self, command: &Command, bytes: u64) {
         if matches!(command, Command::Snapshot(_)) {
             self.snapshot_bytes += bytes;
         }
@@ -110,7 +110,7 @@ impl Retention {
     /// Observes a snapshot's entry, unless it was a duplicate or followed a gap. Processes may
     /// differ on whether a snapshot is abandoned. One that still waits may write another, which
     /// affects no job.
-    pub(super) fn observe(&mut self, offset: u64, step: SnapshotStep, now: Duration) {
+    pub(in crate::log) fn observe(&mut self, offset: u64, step: SnapshotStep, now: Duration) {
         match step {
             SnapshotStep::Begin => {
                 // Otherwise its writer gives it up, see `is_in_progress`.
@@ -136,7 +136,7 @@ impl Retention {
     }
 
     /// A replica was restored from this generation's snapshot.
-    pub(super) fn complete(&mut self) {
+    pub(in crate::log) fn complete(&mut self) {
         self.is_complete = true;
         self.current = None;
     }
@@ -150,22 +150,22 @@ impl Retention {
     }
 
     /// Nothing needs earlier generations.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::log) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
     /// `false` if another snapshot was in progress at this one's beginning.
-    pub(super) fn is_in_progress(&self, offset: u64) -> bool {
+    pub(in crate::log) fn is_in_progress(&self, offset: u64) -> bool {
         self.current.as_ref().is_some_and(|snapshot| snapshot.begin == offset)
     }
 
     /// Whether no process writes the missing snapshot, although it had [`SNAPSHOT_TIMEOUT`] to
     /// begin.
-    pub(super) fn needs_snapshot(&self, now: Duration) -> bool {
+    pub(in crate::log) fn needs_snapshot(&self, now: Duration) -> bool {
         !self.is_complete && self.begun + SNAPSHOT_TIMEOUT <= now && self.has_no_writer(now)
     }
 
-    pub(super) fn needs_close(&self, jobs: usize) -> bool {
+    pub(in crate::log) fn needs_close(&self, jobs: usize) -> bool {
         // A close costs a snapshot of all jobs.
         let max_messages = MESSAGES_PER_GENERATION
             .max(jobs as u64 / 2)
@@ -175,7 +175,7 @@ impl Retention {
     }
 
     /// Whether new jobs wait for the next generation.
-    pub(super) fn blocks_growth(&self) -> bool {
+    pub(in crate::log) fn blocks_growth(&self) -> bool {
         self.appended() >= self.size / 4
     }
 

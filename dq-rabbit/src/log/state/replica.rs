@@ -11,14 +11,14 @@ use dq_core::{
 };
 
 use super::capacity::{SIZES, Usage};
-use super::command::CommandReply;
 use super::leases::ObservedLeases;
 use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
-use super::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 use crate::entries::MAX_ENTRY_ITEMS;
+use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
+use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotPart};
 
 // These three decide which jobs a claim leases, so they are part of the log's format. Other values
 // need a new kind of claim entry.
