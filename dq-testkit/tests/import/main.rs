@@ -1,3 +1,4 @@
+//! Imports from another store lose and duplicate no job, wherever a process crashes.
 #![cfg(feature = "suite")]
 
 mod source;
