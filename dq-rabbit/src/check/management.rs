@@ -12,6 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::topology::names::base64;
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl ManagementApi {
         let agent: ureq::Agent = config.build().into();
         let mut request = agent.get(format!("{base}/api/{path}"));
         if let Some(login) = login {
-            request = request.header("authorization", format!("Basic {}", base64(&login)));
+            request = request.header("authorization", basic_authorization(&login));
         }
         let mut response = match request.call() {
             Ok(response) => response,
@@ -128,20 +130,13 @@ fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// Base64 with padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
-        let bits = bits << (8 * (3 - chunk.len()));
-        for index in 0..4 {
-            let sextet = (bits >> (18 - 6 * index)) & 63;
-            let is_padding = index > chunk.len();
-            text.push(if is_padding { '=' } else { ALPHABET[sextet as usize] as char });
-        }
+/// The value of the header `authorization`.
+fn basic_authorization(login: &[u8]) -> String {
+    let mut text = base64(login, ['+', '/']);
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
     }
-    text
+    format!("Basic {text}")
 }
 
 /// [`Member::open`](crate::member::Member::open) knows by the operation `check` that the log can be
@@ -158,9 +153,9 @@ mod tests {
 
     #[test]
     fn logins_are_split_from_the_url_and_encoded() {
-        assert_eq!(base64(b"guest:guest"), "Z3Vlc3Q6Z3Vlc3Q=");
-        assert_eq!(base64(b"user:pass"), "dXNlcjpwYXNz");
-        assert_eq!(base64(b"a"), "YQ==");
+        assert_eq!(basic_authorization(b"guest:guest"), "Basic Z3Vlc3Q6Z3Vlc3Q=");
+        assert_eq!(basic_authorization(b"user:pass"), "Basic dXNlcjpwYXNz");
+        assert_eq!(basic_authorization(b"a"), "Basic YQ==");
         assert_eq!(split_login("http://h:1/"), ("http://h:1".to_owned(), None));
         let (url, login) = split_login("https://u:p%40x@h:1");
         assert_eq!((url.as_str(), login.as_deref()), ("https://h:1", Some(&b"u:p@x"[..])));

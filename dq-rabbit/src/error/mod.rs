@@ -129,11 +129,15 @@ pub(crate) fn may_pass(error: Error) -> Error {
     if error.kind() != ErrorKind::Incompatible {
         return error;
     }
-    let passing = Error::new(ErrorKind::Unavailable, error.message().to_owned())
-        .operation(error.failed_operation());
+    copy(&error, ErrorKind::Unavailable, error.failed_operation())
+}
+
+/// A copy with this kind and operation. [`Error::operation`] would keep the first operation.
+pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> Error {
+    let copy = Error::new(kind, error.message().to_owned()).operation(operation);
     match error.remedy_text() {
-        Some(remedy) => passing.remedy(remedy.to_owned()),
-        None => passing,
+        Some(remedy) => copy.remedy(remedy.to_owned()),
+        None => copy,
     }
 }
 

@@ -21,7 +21,7 @@ use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
 use super::wire;
 use crate::connect::AmqpConnection;
-use crate::error::LostReply;
+use crate::error::{LostReply, copy};
 use crate::payloads::buffer::PayloadBuffer;
 use crate::topology::Topology;
 
@@ -285,14 +285,14 @@ impl LogShared {
         let last = lock(&self.last_error);
         last.as_ref()
             .filter(|error| is_lasting(error))
-            .map(|error| with_operation(error, operation))
+            .map(|error| copy(error, error.kind(), operation))
     }
 
     /// No generation can take the call.
     pub(super) fn unsent_error(&self, operation: &'static str) -> Error {
         let failure = self.state().change_failure.clone();
         match failure {
-            Some(error) => with_operation(&error, operation),
+            Some(error) => copy(&error, error.kind(), operation),
             None => self.timeout_error(operation, LostReply::Unavailable),
         }
     }
@@ -309,7 +309,7 @@ impl LogShared {
     }
 
     pub(super) fn fatal_error(&self, operation: &'static str) -> Option<Error> {
-        lock(&self.fatal).as_ref().map(|error| with_operation(error, operation))
+        lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
 
     /// Whether each message may bring calls of this process nearer.
@@ -348,15 +348,6 @@ impl LogShared {
 
 pub(super) fn is_lasting(error: &Error) -> bool {
     !error.is_retryable() || error.kind() == ErrorKind::Full
-}
-
-/// [`Error::operation`] would keep the first name.
-fn with_operation(error: &Error, operation: &'static str) -> Error {
-    let copy = Error::new(error.kind(), error.message().to_owned()).operation(operation);
-    match error.remedy_text() {
-        Some(remedy) => copy.remedy(remedy.to_owned()),
-        None => copy,
-    }
 }
 
 pub(super) fn random_id(entropy: &Entropy) -> u64 {
