@@ -41,7 +41,7 @@ async fn expect_all_done(
 ) {
     let counts = tokio::select! {
         counts = runner.wait_for_all(jobs) => counts,
-        () = tokio::time::sleep(TIMEOUT * 3) => {
+        () = tokio::time::sleep(TIMEOUT) => {
             panic!("not all run: {:?}", backend.stats(&[]).await)
         }
     };
@@ -148,7 +148,7 @@ fn newest_stream(cluster: &RabbitCluster) -> u32 {
 
 /// Numbers of consecutive streams differ by 2 (`Generation::next`).
 async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
-    let deadline = tokio::time::Instant::now() + TIMEOUT * 4;
+    let deadline = tokio::time::Instant::now() + TIMEOUT * 2;
     let newest = |cluster: &Arc<RabbitCluster>| {
         let cluster = Arc::clone(cluster);
         blocking(move || newest_stream(&cluster))

@@ -1,4 +1,4 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,40 @@ const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:p
 /// A cluster normally notices within this time that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// A RabbitMQ cluster. Dropping it ends its nodes.
+/// Whether this process runs a cluster.
+static IS_TAKEN: Mutex<bool> = Mutex::new(false);
+static RETURNED: Condvar = Condvar::new();
+
+/// The right to run a cluster: one at a time, because on a small machine two starve each other, and
+/// their queues elect no leaders for minutes.
+#[derive(Debug)]
+pub(super) struct Turn;
+
+impl Turn {
+    /// Waits until no other cluster runs.
+    pub(super) fn take() -> Self {
+        let taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = RETURNED.wait_while(taken, |is_taken| *is_taken);
+        *free.unwrap_or_else(PoisonError::into_inner) = true;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        RETURNED.notify_one();
+    }
+}
+
+/// A RabbitMQ cluster. Dropping it ends its nodes. A process runs one at a time: the next start
+/// waits.
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<RabbitMq>,
     partitioned: Mutex<Vec<usize>>,
+    /// The last field, so that the nodes end first.
+    _turn: Turn,
 }
 
 impl RabbitCluster {
@@ -25,8 +54,8 @@ impl RabbitCluster {
         RabbitMq::options().start_cluster(nodes)
     }
 
-    pub(super) fn new(nodes: Vec<RabbitMq>) -> Self {
-        Self { nodes, partitioned: Mutex::default() }
+    pub(super) fn new(nodes: Vec<RabbitMq>, turn: Turn) -> Self {
+        Self { nodes, partitioned: Mutex::default(), _turn: turn }
     }
 
     /// Returns the nodes.

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::port;
 use crate::process::Process;
-use crate::rabbitmq::cluster::RabbitCluster;
+use crate::rabbitmq::cluster::{RabbitCluster, Turn};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 use crate::rabbitmq::server::{PASSWORD, RabbitMq, USER};
 use crate::rabbitmq::tools::{LOOPBACK, Tools};
@@ -116,7 +116,8 @@ impl RabbitOptions {
 
     /// Starts a cluster and waits until each node sees all others running.
     pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
-        let cluster = RabbitCluster::new(self.start_nodes(nodes));
+        let turn = Turn::take();
+        let cluster = RabbitCluster::new(self.start_nodes(nodes), turn);
         cluster.wait_until_healthy();
         cluster
     }
