@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn descriptions_are_the_comments() {
         let schema = serde_json::to_value(QueueName::schema()).unwrap();
-        let text = "The name of a queue: 1 to 128 bytes of UTF-8 without control characters.";
-        assert_eq!(schema["description"], json!(text));
+        let description = schema["description"].as_str().unwrap();
+        assert!(description.contains("1 to 128 bytes of UTF-8"), "{description}");
     }
 }

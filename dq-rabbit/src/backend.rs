@@ -1,5 +1,3 @@
-//! Implements the trait [`Backend`], and registers the backend by name and URL schemes.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,13 +12,13 @@ use dq_core::{
 };
 
 use crate::check::BrokerCheck;
+use crate::check::findings::check_failed;
+use crate::check::management::ManagementApi;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
-use crate::findings::check_failed;
 use crate::log::CLAIM_AHEAD;
-use crate::management::ManagementApi;
 use crate::member::{Member, MemberContext};
 use crate::topology::Topology;
 
@@ -66,10 +64,8 @@ impl RabbitBackend {
         &self.member.engine.log
     }
 
-    /// The member, for a call.
-    ///
     /// # Errors
-    /// `Closed` after `close`; the error of the log if it cannot be read any further.
+    /// `Closed` after `close`; the log's error if it cannot be read any further.
     fn member(&self, operation: &'static str) -> Result<&Member> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(closed(operation));
@@ -77,7 +73,6 @@ impl RabbitBackend {
         self.member.engine.log.failure(operation).map_or(Ok(&self.member), Err)
     }
 
-    /// The engine, for a call. Errors as of [`member`](Self::member).
     fn engine(&self, operation: &'static str) -> Result<&Arc<Engine>> {
         Ok(&self.member(operation)?.engine)
     }
@@ -91,7 +86,7 @@ impl Backend for RabbitBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Of jobs that are due at the same time, prefetched ones are claimed first.
+        // Of jobs with the same due time, a process claims those first whose payload it has.
         capabilities.fifo = false;
         capabilities
     }
@@ -116,7 +111,7 @@ impl Backend for RabbitBackend {
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let member = self.member("listen")?;
         for queue in queues {
-            member.engine.read_ahead.serve(queue);
+            member.engine.payloads.serve(queue);
             member.consumer.consume(queue);
         }
         Ok(self.context.listeners.listen(queues))
@@ -128,7 +123,7 @@ impl Backend for RabbitBackend {
             return Ok(member.engine.empty_claim(&params));
         }
         for want in params.wants {
-            member.engine.read_ahead.serve(&want.queue);
+            member.engine.payloads.serve(&want.queue);
             member.consumer.consume(&want.queue);
         }
         if let Some(loss) = member.engine.log.take_loss() {

@@ -1,5 +1,5 @@
-//! Claims due jobs and fetches their payloads. A job that is due, or nearly, is leased to a process
-//! that has prefetched its message; 250 ms later, to any process.
+//! Claims due jobs and adds their payloads. For 250 ms after the due time, only processes with the
+//! payload can claim a job; later any process can.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,19 @@ use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
-use crate::engine::Engine;
+use crate::engine::{Engine, is_payload_of};
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, PayloadRef, command, headers_of, wire};
-use crate::message::{MAX_OVERDUE, Prefetched};
-use crate::payloads::{PayloadReads, PayloadUse};
+use crate::log::{CLAIM_AHEAD, PayloadRef, ReadPurpose, command, headers_of, wire};
+use crate::payloads::PayloadReads;
+use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
 impl Engine {
-    /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
-    /// the log, so that an idle runner costs the broker nothing.
+    /// An empty claim with the next due time. It writes nothing to the log, so an idle runner costs
+    /// the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let now = self.log.now();
-        let prefetched = |id| self.prefetched.contains(id);
+        let prefetched = |id| self.payloads.contains(id);
         let next_due = self.log.peek(|replica| {
             replica.next_due(params.wants, prefetched, now, self.log.clock().elapsed())
         });
@@ -33,11 +33,9 @@ impl Engine {
         if self.only_others_can_claim(params) {
             return Ok(self.empty_claim(params));
         }
-        // Those that do not wait any more would take the place of others.
-        self.drop_stale(self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD));
-        let mut prefetched = self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD);
-        // More than can be leased, since some may not wait any more. Not all, since the log stores
-        // each id, 16 bytes. A job that is left out is named in a later claim.
+        let mut prefetched = self.due_payloads(params.wants, self.log.now() + CLAIM_AHEAD);
+        // More than the limit, because some may be claimed meanwhile; not all, because the log
+        // stores 16 bytes for each. A later claim names the others.
         prefetched.truncate(params.limit.saturating_mul(2));
         let claim = command::Claim(wire::Claim::new(params, prefetched));
         let releases = self.releases.clone();
@@ -50,11 +48,11 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Whether all due jobs are still reserved for processes that have prefetched them, and this is
-    /// not one of them. Then a claim would only add a useless entry to the log.
+    /// Whether all due jobs are reserved for other processes. A claim would only add an entry to
+    /// the log.
     fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
-        let prefetched = |id| self.prefetched.contains(id);
+        let prefetched = |id| self.payloads.contains(id);
         self.log.peek(|replica| {
             let elapsed = self.log.clock().elapsed();
             replica.is_ready()
@@ -62,8 +60,7 @@ impl Engine {
         })
     }
 
-    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back
-    /// meanwhile.
+    /// Waits until all jobs are due; at most [`CLAIM_AHEAD`], in case the clock is set back.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
@@ -76,27 +73,31 @@ impl Engine {
         }
     }
 
-    /// Adds payloads to leased jobs: from the prefetch buffer, else from the log. Jobs
-    /// whose payload cannot be read are released or quarantined, and removed from `jobs`.
+    /// Adds payloads from the buffer, else from the log. Releases or quarantines jobs without a
+    /// readable payload and removes them from `jobs`.
     async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
         let mut reads = PayloadReads::default();
         for leased in jobs.iter_mut() {
-            let prefetched = self.prefetched.take(leased.job.id);
-            let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
-            let has_no_message = prefetched.as_ref().is_some_and(Prefetched::is_empty);
-            let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
-            // Counted for `check`, which reports late messages; a miss also starts reading ahead from
-            // the log. Only in a first lease: a job that was leased before may wait without a message.
+            let buffered = self.payloads.take(leased.job.id);
+            let has_message = match buffered.as_ref().map(|it| &it.origin) {
+                Some(Origin::Message(_)) => Some(true),
+                None | Some(Origin::Log) => Some(false),
+                Some(Origin::Own) => None,
+            };
+            let payload = buffered.and_then(Buffered::into_payload);
+            let payload = payload.filter(|payload| is_payload_of(payload, &leased.job));
+            // `check` reports late messages, and a miss starts reading ahead. A job that was leased
+            // before may wait without a message, so only the first lease counts.
             if leased.job.deliveries == 1
                 && self.publisher.has_messages()
                 && self.needs_message(leased.job.due, leased.job.created)
-                && !has_no_message
-                // Later, the buffer has dropped it, whether or not its message came.
+                // Later, the buffer has dropped it even if its message came.
                 && self.log.now() <= leased.job.due + MAX_OVERDUE
+                && let Some(has_message) = has_message
             {
-                self.count_claim(message_arrived && prefetched.is_some());
+                self.count_claim(has_message && payload.is_some());
             }
-            match prefetched {
+            match payload {
                 Some(payload) => self.set_payload(leased, payload),
                 None => drop(reads.unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
             }
@@ -104,7 +105,7 @@ impl Engine {
         if reads.unread.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.read_payloads(&mut reads, PayloadUse::Run).await {
+        if let Err(error) = self.read_payloads(&mut reads, ReadPurpose::Run).await {
             tracing::warn!(%error, jobs = reads.unread.len(), "releasing jobs: cannot read payloads");
         }
         let PayloadReads { unread, mut found, lost } = reads;
@@ -113,19 +114,18 @@ impl Engine {
                 self.set_payload(leased, payload);
             }
         }
-        // A job with another payload is not leased any more.
+        // A job that has another payload now is not leased any more.
         self.release(jobs, |id| unread.contains_key(&id));
         self.quarantine(jobs, &lost).await
     }
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
-        self.keep_leased_payload(leased.job.id, payload.clone());
-        // Before the payload: until then, its bytes in a job of the replica are those of the headers.
+        self.payloads.lease(leased.job.id, payload.clone());
+        // First, because the headers are in the payload field of a replica's job.
         leased.job.headers = headers_of(&leased.job);
         leased.job.payload = payload;
     }
 
-    /// Releases these jobs in the background, and removes them from `jobs`.
     fn release(&self, jobs: &mut Vec<LeasedJob>, is_released: impl Fn(JobId) -> bool) {
         jobs.retain(|leased| {
             let is_released = is_released(leased.job.id);
@@ -136,8 +136,8 @@ impl Engine {
         });
     }
 
-    /// Quarantines these jobs, whose payload is lost, and removes them from `jobs`. If that fails or
-    /// is cancelled, they are still there, and are released with the others.
+    /// Makes these jobs dead and removes them from `jobs`. After a failure or a cancellation they
+    /// are still there and are released with the others.
     async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
         if lost.is_empty() {
             return Ok(());

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret, invalid_setting};
+use dq_core::{Error, Result};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::connect::{BrokerSettings, validate};
-use crate::settings::IntegerSetting;
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
@@ -42,21 +41,21 @@ pub struct RabbitConfig {
     /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// The type of the queues through which messages with payloads move; the jobs are in the log in
-    /// any case. It cannot be changed once they are declared, except with another `prefix`.
+    /// The type of the queues that carry messages with payloads; the log holds the jobs in any
+    /// case. You can change it only together with `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// The queues in which messages wait. It can be changed at any time; messages that are in the
-    /// queues of another ladder are still delivered.
+    /// The queues in which messages wait. You can change it at any time; messages in queues of the
+    /// other setting are still delivered.
     #[serde(default)]
     pub ladder: LadderKind,
-    /// Maximum number of unacknowledged messages of each queue that a runner serves, between 1 and
-    /// 65535, 10000 by default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
-    /// ten seconds before they are due and acknowledged when they are claimed; if more messages are
-    /// due within that time, some jobs start late.
+    /// Maximum number of unacknowledged messages per queue, between 1 and 65535, 10000 by default.
+    /// A message holds up to 16 jobs that were scheduled together. It arrives up to ten seconds
+    /// before they are due and is acknowledged when they are claimed. If more messages are due
+    /// within that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
     /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default.
@@ -65,9 +64,9 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
     /// node with a replica of the log needs as much disk, and more for a while if processes write
-    /// faster than one of them can write a snapshot of the jobs, which replaces what is older. If all jobs that are not done, dead ones
-    /// included, their payloads and the history would take more than a fifth of it, `schedule`
-    /// fails with `Full`. The process that opened the log last sets it for all.
+    /// faster than one of them can write a snapshot of the jobs. `schedule` fails with `Full` when
+    /// the jobs that have not ended, dead ones included, their payloads and the history would take
+    /// more than a fifth of it. The process that opened the log last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check` uses
@@ -76,7 +75,7 @@ pub struct RabbitConfig {
     pub management: Option<Secret>,
 }
 
-/// The type of the queues through which messages with payloads move.
+/// The type of the queues that carry messages with payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -85,29 +84,23 @@ pub enum QueueKind {
     /// broker loses no message, and a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// Classic queues: they live on one node and are lost with it, and cost less for each job. A
-    /// message that waits less than a day moves from queue to queue once or twice; a crash of the
-    /// broker loses about half a second of moving messages. Their jobs are not lost: they run from
-    /// the log, the first some 250 ms late. An orderly stop or restart of the broker loses no
-    /// message.
+    /// Classic queues: cheaper, but on one node and lost with it. A crash of the broker loses the
+    /// messages that move between queues, about half a second of them. Their jobs run from the log,
+    /// the first some 250 ms late. An orderly stop or restart loses no message.
     Classic,
 }
 
-/// The delay ladder: queues with a constant time to live in which messages wait until their jobs are due.
-/// What outlives one is dead-lettered to the next.
+/// The delay ladder: queues with a constant time to live, from which messages move on by
+/// dead-lettering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LadderKind {
-    /// 292 queues. A message is moved once or twice if the delay is less than a day, and delivered
-    /// up to ten seconds early.
+    /// 292 queues. A message moves once or twice if the delay is less than a day, and arrives up to
+    /// ten seconds early.
     #[default]
     Full,
-    /// 36 queues, for brokers on which queues are few. A message is moved up to six times, and again
-    /// every ten days if the delay is longer; it is delivered up to ten seconds early.
-    Coarse,
-    /// No queues and no messages: runners read payloads from the log shortly before the jobs are
-    /// due.
+    /// No queues and no messages: runners read payloads from the log shortly before jobs are due.
     None,
 }
 
@@ -119,16 +112,16 @@ pub enum TopologyMode {
     /// The backend declares them when it opens the log.
     #[default]
     Declare,
-    /// They are declared elsewhere; the backend only checks that they exist. But the streams of the
-    /// log, `PREFIX.v1.log.N`, come and go: at least one process needs the right to configure them.
-    /// `check` also declares a queue for its message.
+    /// Somebody else declares them; the backend checks that they exist. The streams of the log,
+    /// `PREFIX.v1.log.N`, come and go, so at least one process needs the right to configure them.
+    /// `check` declares a queue for its test message.
     Passive,
     /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
     /// the delay ladder. It keeps waiting messages on one node, unreplicated.
     Plugin,
 }
 
-/// The fields that a URL may have as options: all but `url`.
+/// All fields but `url`.
 const OPTIONS: [&str; 9] = [
     "ca",
     "ladder",
@@ -145,7 +138,7 @@ const OPTIONS: [&str; 9] = [
 const PREFETCH: IntegerSetting =
     IntegerSetting { field: "prefetch", min: 1, max: u16::MAX as u32, default: 10_000 };
 
-/// A log of less than 16 MiB would be compacted nearly all the time.
+/// A smaller log would be compacted nearly all the time.
 const LOG_SIZE_MIB: IntegerSetting =
     IntegerSetting { field: "log_size_mib", min: 16, max: u32::MAX, default: 1024 };
 
@@ -157,7 +150,7 @@ fn log_size_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Er
     LOG_SIZE_MIB.deserialize(deserializer)
 }
 
-/// Adds the name of the field, which errors about options of a URL do not contain.
+/// Errors about URL options do not contain the field's name, so this adds it.
 fn response_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     dq_core::config::duration::deserialize(deserializer)
         .map_err(|error| de::Error::custom(format!("the field `response_timeout`: {error}")))
@@ -212,8 +205,6 @@ impl RabbitConfig {
         Ok(config)
     }
 
-    /// The settings of connections.
-    ///
     /// # Errors
     /// `Config` if the field `url` is malformed or has options.
     pub(crate) fn broker(&self) -> Result<BrokerSettings> {
@@ -283,6 +274,62 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
+struct IntegerSetting {
+    field: &'static str,
+    min: u32,
+    max: u32,
+    default: u32,
+}
+
+impl IntegerSetting {
+    fn remedy(&self) -> String {
+        let Self { min, max, default, .. } = self;
+        format!("set it to an integer between {min} and {max}; the default is {default}")
+    }
+
+    fn out_of_range(&self, value: impl std::fmt::Display) -> Error {
+        invalid_setting(format!("the field `{}` is {value}", self.field), self.remedy())
+    }
+
+    /// # Errors
+    /// `Config` with the field and its range.
+    fn check(&self, value: u32) -> Result<()> {
+        if (self.min..=self.max).contains(&value) { Ok(()) } else { Err(self.out_of_range(value)) }
+    }
+
+    /// Accepts any number, so that a value that does not fit `T` gets the same message as one out
+    /// of range.
+    fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        &self,
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let value = match Input::deserialize(deserializer)? {
+            Input::Unsigned(value) => T::try_from(value).map_err(|_| value.to_string()),
+            Input::Negative(value) => Err(value.to_string()),
+            Input::Fraction(value) => Err(value.to_string()),
+            Input::Text(text) if text.parse::<f64>().is_ok() => Err(format!("the text {text:?}")),
+            // In a URL, other text may be part of a password.
+            Input::Text(_) => Err("not a number".to_owned()),
+        };
+        value.map_err(|value| to_serde(&self.out_of_range(value)))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected an integer")]
+enum Input {
+    Unsigned(u64),
+    Negative(i64),
+    Fraction(f64),
+    Text(String),
+}
+
+/// Serde errors have no remedy, so the text contains it.
+fn to_serde<E: de::Error>(error: &Error) -> E {
+    let remedy = error.remedy_text().unwrap_or_default();
+    E::custom(format!("{}: {remedy}", error.message()))
+}
+
 #[cfg(test)]
 mod tests {
     use dq_core::ErrorKind;
@@ -298,13 +345,13 @@ mod tests {
     fn every_field_can_be_a_url_option() {
         let config = parse(
             "amqp://u:p@h1:1,h2/jobs?prefix=shop&queues=classic&topology=passive&prefetch=7\
-             &response_timeout=2s&log_size_mib=32&ladder=coarse&management=http://h:15672",
+             &response_timeout=2s&log_size_mib=32&ladder=none&management=http://h:15672",
         )
         .unwrap();
         assert_eq!(config.url.expose(), "amqp://u:p@h1:1,h2/jobs");
         assert_eq!((config.prefix.as_str(), config.prefetch), ("shop", 7));
         assert_eq!((config.queues, config.topology), (QueueKind::Classic, TopologyMode::Passive));
-        assert_eq!(config.ladder, LadderKind::Coarse);
+        assert_eq!(config.ladder, LadderKind::None);
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert_eq!(config.log_bytes(), 32 << 20);
         assert_eq!(config.management.unwrap().expose(), "http://h:15672");
@@ -328,7 +375,7 @@ mod tests {
             ),
             ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
-            ("amqp://u:hunter2@h?ladder=long", "coarse"),
+            ("amqp://u:hunter2@h?ladder=long", "full"),
             ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),

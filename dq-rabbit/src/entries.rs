@@ -1,17 +1,17 @@
-//! Calls that take several log entries, because one would be too large.
+//! Calls that take several log entries because one would be too large.
 
 use dq_core::{Error, Result};
 use futures_util::future::join_all;
+use serde::Serialize;
 
 use crate::error::outcome_unknown;
+use crate::log::wire::encoded_size;
 
-/// Approximate maximum size of the items in one log entry, in bytes.
-const MAX_ENTRY_BYTES: usize = 128 * 1024;
-/// Maximum number of items in one log entry, so that applying it does not delay other entries.
+const MAX_ENTRY_BYTES: u64 = 128 * 1024;
+/// Limits how long applying an entry delays others.
 pub(crate) const MAX_ENTRY_ITEMS: usize = 1_000;
 
-/// Splits the items of a call into entries.
-pub(crate) fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+pub(crate) fn split<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
     let mut entries = Vec::new();
     let mut items = items.into_iter().peekable();
     while items.peek().is_some() {
@@ -19,9 +19,9 @@ pub(crate) fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>>
         let mut bytes = 0;
         while entry.len() < MAX_ENTRY_ITEMS
             && let Some(item) =
-                items.next_if(|item| bytes == 0 || bytes + size(item) <= MAX_ENTRY_BYTES)
+                items.next_if(|item| bytes == 0 || bytes + encoded_size(item) <= MAX_ENTRY_BYTES)
         {
-            bytes += size(&item);
+            bytes += encoded_size(&item);
             entry.push(item);
         }
         entries.push(entry);
@@ -29,20 +29,18 @@ pub(crate) fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>>
     entries
 }
 
-/// The result of one part of a call. `has_others`: whether other parts may have taken effect, as they were
-/// executed before this one or at the same time.
-///
-/// # Errors
-/// That of the part; `OutcomeUnknown` for a retryable one if there are others.
+/// The result of one part of a call. With `has_others`, other parts may have taken effect, so a
+/// retryable error becomes `OutcomeUnknown`.
 pub(crate) fn part<T>(has_others: bool, result: Result<T>) -> Result<T> {
     let is_partial = |error: &Error| has_others && error.is_retryable();
     result.map_err(|error| if is_partial(&error) { outcome_unknown(&error) } else { error })
 }
 
-/// Appends all entries of a call, and returns their results in order.
+/// Appends all entries of a call and returns their results in order.
 ///
 /// # Errors
-/// That of the last entry that failed; `OutcomeUnknown` for a retryable one if there are several entries.
+/// The error of the last entry that failed; `OutcomeUnknown` for a retryable one if there are
+/// several entries.
 pub(crate) async fn join<T>(
     calls: impl ExactSizeIterator<Item = impl Future<Output = Result<Vec<T>>>>,
 ) -> Result<Vec<T>> {

@@ -1,5 +1,5 @@
-//! Stats, browse, get and forecast: read the replica after a barrier, so that they see all earlier
-//! changes, and fetch payloads from the log.
+//! Reads of the replica: stats, browse, get, forecast. A barrier makes sure that they see all
+//! earlier changes.
 
 use dq_core::{
     BrowseParams, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
@@ -8,8 +8,8 @@ use dq_core::{
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::Barrier;
-use crate::log::{AppliedAt, PayloadRef, Replica, headers_of};
-use crate::payloads::{PayloadReads, PayloadUse};
+use crate::log::{AppliedAt, PayloadRef, ReadPurpose, Replica, headers_of};
+use crate::payloads::PayloadReads;
 
 impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -25,8 +25,8 @@ impl Engine {
         let queue = params.queue.clone();
         let read = move |replica: &mut Replica, (), at: AppliedAt| {
             let params = BrowseParams::new(&queue, state).after(after).limit(limit).order(order);
-            // Always with payloads: in a replica this field has the reference to the payload and the
-            // headers (`log/position.rs`), which `complete` reads for every job.
+            // Always with payloads: in a replica, this field has the payload's reference and the
+            // headers.
             replica.machine().browse(params.payloads(true), at.now)
         };
         let mut page = self.log.call("browse", LostReply::Unavailable, Barrier, read).await?;
@@ -53,14 +53,14 @@ impl Engine {
         self.log.call("forecast", LostReply::Unavailable, Barrier, read).await
     }
 
-    /// Adds headers, and payloads from the log. They stay empty if the job has ended; a payload also
-    /// if it is not wanted, or not in the log any more, which `check` then reports.
+    /// Adds headers and payloads. A payload stays empty if the job has ended, if the caller does
+    /// not want it, or if the log has lost it.
     async fn complete(&self, views: &mut [JobView], payloads: bool) -> Result<()> {
         let mut reads = PayloadReads::default();
         for view in views.iter().filter(|view| payloads && view.state != JobState::Ended) {
             reads.unread.insert(view.job.id, PayloadRef::of(&view.job));
         }
-        self.read_payloads(&mut reads, PayloadUse::View).await?;
+        self.read_payloads(&mut reads, ReadPurpose::View).await?;
         reads.lost.iter().for_each(|id| self.log.add_lost_payload(*id));
         for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
             job.headers = headers_of(job);

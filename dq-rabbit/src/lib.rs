@@ -15,55 +15,49 @@
 //! # How it works
 //!
 //! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of the log, a
-//! sequence of streams (`dq.v1.log.0` and so on). Each process reads them and applies all entries to
-//! a replica of the state machine that the memory backend uses too
-//! ([`dq_core::machine`]). The result of a call is the result of applying its entry. All processes
-//! apply the same entries in the same order, so they agree on every result. A process that is cut off
-//! cannot read its own claims, so it starts no job that was cancelled meanwhile.
+//! sequence of streams (`dq.v1.log.0` and so on). Each process reads them and applies all entries
+//! in the same order to a replica of the state machine of the memory backend
+//! ([`dq_core::machine`]). A call's result is the result of applying its entry, so all processes
+//! agree. A process that is cut off cannot read its own claims, so it starts no job that was
+//! cancelled meanwhile.
 //!
-//! **Messages deliver payloads.** A job that is due in more than a second also gets a message. It
-//! waits in the *delay ladder*, about 290 queues with a constant time to live each: the delay is
-//! written with digits from years down to seconds, and there is a queue for each value of each
-//! digit. So no message waits behind one that expires later. A delay of 15 minutes or a day is one
-//! queue, any delay of less than a day at most two. A message leaves the ladder up to about ten
-//! seconds early (one second for delays of less than a minute), for the *ready queue* of its job
-//! queue. The runner that consumes it from there keeps the jobs until they are due. Up to 16 jobs
-//! of one call that are due at nearly the same time share a message. Messages are acknowledged when
-//! their jobs are claimed, so the broker's acknowledgement timeout (`consumer_timeout`) does not
-//! limit handlers: leases are in the log.
+//! **Messages deliver payloads.** A job that is due in more than a second also gets a message,
+//! which waits in the *delay ladder*: about 290 queues with a constant time to live, one for each
+//! value of each digit of a delay. So no message waits behind one that expires later. A delay of 15
+//! minutes or a day is one queue, any delay of less than a day at most two. A message leaves the
+//! ladder up to ten seconds early (one second for delays of less than a minute), for the *ready
+//! queue* of its job queue. The runner that consumes it keeps its jobs until they are due. Up to 16
+//! jobs of one call that are due at nearly the same time share a message. Messages are acknowledged
+//! when their jobs are claimed, so the broker's acknowledgement timeout (`consumer_timeout`) does
+//! not limit handlers.
 //!
-//! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
-//! job some 250 ms after its due time, with the payload from the log. From then on, runners read payloads
-//! ahead, what is due within ten seconds in one pass over the log, until messages arrive again. A
-//! message for a job that was cancelled, rescheduled or done is dropped, or published again.
+//! **Nothing depends on messages.** If a job's message is lost or late, any runner claims the job
+//! some 250 ms after its due time, with the payload from the log. Runners then read ahead until
+//! messages arrive again: what is due within ten seconds, in one pass over the log.
 //!
 //! **Nothing else stops the log.** `schedule` succeeds once the log has the job, even if no queue
-//! takes its message. Only what the broker does not find is declared again, in the background. Every
-//! request to the broker has a time limit. A claim whose caller has given up releases its jobs.
+//! takes its message. Missing queues are declared again in the background. Every request to the
+//! broker has a time limit. A claim whose caller has given up releases its jobs.
 //!
-//! **The log goes on from stream to stream.** No stream of the log, a *generation*, has a limit of size
-//! or age. After an eighth of `log_size_mib` or many entries, a process closes the generation. The log
-//! goes on in the next one, into which that process writes a snapshot of the state, with payloads.
-//! Older generations are deleted two minutes after the snapshot is complete. A process that starts
-//! reads the newest generation with a complete snapshot. Calls that add jobs wait while a
-//! snapshot is overdue.
-//! Each replica knows to the byte what a snapshot would take; when that would exceed a fifth of
-//! `log_size_mib`, the log itself refuses more jobs, of all processes alike: `schedule` fails with
-//! [`Full`](dq_core::ErrorKind::Full), and foreign messages stay in their queues. Calls that end jobs
-//! always pass.
+//! **The log goes on from stream to stream.** No stream of the log, a *generation*, has a limit of
+//! size or age. After an eighth of `log_size_mib` or many entries, a process closes the generation
+//! and writes a snapshot of the state, with payloads, into the next one. Earlier generations are
+//! deleted two minutes later. A process that starts reads the newest generation with a complete
+//! snapshot. Each replica knows to the byte what a snapshot would take. When that would exceed a
+//! fifth of `log_size_mib`, the log refuses more jobs of all processes alike, and `schedule` fails
+//! with [`Full`](dq_core::ErrorKind::Full). Calls that end jobs always pass.
 //!
 //! # What is guaranteed
 //!
 //! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause,
-//!   leases, fencing tokens, attempts, dead letters and their replay, counts and totals.
+//!   leases, fencing tokens, attempts, dead jobs and their replay, counts and totals.
 //! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
-//!   NTP: a process whose clock is one second ahead claims jobs one second early. `check` reports the
-//!   skew between processes.
-//! - **Leases do not depend on the time of day.** Each process measures them by elapsed time from when
-//!   it has read them, and the log decides whether a lease was renewed before it is ended. A process
-//!   that has just started waits for the whole length of a lease.
-//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived
-//!   go first.
+//!   NTP: a process whose clock is one second ahead claims jobs one second early. `check` reports
+//!   the skew between processes.
+//! - **Leases do not depend on the time of day.** Each process measures them by elapsed time from
+//!   when it has read them. A process that has just started waits for the whole length of a lease.
+//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose payload a process
+//!   has go first.
 //! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
 //!   failure can**, if the broker is a single node: a stream is not synced to disk for each
 //!   message, so the last moments of the log may be lost. On three nodes the log is replicated. If
@@ -72,77 +66,64 @@
 //!
 //! # What it costs
 //!
-//! Each process keeps the metadata of all pending jobs of its prefix in memory, without
-//! payloads, and reads the log from the newest snapshot on when it starts. All calls under a prefix go
-//! through one stream; independent services can use a prefix each.
+//! Each process keeps the metadata of all pending jobs of its prefix in memory, without payloads,
+//! and reads the log from the newest snapshot on when it starts. All calls under a prefix go
+//! through one stream; give independent services a prefix each.
 //!
-//! Processes of several versions can share a prefix.
-//! A process that reads an entry of a newer version stops with `Incompatible` if skipping the entry
-//! would make its replica differ from the others; its runners return that error. Messages in the log
+//! Processes of several versions can share a prefix. A process stops with `Incompatible` at an
+//! entry of a newer version that would make its replica differ from the others. Messages in the log
 //! that are no entries, or are damaged, are skipped and reported by `check`.
 //!
 //! # Settings of the broker
 //!
-//! In `advanced.config`, since `rabbitmq.conf` does not support these two:
+//! In `advanced.config`, because `rabbitmq.conf` does not support these two:
 //!
 //! ```erlang
 //! [{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 5000},
 //!            {dead_letter_worker_consumer_prefetch, 512}]}].
 //! ```
 //!
-//! With the default of 180000 ms, messages that are being moved between queues when the broker
-//! restarts stay there for three minutes; meanwhile their jobs run from the log, which is
-//! read ahead in one pass. With the default of 32, at most this many messages of a queue move at the same
-//! time, which is too few when thousands of jobs are due within a second.
+//! With the default of 180000 ms, messages that are between two queues when the broker restarts
+//! stay there for three minutes, and their jobs run from the log. With the default of 32, at most
+//! so many messages of a queue move at the same time, too few for thousands of jobs within a
+//! second.
 //!
 //! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue`
-//! must be enabled; connecting to a broker without streams fails with the remedy.
+//! must be enabled.
 //!
 //! # Permissions
 //!
-//! All names begin with the prefix and `.v1.`, so for the prefix `dq` in the virtual host `/` a
-//! user of this backend needs:
+//! All names begin with the prefix and `.v1.`. For the prefix `dq` in the virtual host `/`, a user
+//! needs:
 //!
 //! ```text
 //! rabbitmqctl set_permissions -p / jobs '^dq\.v1\.' '^dq\.v1\.' '^dq\.v1\.'
 //! ```
 //!
 //! Once everything exists, and with [`TopologyMode::Passive`], the first pattern (configure) may be
-//! `^dq\.v1\.log\.`: the streams of the log come and go. `check` then reports that it did not test
-//! the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for each job
-//! queue has to be declared elsewhere too; an error names the missing ones.
+//! `^dq\.v1\.log\.`, because the streams of the log come and go. `check` then reports that it did
+//! not test the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for
+//! each job queue has to be declared elsewhere too; an error names the missing ones.
 
 mod backend;
 mod check;
 mod claim;
 mod config;
 mod connect;
-mod consumer;
-mod deliveries;
 mod engine;
 mod entries;
 mod error;
-mod findings;
-mod generation;
-#[cfg(test)]
-mod generation_tests;
 mod grant;
 mod inspect;
-mod ladder;
 mod log;
-mod management;
 mod member;
 mod message;
-mod names;
 mod operate;
 mod payloads;
-mod policy;
-mod read_ahead;
 mod release;
 mod renew;
 mod runners;
 mod schedule;
-mod settings;
 mod settle;
 mod topology;
 

@@ -1,4 +1,4 @@
-//! What a process has once it has opened the log: the replica, and the consumer of job messages.
+//! An open backend: the replica, the consumer of job messages, and the background tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,40 +7,37 @@ use dq_core::config::Environment;
 use dq_core::{Listeners, Result};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::check::management::ManagementApi;
+use crate::check::policy;
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
-use crate::consumer::JobConsumer;
-use crate::deliveries::DeliveryHandler;
 use crate::engine::Engine;
 use crate::grant::releases;
-use crate::ladder::Ladder;
 use crate::log::{Log, LogContext, LogSettings};
-use crate::management::ManagementApi;
+use crate::message::consumer::JobConsumer;
+use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
-use crate::policy;
-use crate::read_ahead;
+use crate::payloads::buffer::PayloadBuffer;
+use crate::payloads::read_ahead;
 use crate::release::release_all;
 use crate::topology::Topology;
+use crate::topology::ladder::Ladder;
 
-/// A process with a replica.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) engine: Arc<Engine>,
     pub(crate) consumer: JobConsumer,
-    /// The connection that reads the log.
+    /// Reads the log.
     consume: Arc<AmqpConnection>,
-    /// They release leases that nobody waits for, restore what is missing of the topology, and free
-    /// payloads that are not needed any more.
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// What a [`Member`] is opened with.
 #[derive(Debug)]
 pub(crate) struct MemberContext {
     pub(crate) config: RabbitConfig,
     pub(crate) environment: Environment,
     pub(crate) broker: Arc<Broker>,
-    /// The connection that appends to the log and publishes job messages.
+    /// Appends to the log and publishes job messages.
     pub(crate) publish: Arc<AmqpConnection>,
     pub(crate) topology: Arc<Topology>,
     pub(crate) listeners: Arc<Listeners>,
@@ -48,7 +45,6 @@ pub(crate) struct MemberContext {
 }
 
 impl Member {
-    /// Declares exchanges and queues, and reads the log.
     pub(crate) async fn open(context: &MemberContext) -> Result<Self> {
         let MemberContext { config, environment, broker, publish, topology, listeners, .. } =
             context;
@@ -67,6 +63,7 @@ impl Member {
             response_timeout: config.response_timeout,
             size: config.log_bytes().unsigned_abs(),
         };
+        let payloads = Arc::new(PayloadBuffer::default());
         let opening = Log::open(LogContext {
             settings,
             history: environment.history.clone(),
@@ -76,16 +73,16 @@ impl Member {
             publish: Arc::clone(publish),
             consume: Arc::clone(&consume),
             listeners: Arc::clone(listeners),
+            payloads: Arc::clone(&payloads),
         });
         let (log, ()) = tokio::try_join!(opening, topology.declare_messages())?;
         let publisher = Arc::new(Publisher::new(Arc::clone(publish), Arc::clone(topology)));
         let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
-        // The ladder delivers a message early, and its other jobs are due later than the first: by
-        // up to `BASE_SPREAD`, or more if the delay was long. The latter are published again.
+        // A message arrives early, and its other jobs are due up to `BASE_SPREAD` after the first.
+        // Jobs that are due even later, after a long delay, are published again.
         let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
-        let entropy = Arc::clone(&environment.entropy);
         let (releases, released) = releases();
-        let engine = Arc::new(Engine::new(log, publisher, entropy, max_early, releases));
+        let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
         let tasks = [
             tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
             tokio::spawn(release_all(Arc::downgrade(&engine), released)),
@@ -94,7 +91,6 @@ impl Member {
         let handler = Arc::new(DeliveryHandler {
             engine: Arc::clone(&engine),
             listeners: Arc::clone(listeners),
-            names: topology.names().clone(),
         });
         let clock = Arc::clone(&environment.clock);
         let prune_task = tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), clock));
@@ -109,8 +105,6 @@ impl Member {
         Ok(Self { engine, consumer, consume, _tasks: tasks })
     }
 
-    /// Ends all tasks.
-    ///
     /// # Errors
     /// The error with which the log has stopped, if it has.
     pub(crate) async fn close(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Executes operations of an operator: pause, resume, replay, remove, purge.
+//! Operations of an operator: pause, resume, replay, remove, purge.
 
 use std::sync::Arc;
 

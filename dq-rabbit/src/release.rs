@@ -1,5 +1,5 @@
-//! Releases leases in the background: of claims that nobody waits for any more, and of jobs whose
-//! payload cannot be read.
+//! Releases leases in the background: claims that nobody waits for, and jobs whose payload cannot
+//! be read.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,13 +11,11 @@ use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::{command, wire};
 
-/// Pause between two attempts to release leases.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Maximum number of leases that are released together.
 const BATCH: usize = 500;
 
-/// Releases leases until the engine is dropped or closed, or the log cannot be read any further.
+/// Runs until the engine is dropped or closed, or the log cannot be read any further.
 pub(crate) async fn release_all(engine: Weak<Engine>, mut leases: UnboundedReceiver<Lease>) {
     let mut batch = Vec::new();
     while leases.recv_many(&mut batch, BATCH).await > 0 {

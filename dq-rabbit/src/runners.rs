@@ -1,5 +1,4 @@
-//! Runners that announce themselves. An announcement is an entry of the log; a later one of the
-//! same name supersedes it.
+//! Announcements of runners. A later one of the same name replaces an earlier one.
 
 use dq_core::{Announced, Announcement, Result};
 

@@ -11,17 +11,16 @@ use crate::error::LostReply;
 use crate::log::{Replica, command, wire};
 use crate::message::PublishedJob;
 
-/// How long to wait for the confirmation of messages once their jobs are in the log.
+/// How long `schedule` waits for the confirmation of messages once the log has the jobs.
 const MESSAGE_GRACE: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let now = self.log.now();
-        // Delays start now, for the log and the messages alike.
+        // Delays start now, for the log and for messages.
         for job in &mut jobs {
             job.due = Due::At(job.due.resolve(now));
         }
-        // While the replica is being restored, jobs get no messages.
         let log_id = self.log_id();
         let message = |job: &NewJob| {
             let due = job.due.resolve(now);
@@ -31,24 +30,23 @@ impl Engine {
         let messages = jobs.iter().filter_map(message).collect();
         let jobs: Result<Vec<_>> = jobs.into_iter().map(wire::NewJob::try_from).collect();
         let jobs = jobs?;
-        // Checked for the whole call, whose entries are decided one by one: a log that is nearly full
-        // would take a part. If others fill it meanwhile, it still may.
+        // Checked for the whole call, because the log decides entry by entry and would take a part
+        // when it is nearly full. Other processes may still fill it meanwhile.
         self.log.expect_room("schedule", &jobs)?;
-        // Concurrently, since their order does not matter: a message whose job is not in the log is
-        // dropped, and a job without a message runs from the log.
+        // In any order: a message whose job is not in the log is dropped, and a job without a
+        // message runs from the log.
         let published = self.publisher.start_publishing(messages, now);
         let scheduled = self.append_jobs(jobs).await?;
-        // The jobs are stored. A process that ends now should not take their messages along, but
-        // queues that do not respond must not hold up the caller.
+        // A process that ends now should not take the messages along, but slow queues must not hold
+        // up the caller.
         if let Some(published) = published {
             tokio::time::timeout(MESSAGE_GRACE, published).await.ok();
         }
         Ok(scheduled)
     }
 
-    /// Appends the jobs to the log, in several entries if they are many.
     async fn append_jobs(&self, jobs: Vec<wire::NewJob>) -> Result<Vec<Scheduled>> {
-        let entries = entries::split(jobs, wire::NewJob::approx_size);
+        let entries = entries::split(jobs);
         let append = |jobs| {
             let command = command::Schedule(jobs);
             self.log.call("schedule", LostReply::OutcomeUnknown, command, |_, results, _| results)

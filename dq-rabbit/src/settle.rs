@@ -1,4 +1,4 @@
-//! Settles leased jobs, and publishes messages for those that wait again.
+//! Settles leased jobs and publishes messages for those that wait again.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ impl Engine {
     ) -> Result<Vec<Settled>> {
         let now = self.log.now();
         let all: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
-        let entries = entries::split(all?, wire::Settlement::approx_size);
+        let entries = entries::split(all?);
         let settled = entries::join(entries.into_iter().map(|entry| self.settle_entry(entry)));
         let settled = settled.await?;
         let mut messages = Vec::new();
         let mut unread = Vec::new();
         for (settlement, (result, job)) in settlements.iter().zip(&settled) {
-            let leased = self.take_leased_payload(settlement.lease.job);
+            let leased = self.payloads.take_leased(settlement.lease.job);
             let payload = match &settlement.verdict {
                 Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release { .. } => leased,
                 Verdict::Again { payload, .. } => Some(payload.clone()),
@@ -30,10 +30,10 @@ impl Engine {
             };
             match (result, job, payload) {
                 (Settled::Accepted, Some(job), Some(payload)) => {
-                    messages.extend(self.prefetch_or_publish(job, payload, now));
+                    messages.extend(self.buffer_or_publish(job, payload, now));
                 }
-                // This process does not have the payload: another one has claimed the job, or a
-                // settlement of an earlier lease has taken it.
+                // Another process claimed the job, or a settlement of an earlier lease took the
+                // payload.
                 (Settled::Accepted, Some(job), None) => unread.push(job.clone()),
                 _ => {}
             }
@@ -43,8 +43,8 @@ impl Engine {
         Ok(settled.into_iter().map(|(result, _)| result).collect())
     }
 
-    /// Appends one entry. Returns the results, each with the job in the state right after the
-    /// settlement: a later entry may change it before this call returns.
+    /// Appends one entry. Returns each result with the job right after the settlement, because a
+    /// later entry may change it before this call returns.
     async fn settle_entry(
         &self,
         settlements: Vec<wire::Settlement>,

@@ -21,13 +21,10 @@ use dq_servers::RabbitMq;
 use dq_testkit::fixture::blocking;
 use tokio::sync::oneshot;
 
-/// Jobs per call.
 const BULK: usize = 1_000;
 
-/// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Number of jobs, by default this.
 fn number_of_jobs(default: usize) -> usize {
     std::env::var("DQ_JOBS").map_or(default, |jobs| jobs.parse().expect("a number"))
 }
@@ -47,13 +44,11 @@ fn queue() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
-/// A job of 1 KB.
 fn job(entropy: &Entropy, due: Due) -> NewJob {
     let payload = format!("\"{}\"", "x".repeat(1_022));
     NewJob::new(entropy.job_id(SystemClock.now()), queue(), due, payload.into())
 }
 
-/// Each start of a handler: the job, and how late it was.
 type Starts = Arc<Mutex<Vec<(JobId, Duration)>>>;
 
 struct Handler(Starts);
@@ -72,7 +67,6 @@ impl DelayHandler for Handler {
     }
 }
 
-/// A runner that stops when the sender is dropped.
 async fn start_runner(backend: &Arc<dyn Backend>) -> (Starts, oneshot::Sender<()>) {
     let starts = Starts::default();
     let dq = Dq::builder().backend(Arc::clone(backend)).connect().await.unwrap();
@@ -94,7 +88,6 @@ async fn wait_for_starts(starts: &Starts, number: usize) {
     }
 }
 
-/// Repeats a call while its error is retryable, as while the log is full, and reports other errors.
 async fn retry<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
     let began = Instant::now();
     loop {
@@ -108,7 +101,6 @@ async fn retry<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) ->
     }
 }
 
-/// All messages are deleted while jobs are due, 200 each second, among many that are not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures for minutes"]
 async fn jobs_whose_messages_were_purged() {
@@ -127,7 +119,7 @@ async fn jobs_whose_messages_were_purged() {
         let jobs: Vec<_> = (0..BULK)
             .map(|index| {
                 let index = bulk * BULK + index;
-                // Spread over all of the log, in another order than they are due.
+                // All over the log, in another order than they are due.
                 let due = if index * due_jobs % pending < due_jobs {
                     let place = (index * due_jobs / pending * 7_919 % due_jobs) as u64;
                     first_due + Duration::from_micros(place * 1_000_000 / PER_SECOND)
@@ -142,7 +134,6 @@ async fn jobs_whose_messages_were_purged() {
     println!("{pending} jobs are scheduled in {:?}", began.elapsed());
     assert!(SystemClock.now() < first_due, "scheduling took too long");
     let (starts, _stop) = start_runner(&backend).await;
-    // After a sixth of the jobs.
     SystemClock.sleep_until(first_due + Duration::from_secs(SECONDS / 6)).await;
     let purging = Arc::clone(&broker);
     let purged = blocking(move || {
@@ -163,8 +154,7 @@ async fn jobs_whose_messages_were_purged() {
     backend.close().await.unwrap();
 }
 
-/// Each job is scheduled, and every fourth one cancelled before it is due; the others run. The log is
-/// a few times as large as what lives.
+/// Every fourth job is cancelled. The log is a few times as large as what lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a quarter of an hour"]
 async fn a_million_jobs() {
@@ -183,7 +173,7 @@ async fn a_million_jobs() {
         let fourth: Vec<_> = jobs.iter().step_by(4).collect();
         let refs: Vec<_> = fourth.iter().map(|job| JobRef::new(queue(), job.id)).collect();
         for (job, answer) in fourth.iter().zip(retry(|| producer.cancel(&refs)).await) {
-            // Else it runs already, or the answer to an earlier call was lost.
+            // Otherwise it runs already, or an earlier reply was lost.
             if answer == Cancelled::Cancelled {
                 cancelled.insert(job.id);
             }

@@ -1,7 +1,5 @@
-//! Parses the address in a URL.
-//!
-//! `SCHEME://[user:password@]host[:port][,host[:port]…][/vhost]`. User, password and virtual host
-//! are percent-encoded.
+//! The address in a URL: `SCHEME://[user:password@]host[:port][,host[:port]…][/vhost]`. User,
+//! password and virtual host are percent-encoded.
 
 use dq_core::Result;
 use dq_core::config::{authority, host_and_port, invalid_setting};
@@ -10,10 +8,9 @@ use percent_encoding::percent_decode_str;
 const PORT: u16 = 5672;
 const TLS_PORT: u16 = 5671;
 
-/// User and password that a new RabbitMQ has.
 const GUEST: &str = "guest";
 
-/// Hosts, login and virtual host. No `Debug`: it holds a password.
+/// No `Debug`, because it holds a password.
 #[derive(Clone)]
 pub(super) struct BrokerAddress {
     pub(super) hosts: Vec<(String, u16)>,
@@ -32,7 +29,7 @@ impl BrokerAddress {
         let tls = match scheme {
             "amqp" | "rabbitmq" => false,
             "amqps" | "rabbitmqs" => true,
-            // Without `//`, the scheme may be a host or part of a password, so it is not repeated.
+            // Not repeated: without `//`, it may be a host or part of a password.
             _ => {
                 return Err(invalid_setting(
                     "the scheme of the RabbitMQ URL is unknown",
@@ -45,7 +42,7 @@ impl BrokerAddress {
             None => ("", address),
         };
         if login.contains('/') {
-            // It may be an `@` of the virtual host, and the password must not go to another host.
+            // The `@` may belong to the virtual host. The password must not go to another host.
             return Err(invalid_setting(
                 "the RabbitMQ URL has an `@` after a `/`",
                 "encode @ : / in user, password and virtual host as %40 %3A %2F",
@@ -80,7 +77,6 @@ impl BrokerAddress {
         })
     }
 
-    /// Hosts and ports for messages, without user and password.
     pub(super) fn display(&self) -> String {
         let hosts: Vec<String> =
             self.hosts.iter().map(|(host, port)| authority(host, *port)).collect();

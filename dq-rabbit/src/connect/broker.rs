@@ -1,4 +1,4 @@
-//! The nodes of the broker, and how a connection to one of them is opened.
+//! The broker's nodes, and how a connection to one of them is opened.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,45 +20,40 @@ use super::address::BrokerAddress;
 use super::socket::ShutdownOnDrop;
 use crate::error::BrokerInfo;
 
-/// The settings of connections.
 #[derive(Clone)]
 pub(crate) struct BrokerSettings {
-    /// Scheme and address, without options.
     pub(crate) url: ConnectUrl,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) response_timeout: Duration,
-    /// The prefix of all names, for errors about missing permissions.
+    /// For errors about missing permissions.
     pub(crate) prefix: String,
 }
 
-/// How long one node may take to accept a connection. Not a setting: a node that is too slow is
-/// tried again.
+/// How long one node may take to accept a connection. A node that is too slow is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connection counts as lost after twice this time without data from the broker.
+/// A connection without data for twice this time is lost.
 const HEARTBEAT_SECONDS: u16 = 10;
 
-/// The broker: one node, or the nodes of a cluster.
 pub(crate) struct Broker {
     pub(crate) info: BrokerInfo,
     pub(crate) response_timeout: Duration,
     pub(super) entropy: Arc<Entropy>,
     address: BrokerAddress,
     tls: Option<Arc<RustlsConnector>>,
-    /// Index of the node to try first, for all connections of this process.
+    /// The node that all connections of this process try first.
     first: AtomicUsize,
 }
 
-/// An open connection; dropping it shuts the socket down.
+/// An open connection. Its drop shuts the socket down.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
     pub(super) amqp: Connection,
-    // Declared after the connection, so that the connection can queue `connection.close` first.
+    // After the connection, so that the connection can queue `connection.close` first.
     _socket: ShutdownOnDrop,
 }
 
 impl OpenConnection {
-    /// Closes the connection; waits for the broker's reply for at most this long.
     #[expect(clippy::disallowed_methods, reason = "it gets its limit here")]
     pub(super) async fn close(&self, timeout: Duration) {
         let closing = self.amqp.close(200, "closed by dq".into());
@@ -75,8 +70,6 @@ pub(crate) fn validate(settings: &BrokerSettings) -> Result<()> {
 }
 
 impl Broker {
-    /// Parses the settings and loads certificates; does not connect.
-    ///
     /// # Errors
     /// `Config` if the address is malformed, the timeout out of range, or a certificate unusable.
     pub(crate) fn new(settings: &BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
@@ -98,7 +91,6 @@ impl Broker {
         })
     }
 
-    /// The virtual host of all connections.
     pub(crate) fn vhost(&self) -> &str {
         &self.address.vhost
     }
@@ -109,16 +101,15 @@ impl Broker {
         self.address.hosts.len() > 1
     }
 
-    /// The index of the node that is this many after another one.
     fn after(&self, node: usize, steps: usize) -> usize {
         (node + steps) % self.address.hosts.len()
     }
 
-    /// Connects to the first node that accepts. Starts with the node that the last connection uses, or
-    /// with the one after it if it was [skipped](Self::skip_node) since.
+    /// Connects to the first node that accepts, beginning with the one in use or the one after a
+    /// [skipped](Self::skip_node) node.
     ///
     /// # Errors
-    /// If no node accepts: the error of a node that replied, else that of an unreachable one.
+    /// If no node accepts: the error of a node that replied, else of an unreachable one.
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
         let mut failure: Option<lapin::Error> = None;
         let first = self.first.load(Ordering::Relaxed);
@@ -127,7 +118,7 @@ impl Broker {
             let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {
-                    // The other connections of this process use the same node, unless one was skipped
+                    // Other connections of this process use the same node, unless one was skipped
                     // meanwhile.
                     self.first
                         .compare_exchange(first, node, Ordering::Relaxed, Ordering::Relaxed)
@@ -154,8 +145,7 @@ impl Broker {
         let slot = socket.slot();
         let tls = self.tls.clone();
         let runtime = lapin::runtime::default_runtime()?;
-        // Names are resolved here, because the client library resolves them in a thread of its own
-        // that panics if the program exits meanwhile.
+        // The client library resolves names in a thread that panics if the program exits meanwhile.
         let lookup = tokio::time::timeout(CONNECT_TIMEOUT, lookup_host((host, port)));
         let resolved = lookup.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let addresses: Vec<SocketAddr> = resolved?.collect();
@@ -178,7 +168,7 @@ impl Broker {
             },
             properties(purpose),
         );
-        // Boxed, because the futures of the client library are large.
+        // The client library's futures are large.
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
         match connected {
             Ok(connected) => Ok(OpenConnection { amqp: connected?, _socket: socket }),
@@ -212,13 +202,12 @@ impl std::fmt::Debug for Broker {
     }
 }
 
-/// The name of the connection in the broker's lists.
 fn properties(purpose: &str) -> ConnectionProperties {
     let name = format!("dq {purpose} (process {})", std::process::id());
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// The TLS client, which trusts the system's certificates or the one of `ca`; `None` without TLS.
+/// Trusts the certificates of the system or the one of `ca`. `None` without TLS.
 fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
         return match settings.ca {
@@ -229,7 +218,7 @@ fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<Rust
             )),
         };
     }
-    // Has no effect if the application has installed another provider.
+    // No effect if the application has installed a provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let trusted = match &settings.ca {
         None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {

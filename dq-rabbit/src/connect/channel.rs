@@ -1,8 +1,8 @@
 //! A channel whose requests have a time limit.
 //!
-//! The client library waits for a reply for as long as the connection lasts, and a connection that
-//! the broker blocks may last for hours. So everything else uses this type in place of the
-//! library's channel, which `clippy.toml` forbids outside of this file.
+//! The client library waits for a reply as long as the connection lasts, and a connection that the
+//! broker blocks may last for hours. So `clippy.toml` forbids the library's channel outside of this
+//! file.
 
 #![expect(
     clippy::disallowed_types,
@@ -28,14 +28,11 @@ use tokio::runtime::Handle;
 
 use crate::error::Blocked;
 
-/// How long to wait for the reply to `channel.close`.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How many times the timeout of a reply a declaration may take: it writes to the disks of several
-/// nodes.
+/// A declaration writes to the disks of several nodes, so it may take this many reply timeouts.
 const DECLARE_LIMITS: u32 = 6;
 
-/// How long the broker may take to reply, and why it does not.
 #[derive(Debug, Clone)]
 pub(super) struct ReplyLimit {
     pub(super) timeout: Duration,
@@ -44,8 +41,7 @@ pub(super) struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Waits for a reply for at most `limits` timeouts, and for one while the connection is
-    /// blocked.
+    /// Waits for at most `limits` timeouts; for one while the connection is blocked.
     pub(super) async fn wait<T>(
         &self,
         mut reply: BoxFuture<'_, lapin::Result<T>>,
@@ -63,23 +59,21 @@ impl ReplyLimit {
     }
 }
 
-/// An open channel; it is closed when its last clone, and the last consumer on it, are dropped. A
-/// channel on which a request has failed or taken too long must not be used again: the broker has
-/// closed it, or may still carry the request out.
+/// An open channel. It closes with its last clone and the last consumer on it. After a request has
+/// failed or taken too long, do not use it again: the broker has closed it, or may still carry the
+/// request out.
 #[derive(Debug, Clone)]
 pub(crate) struct AmqpChannel {
     channel: lapin::Channel,
     limit: ReplyLimit,
 }
 
-/// The reply to a request that was sent.
 pub(crate) struct Reply<T> {
     reply: BoxFuture<'static, lapin::Result<T>>,
     limit: ReplyLimit,
     limits: u32,
 }
 
-/// Closes a channel when it is dropped.
 struct CloseOnDrop(Option<AmqpChannel>);
 
 impl CloseOnDrop {
@@ -101,20 +95,19 @@ impl<T> Reply<T> {
     /// Waits for the reply; the limit begins now.
     ///
     /// # Errors
-    /// The broker's; an I/O error of the kind `TimedOut` if there is no reply in time, which holds
-    /// [`Blocked`] if the broker blocks the connection.
+    /// The broker's error; `TimedOut` without a reply in time, with [`Blocked`] inside if the
+    /// broker blocks the connection.
     pub(crate) async fn received(self) -> lapin::Result<T> {
         self.limit.wait(self.reply, self.limits).await
     }
 
-    /// Waits for as long as the channel is open: for a caller with a timer of its own.
+    /// Waits as long as the channel is open. The caller has a timer of its own.
     pub(crate) async fn received_at_last(self) -> lapin::Result<T> {
         self.reply.await
     }
 }
 
 impl<T: 'static> Reply<T> {
-    /// Ignores what the reply holds.
     pub(crate) fn ignored(self) -> Reply<()> {
         let reply = self.reply.map(|reply| reply.map(drop)).boxed();
         Reply { reply, limit: self.limit, limits: self.limits }
@@ -122,30 +115,26 @@ impl<T: 'static> Reply<T> {
 }
 
 impl AmqpChannel {
-    /// Opens a channel.
     pub(super) async fn open(connection: &Connection, limit: ReplyLimit) -> lapin::Result<Self> {
         let channel = limit.wait(connection.create_channel().boxed(), 1).await?;
         Ok(Self { channel, limit })
     }
 
-    /// The same channel with another limit for later requests.
     pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
         self.limit.timeout = timeout;
         self
     }
 
-    /// The channel of the client library, for tests of what the broker does.
     #[cfg(test)]
     pub(crate) fn inner(&self) -> &lapin::Channel {
         &self.channel
     }
 
-    /// Whether neither side has closed the channel.
     pub(crate) fn is_open(&self) -> bool {
         self.channel.status().connected()
     }
 
-    /// Sends a request: the client library sends on the first poll.
+    /// The client library sends on the first poll.
     fn send<T, F>(&self, limits: u32, request: impl FnOnce(lapin::Channel) -> F) -> Reply<T>
     where
         T: Send + 'static,
@@ -159,7 +148,6 @@ impl AmqpChannel {
         Reply { reply, limit: self.limit.clone(), limits }
     }
 
-    /// Turns on publisher confirms.
     pub(crate) async fn confirm_select(&self) -> lapin::Result<()> {
         let request = async |channel: lapin::Channel| {
             channel.confirm_select(ConfirmSelectOptions::default()).await
@@ -167,7 +155,7 @@ impl AmqpChannel {
         self.send(1, request).received().await
     }
 
-    /// Limits the unacknowledged deliveries of each consumer that is started after this.
+    /// Limits the unacknowledged deliveries of each consumer that starts after this.
     pub(crate) async fn qos(&self, prefetch: u16) -> lapin::Result<()> {
         let request = async move |channel: lapin::Channel| {
             channel.basic_qos(prefetch, BasicQosOptions::default()).await
@@ -175,7 +163,7 @@ impl AmqpChannel {
         self.send(1, request).received().await
     }
 
-    /// Starts a consumer. If that fails, takes too long, or is dropped, the channel is closed.
+    /// Starts a consumer. If that fails, takes too long, or is dropped, the channel closes.
     pub(crate) async fn consume(
         &self,
         queue: ShortString,
@@ -185,22 +173,22 @@ impl AmqpChannel {
         let request = async move |channel: lapin::Channel| {
             channel.basic_consume(queue, "".into(), options, arguments).await
         };
-        // The broker may start the consumer all the same: then it delivers to nobody, and the client
-        // library keeps the channel open for it.
+        // The broker may have started the consumer. It would deliver to nobody, and the client
+        // library would keep the channel open for it.
         let guard = CloseOnDrop(Some(self.clone()));
         let consumer = self.send(1, request).received().await?;
         guard.disarm();
         Ok(consumer)
     }
 
-    /// Acknowledges a delivery, or with `multiple` all up to it.
+    /// Acknowledges a delivery, or all up to it.
     pub(crate) async fn ack(&self, tag: u64, multiple: bool) -> lapin::Result<()> {
         let options = BasicAckOptions { multiple };
         let request = async move |channel: lapin::Channel| channel.basic_ack(tag, options).await;
         self.send(1, request).received().await
     }
 
-    /// Publishes a message. The reply is the confirmation, if confirms are on.
+    /// The reply is the confirmation, if confirms are on.
     pub(crate) async fn publish(
         &self,
         exchange: ShortString,
@@ -216,7 +204,7 @@ impl AmqpChannel {
         Ok(Reply { reply: confirm.boxed(), limit: self.limit.clone(), limits: 1 })
     }
 
-    /// Declares a durable exchange. With `passive`, only checks that it exists.
+    /// Declares a durable exchange, or only checks that it exists.
     pub(crate) fn declare_exchange(
         &self,
         name: ShortString,
@@ -231,7 +219,7 @@ impl AmqpChannel {
         })
     }
 
-    /// Declares a queue. The reply is the number of its messages.
+    /// The reply is the number of messages.
     pub(crate) fn declare_queue(
         &self,
         name: ShortString,
@@ -244,15 +232,14 @@ impl AmqpChannel {
         })
     }
 
-    /// Deletes a queue, if it exists.
     pub(crate) fn delete_queue(&self, name: ShortString) -> Reply<()> {
         self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
             channel.queue_delete(name, QueueDeleteOptions::default()).await.map(drop)
         })
     }
 
-    /// Declares a queue of this connection: it is deleted with its last consumer and with the
-    /// connection, and after `expires` if it gets no consumer.
+    /// Declares a queue of this connection. It is deleted with its last consumer, and after
+    /// `expires` without one.
     pub(crate) async fn declare_exclusive_queue(
         &self,
         name: ShortString,
@@ -269,7 +256,6 @@ impl AmqpChannel {
         self.declare_queue(name, options, arguments).received().await.map(drop)
     }
 
-    /// Binds a queue to an exchange.
     pub(crate) fn bind_queue(
         &self,
         exchange: ShortString,
@@ -282,7 +268,6 @@ impl AmqpChannel {
         })
     }
 
-    /// Binds an exchange to another, from which it gets messages.
     pub(crate) fn bind_exchange(
         &self,
         from: ShortString,
@@ -295,7 +280,7 @@ impl AmqpChannel {
         })
     }
 
-    /// Closes the channel, unless it is closed; waits a moment for the reply.
+    /// Closes the channel if it is open. Waits a moment for the reply.
     pub(crate) async fn close(self) {
         if self.is_open() {
             let closing = self.channel.close(200, "done".into());

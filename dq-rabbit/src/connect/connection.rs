@@ -16,23 +16,21 @@ use super::broker::{Broker, OpenConnection};
 use super::channel::{AmqpChannel, ReplyLimit};
 use crate::error::{self, BrokerInfo, LostReply, closed};
 
-/// Pause between two attempts to connect; it doubles from the minimum to the maximum.
+/// Pause between two attempts. It doubles up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The backoff is reset after a connection that lasted this long.
+/// The pause is short again after a connection that lasted this long.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the broker may take to reply to `connection.close`.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often the status of a connection is checked while it has no events.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An AMQP connection that is reopened whenever it breaks, until it is closed or dropped.
 ///
-/// When the broker runs out of memory or disk, it blocks connections that publish: they can send
-/// nothing any more, not even acknowledgements. So consumers use a connection of their own.
+/// A broker without memory or disk blocks connections that publish. They can send nothing, not even
+/// acknowledgements, so consumers use their own connection.
 pub(crate) struct AmqpConnection {
     shared: Arc<Shared>,
 }
@@ -41,33 +39,29 @@ struct Shared {
     broker: Arc<Broker>,
     purpose: &'static str,
     state: watch::Sender<State>,
-    /// Number of connections opened so far.
     generation: AtomicU64,
-    /// Notified when a user of the connection finds it broken.
+    /// A user of the connection finds it broken.
     broken: Notify,
-    /// Notified when the connection is to be replaced although it is open.
+    /// The connection is to be replaced although it is open.
     reconnect: Notify,
-    /// Why the broker blocks this connection.
     blocked: Arc<Mutex<Option<String>>>,
     closing: CancellationToken,
 }
 
 #[derive(Clone)]
 enum State {
-    /// The first attempt to connect is in progress, or the connection is being closed on request.
+    /// At the first attempt, and while the connection closes on request.
     Connecting,
-    /// Open, with its generation.
+    /// With its generation.
     Open(Arc<OpenConnection>, u64),
-    /// The connection broke with this error.
     Lost(lapin::Error),
-    /// The last attempt to connect failed with this error.
+    /// The last attempt failed.
     Failed(lapin::Error),
-    /// Closed for good.
     Closed,
 }
 
 impl AmqpConnection {
-    /// Starts to connect in the background. `purpose` is part of the name that the broker lists.
+    /// Connects in the background. The broker lists `purpose` in the connection's name.
     pub(crate) fn start(broker: Arc<Broker>, purpose: &'static str) -> Self {
         let shared = Arc::new(Shared {
             broker,
@@ -83,12 +77,10 @@ impl AmqpConnection {
         Self { shared }
     }
 
-    /// The broker, for error messages.
     pub(crate) fn broker_info(&self) -> &BrokerInfo {
         &self.shared.broker.info
     }
 
-    /// How long to wait for a reply of the broker.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.shared.broker.response_timeout
     }
@@ -96,19 +88,17 @@ impl AmqpConnection {
     /// Opens a channel. Waits up to the response timeout for a connection.
     ///
     /// # Errors
-    /// At once if a retry cannot help: the broker refuses the connection, or the channel on a
-    /// connection that stays open. After the timeout, the error of the last attempt, or the
-    /// resource alarm if the broker blocks the connection. `Closed` after [`close`](Self::close).
+    /// At once if a retry cannot help. After the timeout, the error of the last attempt, or the
+    /// alarm if the broker blocks the connection. `Closed` after [`close`](Self::close).
     pub(crate) async fn channel(&self, operation: &'static str) -> Result<AmqpChannel> {
         Ok(self.open(operation).await?.0)
     }
 
-    /// As [`channel`](Self::channel), with the generation of the connection for
-    /// [`lost`](Self::lost).
+    /// As [`channel`](Self::channel), with the connection's generation for [`lost`](Self::lost).
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(AmqpChannel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
-            // Until there is a first connection, the operation that fails is to connect.
+            // Without a first connection, the operation that fails is to connect.
             let first = self.generation() == 0;
             let operation = if first { "connect" } else { operation };
             error::from_lapin(operation, LostReply::Unavailable, &shared.broker.info, error)
@@ -154,46 +144,41 @@ impl AmqpConnection {
         }
     }
 
-    /// Makes the next connection go to another node. Returns `false` if there is only one.
     pub(crate) fn skip_node(&self) -> bool {
         self.shared.broker.skip_node()
     }
 
-    /// Replaces the current connection by a new one.
     pub(crate) fn reconnect(&self) {
-        // Does not store a permit, which would end a later connection.
+        // Stores no permit, which would end a later connection.
         self.shared.reconnect.notify_waiters();
     }
 
-    /// Number of connections opened so far.
     pub(crate) fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection of this generation is no longer open: lost, replaced or closed.
+    /// Waits until the connection of this generation is not open any more.
     pub(crate) async fn lost(&self, generation: u64) {
         let mut states = self.shared.state.subscribe();
         let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == generation);
-        // Never fails: `self` keeps the sender.
+        // Never fails, because `self` keeps the sender.
         states.wait_for(lost).await.ok();
     }
 
-    /// Waits until a connection is open that was opened after this generation.
+    /// Waits for a connection that was opened after this generation.
     pub(crate) async fn replaced(&self, generation: u64) {
         let mut states = self.shared.state.subscribe();
         let newer = |state: &State| matches!(state, State::Open(_, open) if *open > generation);
-        // Never fails: `self` keeps the sender.
         states.wait_for(newer).await.ok();
     }
 
-    /// Why the broker blocks this connection, if it does: a resource alarm of memory or disk. The
-    /// broker reports it only after a message was published.
+    /// Why the broker blocks this connection: an alarm of memory or disk. The broker tells it only
+    /// after a publish.
     pub(crate) fn blocked(&self) -> Option<String> {
         lock(&self.shared.blocked).clone()
     }
 
-    /// The error of the last break or failed attempt; `None` while the connection is open, during
-    /// the first attempt, and after it is closed.
+    /// The last error, while there is no connection.
     pub(crate) fn failure(&self) -> Option<lapin::Error> {
         match &*self.shared.state.borrow() {
             State::Lost(error) | State::Failed(error) => Some(error.clone()),
@@ -201,7 +186,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Closes the connection; waits a moment for the broker's reply. Idempotent.
+    /// Idempotent. Waits a moment for the broker's reply.
     pub(crate) async fn close(&self) {
         self.shared.closing.cancel();
         let mut states = self.shared.state.subscribe();
@@ -228,7 +213,7 @@ impl std::fmt::Debug for AmqpConnection {
 }
 
 impl Shared {
-    /// Connects, and reconnects whenever the connection breaks, until `closing` is cancelled.
+    /// Connects again and again until `closing` is cancelled.
     async fn run(self: Arc<Self>) {
         let mut backoff = MIN_BACKOFF;
         loop {
@@ -254,8 +239,7 @@ impl Shared {
                 }
             };
             self.state.send_replace(state);
-            // Jitter between half and all of the backoff, so that processes that lost the same
-            // broker do not reconnect at the same moment.
+            // Processes that lost the same broker must not all reconnect at once.
             let pause = backoff.mul_f64(0.5 + self.broker.entropy.fraction() / 2.0);
             let slept = self.closing.run_until_cancelled(tokio::time::sleep(pause)).await;
             if slept.is_none() {
@@ -266,8 +250,7 @@ impl Shared {
         self.state.send_replace(State::Closed);
     }
 
-    /// Publishes the connection as open and watches it. Returns the error with which it broke, or
-    /// `None` when it is closed on request.
+    /// Returns the error with which the connection broke; `None` if it was closed on request.
     async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
         let mut events = std::pin::pin!(connection.amqp.events_listener());
         let status = connection.amqp.status();
@@ -303,7 +286,7 @@ impl Shared {
         };
         self.set_blocked(None);
         if lost.is_none() {
-            // No channel may be opened while the connection is being closed.
+            // No channel may be opened while the connection closes.
             self.state.send_replace(State::Connecting);
             connection.close(CLOSE_TIMEOUT).await;
         }

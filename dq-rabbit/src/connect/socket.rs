@@ -1,9 +1,8 @@
-//! Shuts down the socket of a connection that the client library would keep open.
+//! Shuts down a socket that the client library would keep open.
 //!
-//! While the broker blocks a connection, the client library writes nothing to it, not even
-//! `connection.close`, and it waits without limit for a broker that accepts a connection and then
-//! sends nothing. Both would leak a thread and a socket for each attempt to connect. So a second
-//! handle of the socket is kept, to shut it down.
+//! On a blocked connection, the client library does not even write `connection.close`. It also
+//! waits without limit for a broker that accepts a connection and sends nothing. Each attempt to
+//! connect would leak a thread and a socket, so a second handle of the socket shuts it down.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -15,17 +14,15 @@ enum Socket {
     #[default]
     Unconnected,
     Connected(TcpStream),
-    /// The owner was dropped.
     Unwanted,
 }
 
-/// Shuts the socket down when dropped.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownOnDrop {
     socket: Arc<Mutex<Socket>>,
 }
 
-/// Receives the socket once it is connected, on a thread of the client library.
+/// Receives the connected socket on a thread of the client library.
 #[derive(Debug)]
 pub(super) struct SocketSlot {
     socket: Arc<Mutex<Socket>>,
@@ -49,10 +46,8 @@ impl Drop for ShutdownOnDrop {
 }
 
 impl SocketSlot {
-    /// Stores a second handle of the socket.
-    ///
     /// # Errors
-    /// `Interrupted` if the owner was dropped meanwhile, and errors of duplicating the handle.
+    /// `Interrupted` if the owner was dropped meanwhile; errors of duplicating the handle.
     pub(super) fn store(&self, socket: &tokio::net::TcpStream) -> std::io::Result<()> {
         let mut slot = lock(&self.socket);
         if matches!(*slot, Socket::Unwanted) {

@@ -1,4 +1,4 @@
-//! Translates errors of the broker and of its client library, lapin, into [`dq_core::Error`]s with
+//! Turns errors of the broker and of its client library, lapin, into [`dq_core::Error`]s with
 //! remedies.
 
 mod reply;
@@ -10,23 +10,20 @@ use lapin::message::BasicReturnMessage;
 use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
 pub(crate) use reply::{LostReply, Permission, Refusal, RequiredPermission};
 
-/// The broker as error messages describe it.
 #[derive(Debug, Clone)]
 pub(crate) struct BrokerInfo {
-    /// Hosts and ports, without user and password.
+    /// Without user and password.
     pub(crate) hosts: String,
     pub(crate) tls: bool,
-    /// The prefix of all names, for permission patterns.
+    /// For permission patterns.
     pub(crate) prefix: String,
 }
 
-/// The error of a call on a closed backend.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
 }
 
-/// The broker has a resource alarm and blocks the connection, for this reason. In I/O errors of the
-/// kind `TimedOut`.
+/// Inside I/O errors of the kind `TimedOut`: the broker has an alarm and blocks the connection.
 #[derive(Debug)]
 pub(crate) struct Blocked(pub(crate) String);
 
@@ -38,7 +35,6 @@ impl std::fmt::Display for Blocked {
 
 impl std::error::Error for Blocked {}
 
-/// How the broker refused a request.
 pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(error) => {
@@ -48,7 +44,6 @@ pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
     }
 }
 
-/// Whether the connection cannot be used after this error.
 pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
     use lapin::ErrorKind as Kind;
     match error.kind() {
@@ -62,7 +57,6 @@ pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
     }
 }
 
-/// An error of the client library.
 pub(crate) fn from_lapin(
     operation: &'static str,
     lost_reply: LostReply,
@@ -72,7 +66,7 @@ pub(crate) fn from_lapin(
     from_call(operation, lost_reply, None, broker, error)
 }
 
-/// An error of reading or writing the log, for which the user needs this permission.
+/// An error of using the log, which needs this permission.
 pub(crate) fn from_use(
     operation: &'static str,
     permission: Permission,
@@ -82,7 +76,6 @@ pub(crate) fn from_use(
     from_call(operation, LostReply::Unavailable, Some(&|_| permission), broker, error)
 }
 
-/// An error of a declaration.
 pub(crate) fn from_declaration(
     broker: &BrokerInfo,
     required: RequiredPermission<'_>,
@@ -105,7 +98,6 @@ fn from_call(
         .operation(operation)
 }
 
-/// The broker did not reply in time.
 pub(crate) fn timed_out(
     operation: &'static str,
     lost_reply: LostReply,
@@ -115,7 +107,6 @@ pub(crate) fn timed_out(
     from_lapin(operation, lost_reply, broker, &error.into())
 }
 
-/// The broker has a resource alarm and blocks connections that publish.
 pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str) -> Error {
     let blocked = Blocked(reason.to_owned());
     let error = std::io::Error::new(std::io::ErrorKind::TimedOut, blocked);
@@ -125,30 +116,32 @@ pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str
 const END_ALARM: &str = "free memory or disk of the broker, or raise `vm_memory_high_watermark` or \
      lower `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which";
 
-/// Turns the error of one part of a call into `OutcomeUnknown`, since other parts may have taken
-/// effect.
+/// Other parts of the call may have taken effect.
 pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
         .operation(error.failed_operation())
 }
 
-/// Turns `Incompatible` into `Unavailable`: what the broker refuses now it may accept later, after an
-/// upgrade or once a queue is declared again. Only the contents of the log make a process incompatible
-/// for good.
+/// Turns `Incompatible` into `Unavailable`. The broker may later accept what it refuses now; only
+/// entries of the log make a process incompatible for good.
 pub(crate) fn may_pass(error: Error) -> Error {
     if error.kind() != ErrorKind::Incompatible {
         return error;
     }
-    let passing = Error::new(ErrorKind::Unavailable, error.message().to_owned())
-        .operation(error.failed_operation());
+    copy(&error, ErrorKind::Unavailable, error.failed_operation())
+}
+
+/// A copy with this kind and operation. [`Error::operation`] would keep the first operation.
+pub(crate) fn copy(error: &Error, kind: ErrorKind, operation: &'static str) -> Error {
+    let copy = Error::new(kind, error.message().to_owned()).operation(operation);
     match error.remedy_text() {
-        Some(remedy) => passing.remedy(remedy.to_owned()),
-        None => passing,
+        Some(remedy) => copy.remedy(remedy.to_owned()),
+        None => copy,
     }
 }
 
-/// The broker replied to a published message with `basic.nack`.
+/// The broker replied with `basic.nack`.
 pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -161,10 +154,10 @@ pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
     .operation(operation)
 }
 
-/// The broker returned a message because it matched no binding.
+/// The broker returned a message that matches no binding.
 ///
 /// When the broker confirms several messages at once, the client library attaches the returned
-/// message to any of them, so the text names exchange and routing key of the message itself.
+/// message to any of them. So the text names the message's own exchange and routing key.
 pub(crate) fn returned(
     operation: &'static str,
     broker: &BrokerInfo,
@@ -183,7 +176,7 @@ pub(crate) fn returned(
         .operation(operation)
 }
 
-/// Why the broker did not confirm a message; does not contain the message.
+/// Why the broker did not confirm a message. Does not contain the message.
 pub(crate) fn unconfirmed_reason(confirmation: &Confirmation) -> String {
     let (how, returned) = match confirmation {
         Confirmation::Nack(returned) => ("nacked", returned.as_ref()),
@@ -196,7 +189,6 @@ pub(crate) fn unconfirmed_reason(confirmation: &Confirmation) -> String {
     }
 }
 
-/// Exchanges or queues are missing that this process does not declare.
 pub(crate) fn missing_objects(operation: &'static str, broker: &BrokerInfo, names: &str) -> Error {
     Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", broker.hosts))
         .remedy("declare them, or set `topology` to \"declare\"")
@@ -218,7 +210,7 @@ fn diagnose_lapin(call: &CallContext<'_>, error: &lapin::Error) -> Diagnosis {
             format!("it speaks AMQP {version}"),
             "use RabbitMQ 3.10 or newer, at its port for AMQP 0-9-1",
         ),
-        // What a TLS port replies to a client without TLS.
+        // A TLS port replies like this to a client without TLS.
         Kind::ParsingError(_) => Diagnosis::new(
             ErrorKind::Config,
             "it does not speak AMQP 0-9-1",
@@ -310,7 +302,6 @@ mod tests {
         assert_eq!(diagnosis_of(LostReply::Unavailable, true, other).kind, ErrorKind::Unavailable);
     }
 
-    /// A message for the log contains payloads.
     #[test]
     fn the_reason_for_an_unconfirmed_message_does_not_contain_the_message() {
         let returned = || {

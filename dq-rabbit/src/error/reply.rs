@@ -1,43 +1,38 @@
-//! Diagnoses errors that the broker sends: a reply code of AMQP and a text.
+//! Diagnoses error replies of the broker: a code and a text.
 //!
-//! Reply codes of AMQP are coarse: 403 stands for a refused login, a reserved name and a missing
-//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so
-//! this module, and no other, looks into it. A text of an unknown form still gets a diagnosis by
-//! its code.
+//! AMQP's codes are coarse: 403 is a refused login, a reserved name or a missing permission, 406
+//! nearly everything about declarations. Only the text tells them apart, and only this module reads
+//! it. A text of an unknown form still gets a diagnosis by its code.
 
 use std::borrow::Cow;
 
 use dq_core::ErrorKind;
 
-/// The kind of error with which a call fails if its reply is lost, or does not come in time.
+/// The error of a call whose reply is lost or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostReply {
-    /// `Unavailable`: the call can be repeated without harm. It changes nothing, or is a claim,
-    /// whose unused leases lapse, or is repeated by this process until it succeeds.
+    /// The call can be repeated: it changes nothing, it is a claim whose unused leases expire, or
+    /// this process repeats it.
     Unavailable,
-    /// `OutcomeUnknown`: the call may have changed jobs.
+    /// The call may have changed jobs.
     OutcomeUnknown,
 }
 
-/// How the broker refuses a request, as far as it matters for what to do next.
+/// How the broker refuses a request, as far as the next step depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The exchange or queue does not exist.
     NotFound,
-    /// The queue exists, but the node on which it lives does not run.
+    /// The node of this queue does not run.
     Inaccessible,
-    /// A permission is missing.
     Forbidden,
-    /// Another connection or consumer has the queue for itself.
+    /// Another connection or consumer uses the queue exclusively.
     Locked,
-    /// There was no reply, or the connection was lost.
+    /// No reply, or the connection was lost.
     NoReply,
-    /// Anything else.
     Other,
 }
 
 impl Refusal {
-    /// Classifies a reply by its code and text.
     pub(super) fn of(code: u16, text: &str) -> Self {
         match code {
             404 if text.contains(DOWN) => Self::Inaccessible,
@@ -51,20 +46,20 @@ impl Refusal {
     }
 }
 
-/// In the text about a classic queue whose node does not run.
+/// A classic queue whose node does not run.
 const DOWN: &str = "down or inaccessible";
 
-/// In the text about a queue with an exclusive consumer.
+/// A queue with an exclusive consumer.
 const IN_USE: &str = "in exclusive use";
 
-/// A permission of a RabbitMQ user on exchanges and queues.
+/// A RabbitMQ user's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// To declare and delete.
+    /// Declare and delete.
     Configure,
-    /// To publish to an exchange, and to bind a queue.
+    /// Publish to an exchange, and bind a queue.
     Write,
-    /// To consume from a queue, and to bind to an exchange.
+    /// Consume from a queue, and bind to an exchange.
     Read,
 }
 
@@ -80,22 +75,18 @@ impl Permission {
     }
 }
 
-/// Returns the permission that a call needs on the object with which the text begins, such as
-/// `queue 'q' in vhost '/' refused for user 'u'`, from the broker's message. Needed because older
-/// brokers do not name the permission.
+/// The permission that a call needs on an object, from the broker's text about it: `queue 'q' in
+/// vhost '/' refused for user 'u'`. Older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
-/// The properties of a call on which the diagnosis of its error depends.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
     pub(super) lost_reply: LostReply,
     pub(super) required: Option<RequiredPermission<'a>>,
     pub(super) tls: bool,
-    /// The prefix of all names, for permission patterns.
     pub(super) prefix: &'a str,
 }
 
-/// What went wrong, and what the user can do about it.
 pub(super) struct Diagnosis {
     pub(super) kind: ErrorKind,
     pub(super) what: String,
@@ -111,7 +102,6 @@ impl Diagnosis {
         Self { kind, what: what.into(), remedy: remedy.into() }
     }
 
-    /// A connection or channel was lost while a call was in progress.
     pub(super) fn lost(call: &CallContext<'_>, what: &str) -> Self {
         match call.lost_reply {
             LostReply::OutcomeUnknown => Self::new(ErrorKind::OutcomeUnknown, what, REPEAT),
@@ -153,18 +143,17 @@ const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and chec
 const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
      `prefix`, restore the settings it was declared with, or delete it once it is empty";
 
-/// Whether an error with this reply code closes the connection, not just the channel.
+/// Other codes close only the channel.
 pub(super) const fn closes_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
-/// Diagnoses an error by its reply code and text.
 pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
     use ErrorKind::{Config, Full, Incompatible, Internal, Unavailable};
     let has = |words: &str| text.contains(words);
     let is_limit = has("reached") && (has("limit") || has("maximum"));
     match code {
-        // Without a connection there is nothing that could be full.
+        // Without a connection, nothing can be full.
         320 | 530 if is_limit => Diagnosis::new(Unavailable, text, LIMIT),
         _ if is_limit => Diagnosis::new(Full, text, QUEUE_LIMIT),
         403 if has("Login was refused") || has("can only connect via localhost") => {
@@ -192,19 +181,19 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         }
         530 => Diagnosis::new(Config, text, SEE_LOG),
         503 | 540 => Diagnosis::new(Incompatible, text, UPGRADE),
-        // 504: the client library has used a channel that was closing, which ends the connection.
+        // 504: the client library used a channel that was closing, which ends the connection.
         320 | 504 => Diagnosis::lost(call, text),
         311 | 506 | 541 if call.lost_reply == LostReply::OutcomeUnknown => {
             Diagnosis::lost(call, text)
         }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
-        // The broker has not understood what was sent (501, 502, 505), so it has no effect.
+        // 501, 502, 505: the broker has not understood the request, so it has no effect.
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
 
-/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`. Newer brokers put the
-/// permission in front: `write access to …`.
+/// Reads `access to queue 'q' in vhost 'v' refused for user 'u'`. Newer brokers begin with the
+/// permission: `write access to …`.
 fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     let named = |permission: &Permission| text.contains(&format!("{} access", permission.as_str()));
     let object = text.split_once("access to ").map_or(text, |(_, object)| object);
@@ -227,7 +216,7 @@ fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Config, text, remedy)
 }
 
-/// Diagnoses code 406, mostly an object that is already declared with other arguments.
+/// Code 406, mostly an object that is declared with other arguments.
 fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
     if text.contains("acknowledgement") && text.contains("timed out") {
         return Diagnosis::new(
@@ -237,12 +226,12 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
              `consumer_timeout` are delivered again",
         );
     }
-    // Settled twice, or on another channel than that of the delivery. The broker then closes the
-    // channel, and what else was sent on it may be lost; deliveries come again.
+    // Settled twice, or on another channel. The broker closes the channel, other requests on it may
+    // be lost, and deliveries come again.
     if text.contains("unknown delivery tag") {
         return Diagnosis::lost(call, text);
     }
-    // A node that was just started, or that joined after the stream was declared.
+    // The node has just started, or it joined after the stream was declared.
     if text.contains("replica on the local node") {
         return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
     }
@@ -265,8 +254,8 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Config, text, SEE_LOG)
 }
 
-/// The parts of a text such as `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value
-/// '1' of type 'long' but current is none`. Some versions leave out the types.
+/// Reads `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long'
+/// but current is none`. Some versions leave out the types.
 #[derive(Debug, PartialEq, Eq)]
 struct ArgumentMismatch<'a> {
     object: &'a str,
@@ -286,7 +275,7 @@ impl<'a> ArgumentMismatch<'a> {
     }
 }
 
-/// The quoted value in a text, or the text itself if nothing is quoted, as in `none`.
+/// The quoted value, or all of the text, as in `none`.
 fn value(text: &str) -> &str {
     text.split('\'').nth(1).unwrap_or(text).trim()
 }
@@ -349,7 +338,7 @@ mod tests {
         let diagnosis = diagnose(&writing, 403, &format!("read {text}"));
         assert_eq!(diagnosis.remedy, format!("the permission to read is missing: {command}"));
         assert_eq!(diagnosis_of(403, "ACCESS_REFUSED").remedy, PERMISSIONS);
-        // The name of a virtual host does not contain the prefix.
+        // A virtual host's name does not contain the prefix.
         let text = "NOT_ALLOWED - access to vhost 'a' refused for user 'b'";
         assert_eq!(diagnose(&writing, 530, text).remedy, command);
     }
@@ -397,7 +386,6 @@ mod tests {
         }
     }
 
-    /// A newer broker helps only if this one does not know an argument.
     #[test]
     fn a_failed_precondition_is_not_always_that_of_an_old_broker() {
         use ErrorKind::{Config, Incompatible};

@@ -1,14 +1,13 @@
-//! Appends calls to the log. All calls that gather while earlier messages are sent become one
-//! message of the stream.
+//! Appends calls to the log. Calls that gather while earlier messages are sent become one message.
 //!
 //! A call takes effect when its entry is read back, not when the broker confirms the message. Until
-//! then, its entry may be sent any number of times:
-//! [`Replica::apply`](super::replica::Replica::apply) ignores duplicates by their sequence numbers,
-//! and everything after a gap.
+//! then the entry may be sent any number of times:
+//! [`Replica::apply`](crate::log::state::replica::Replica::apply) ignores duplicates, and everything after a
+//! gap.
 //!
 //! Entries that were sent and not read back have a budget of bytes, so that many processes together
-//! cannot fill the log with what no snapshot covers. They are *rewritten* one message first, the
-//! *probe*, and the others once it has been read back: a log that cannot be read is not filled with
+//! cannot fill the log with what no snapshot covers. Rewriting them begins with one message, the
+//! *probe*; the others follow when it is read back. So a log that cannot be read is not filled with
 //! copies.
 
 use std::collections::VecDeque;
@@ -21,37 +20,31 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::{BasicProperties, Confirmation};
 
 use super::command::CommandReply;
+use super::generation::Generation;
 use super::pending::{AppliedAt, SentCall};
 use super::shared::{LogShared, LogState, is_lasting, random_id};
 use super::wire::{Command, Entry, encode};
 use crate::connect::{AmqpChannel, Reply};
 use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
-use crate::generation::Generation;
 
-/// A message is complete once it has this many bytes, approximately.
+/// A message is complete at about this size.
 const MESSAGE_BYTES: usize = 256 * 1024;
-/// Maximum number of unconfirmed messages.
 const MAX_UNCONFIRMED: usize = 32;
-/// What all processes together have sent and not read back is limited to this part of the log, and
-/// what one process has, to a number of bytes. Each process may send one message at least.
+/// All processes together may have this part of the log in flight, and one process this many bytes.
+/// Each may always send one message.
 const IN_FLIGHT_PART: u64 = 32;
 const MAX_IN_FLIGHT: u64 = 4 * 1024 * 1024;
-/// Calls are rewritten if none of them has been read back for this long. Each further time without
-/// progress is twice as long.
+/// Calls are rewritten when none was read back for this long, twice as long each further time.
 const REWRITE_AFTER: Duration = Duration::from_secs(2);
-/// In place of this rewrite (counted from 1) without progress, another node is tried: this one may
-/// be partitioned from the others without having noticed.
+/// Instead of this rewrite, another node is tried: a partitioned node may not have noticed.
 const REWRITES_PER_NODE: u32 = 3;
-/// For so many times [`REWRITE_AFTER`], a process that may be behind rewrites nothing while it
-/// reads: what it reads may be new messages of others.
+/// A process that may be behind postpones a rewrite this often while it reads, because it may be
+/// reading new messages of others.
 const MAX_POSTPONED: u32 = 60;
-/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The operation that errors of appending name.
 const APPEND_OPERATION: &str = "write the log";
 
-/// Appends until it is dropped.
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         let (channel, generation) = match open(&shared).await {
@@ -82,8 +75,7 @@ async fn open(shared: &LogShared) -> dq_core::Result<(AmqpChannel, u64)> {
     Ok((channel, generation))
 }
 
-/// Restores what leads to the stream, after the broker did not find it. A stream that is missing is
-/// a matter of `tail`.
+/// Restores exchange and binding. `tail` restores the stream.
 async fn restore(shared: &LogShared) {
     let restoring = async {
         shared.declare_log().await?;
@@ -102,19 +94,17 @@ fn write_error(shared: &LogShared, error: &lapin::Error) -> dq_core::Error {
     from_use(APPEND_OPERATION, Permission::Write, shared.publish.broker_info(), error)
 }
 
-/// Appends on one channel until it fails. First rewrites all calls that were sent and not read back.
+/// Appends on one channel until it fails. First rewrites the calls that were not read back.
 async fn append(
     shared: &LogShared,
     channel: &AmqpChannel,
     generation: u64,
 ) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
-    // The last sequence number of the probe. Until it is read back, nothing else is sent: it would
-    // follow a gap.
+    // Nothing else is sent before the probe is read back, because it would follow a gap.
     let (mut messages, mut probe) = rewrite(shared, 1);
     let mut awaits_generation = false;
-    // The sequence number of the oldest call that was sent and not read back, how often it was
-    // rewritten, and the time until it is rewritten.
+    // The oldest call that was not read back, how often it was rewritten, and when it is next.
     let (mut oldest, mut rewrites, mut postponed) = (None, 0, 0);
     let mut rewrite_timer = shared.clock.sleep(REWRITE_AFTER);
     let mut messages_read = 0;
@@ -125,8 +115,8 @@ async fn append(
             let confirmed = confirm.received_at_last();
             confirms.push(confirmed.map(move |confirmed| confirmed.map(|it| (generation, it))));
         }
-        // While the broker blocks the connection, the client would buffer messages, and send them
-        // long after their callers have given up.
+        // On a blocked connection, the client library would send messages long after their callers
+        // have given up.
         let blocked = shared.publish.blocked().is_some();
         let (current_oldest, has_budget) = {
             let state = shared.state();
@@ -138,7 +128,7 @@ async fn append(
             rewrite_timer = shared.clock.sleep(REWRITE_AFTER);
         }
         if probe.is_some_and(|last| oldest.is_none_or(|oldest| oldest > last)) {
-            // What was sent before the probe has been read, too: all that remains is missing.
+            // Everything sent before the probe has been read too, so the rest is missing.
             (messages, _) = rewrite(shared, usize::MAX);
             probe = None;
             let _ = shared.has_gap.notified().now_or_never();
@@ -164,14 +154,14 @@ async fn append(
             () = shared.read_back.notified() => shared.call_submitted.notify_one(),
             Some(confirmed) = confirms.next() => match confirmed? {
                 (_, Confirmation::Ack(None) | Confirmation::NotRequested) => {}
-                // What was sent to a generation that is closed has no effect there, and is sent again.
+                // It had no effect in the closed generation and is sent again.
                 (generation, _) if shared.generation() != Some(generation) => {}
                 (_, refused) => {
                     let why = unconfirmed_reason(&refused);
                     tracing::warn!(why, "the broker refused a message for the log");
                     shared.clock.sleep(PAUSE).await;
                     if matches!(refused, Confirmation::Ack(Some(_))) {
-                        // It was returned: the stream or its binding is missing.
+                        // Returned: the stream or its binding is missing.
                         restore(shared).await;
                     }
                     return Ok(());
@@ -179,12 +169,12 @@ async fn append(
             },
             () = shared.publish.lost(generation) => return Ok(()),
             () = shared.moved.notified() => {
-                // Everything that was sent before and not read back has had no effect.
+                // Nothing sent before has had an effect, unless it was read back.
                 (messages, _) = rewrite(shared, usize::MAX);
                 probe = None;
                 shared.call_submitted.notify_one();
             }
-            // While a probe is under way, gaps are those that it is to fill.
+            // The probe fills the gaps that are reported meanwhile.
             () = shared.has_gap.notified(), if probe.is_none() => {
                 (messages, probe) = rewrite(shared, 1);
             }
@@ -192,7 +182,7 @@ async fn append(
                 shared.call_submitted.notify_one();
             }
             () = &mut rewrite_timer, if oldest.is_some() && !blocked => {
-                // Reading a long log takes time, and loses nothing.
+                // Reading a long log takes time and loses nothing.
                 let read = shared.messages_read.load(Ordering::Relaxed);
                 let may_wait =
                     postponed < MAX_POSTPONED || !shared.caught_up.load(Ordering::Relaxed);
@@ -211,8 +201,8 @@ async fn append(
                 }
                 rewrite_timer = shared.clock.sleep(REWRITE_AFTER * 2_u32.pow(rewrites));
                 if confirms.is_empty() {
-                    // The broker has confirmed all messages, so the reader must be stuck: it may
-                    // wait for an offset that was truncated.
+                    // All is confirmed, so the reader is stuck. It may wait for an offset that was
+                    // truncated.
                     shared.reader_stuck.notify_one();
                 }
                 (messages, probe) = rewrite(shared, 1);
@@ -222,7 +212,6 @@ async fn append(
     }
 }
 
-/// Whether more may be sent before something is read back.
 fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.sent_bytes == 0 {
         return true;
@@ -243,23 +232,22 @@ async fn publish(
     channel.publish(exchange, key, true, &message.body, properties).await
 }
 
-/// A message for this generation of the log.
 pub(super) struct OutgoingMessage {
     generation: Generation,
     body: Vec<u8>,
 }
 
-/// Encodes the calls again that were sent and not read back, in at most `max` messages. Returns also
-/// the last sequence number in these messages, without the barrier of a replay.
+/// Encodes the calls again that were not read back, in at most `max` messages. Also returns their
+/// last sequence number, without a replay's barrier.
 pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, Option<u64>) {
     let state = &mut *shared.state();
-    // `moved` comes when the generation is known.
+    // `moved` comes with the generation.
     let Some(generation) = state.generation else { return (Vec::new(), None) };
     let message = |entries: &[Entry]| OutgoingMessage { generation, body: encode(entries) };
     if std::mem::take(&mut state.sequence_lost) {
-        // With the old producer id, all replicas would see a gap that cannot be filled: the missing
-        // entries were read back before, so they are no longer in `sent_calls`. Entries after the
-        // gap have no effect, so no call takes effect twice under the new id.
+        // Under the old id, replicas would see a gap that nobody can fill: the missing entries were
+        // read back before. Entries after the gap have no effect, so no call takes effect twice
+        // under the new id.
         state.producer_id = random_id(&shared.entropy);
         state.next_sequence = 1;
         state.fresh_from = 1;
@@ -276,13 +264,12 @@ pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, 
         if messages.len() == max {
             break;
         }
-        // A call whose caller has given up should not take effect this late. If it did take effect,
-        // this entry is a duplicate and is ignored. A late part of a snapshot changes no job, and a
-        // late `End` still completes its snapshot.
+        // A call whose caller has given up should not take effect this late. A late snapshot part
+        // changes no job, and a late `End` completes its snapshot.
         if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
             let before = call.size;
             call.command = Command::Barrier;
-            call.size = call.command.approx_size();
+            call.size = call.command.size();
             state.pending_bytes = state.pending_bytes - before + call.size;
             state.sent_bytes = state.sent_bytes - before + call.size;
         }
@@ -296,8 +283,7 @@ pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, 
             bytes = 0;
         }
     }
-    // Whatever the probe is, the barrier that begins a replay shows whether something is missing
-    // before it.
+    // A replay's barrier shows whether something is missing before it.
     let fresh_from = state.fresh_from;
     let is_barrier = |sent: &&SentCall| sent.sequence == fresh_from && last < Some(fresh_from);
     if let Some(SentCall { sequence, call }) = state.sent_calls.iter().find(is_barrier) {
@@ -311,25 +297,25 @@ pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, 
     (messages, last)
 }
 
-/// The unsent calls that remain after a message was made.
+/// Unsent calls after a message was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backlog {
     Empty,
-    /// Calls that did not fit into the message: they go into the next one.
+    /// They go into the next message.
     NextMessage,
-    /// Calls for which there may be no room, depending on the calls that were sent.
+    /// There may be no room for them, depending on the calls under way.
     AwaitsReply,
-    /// Calls that must wait for the next generation.
+    /// They wait for the next generation.
     AwaitsGeneration,
 }
 
-/// Makes one message of unsent calls, if there are any that may be sent.
+/// Makes one message of unsent calls that may be sent.
 pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Backlog) {
     let state = &mut *shared.state();
     let Some(generation) = state.generation else { return (None, Backlog::AwaitsReply) };
     if state.written != Some(generation) && !state.sent_calls.is_empty() {
-        // The calls that were sent before these are not in this generation: `moved` comes, and they
-        // are written again first.
+        // The calls sent before are not in this generation. `moved` comes, and they are written
+        // first.
         return (None, Backlog::AwaitsReply);
     }
     state.written = Some(generation);
@@ -340,8 +326,8 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
     while bytes < MESSAGE_BYTES {
         let Some(call) = state.unsent_calls.pop_front() else { break };
         if call.waiter.is_gone() {
-            // It has no sequence number yet, so it leaves no gap. This includes a part of a
-            // snapshot: its writer has given up, and will begin another one.
+            // Without a sequence number it leaves no gap. The writer of an abandoned snapshot
+            // begins another one.
             state.pending_bytes -= call.size;
             continue;
         }
@@ -382,31 +368,30 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
     ((!entries.is_empty()).then(message), backlog)
 }
 
-/// What to do with an unsent call.
 enum Admission {
     Send,
     Hold(Backlog),
     /// Its jobs would exceed the capacity of the log.
     Refuse,
-    /// There is no next generation for it, until an operator mends that. Its caller finds out why.
+    /// An operator has to make the next generation possible. The caller finds out why.
     Drop,
 }
 
-/// Decides whether a call may be sent. All but new jobs always may: they may be what frees the log,
-/// and a settlement, even one with a new payload, must not wait until its lease has ended.
+/// Only new jobs may have to wait. Everything else may free the log, and a settlement must not wait
+/// until its lease has expired.
 fn admission(shared: &LogShared, state: &mut LogState, command: &Command) -> Admission {
     if !command.adds_jobs() {
         return Admission::Send;
     }
-    // The generations that are kept should not take more of the disk.
+    // The kept generations should not take more of the disk.
     if state.blocks_growth() {
         return match &state.change_failure {
             Some(error) if is_lasting(error) => Admission::Drop,
             _ => Admission::Hold(Backlog::AwaitsGeneration),
         };
     }
-    // The log decides, but payloads that it would refuse are better not written. A replay does not
-    // know the present state.
+    // Better not write payloads that the log would refuse. A replay does not know the present
+    // state.
     if !shared.caught_up.load(Ordering::Relaxed) {
         return Admission::Send;
     }

@@ -1,4 +1,4 @@
-//! Calls: submits a command to the appender, and waits until its entry was read back and applied.
+//! Calls: submit a command, and wait until its entry was read back and applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,22 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::command::TypedCommand;
-use super::pending::{AppliedAt, NoCaller, PendingCall, ReplyReader, Waiter};
-use super::replica::Replica;
+use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
 use super::shared::LogShared;
+use super::state::replica::Replica;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
-/// Maximum size of all pending calls, in bytes. Calls that store jobs fail with `Unavailable` beyond it.
+/// Maximum size of all pending calls. Beyond it, calls that store jobs fail with `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// How many response timeouts a call may take while the log is replayed, which takes time and is
-/// progress.
+/// Response timeouts that a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
-/// How many response timeouts each of the first calls of an opening log may take.
+/// The same for each of the first calls of an opening log.
 const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
-    /// Appends a command and waits until it has been applied: see `Log::call`.
+    /// See `Log::call`.
     pub(super) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -61,7 +60,7 @@ impl LogShared {
         };
         let waiter = Box::new(ReplyReader { result, read });
         self.submit(operation, command.into_wire(), Arc::clone(&was_sent), waiter)?;
-        // What is lost with the reply: nothing, if the call was never sent.
+        // A call that was never sent has no effect.
         let lost_reply = || match was_sent.load(Ordering::Relaxed) {
             true => lost_reply,
             false => LostReply::Unavailable,
@@ -74,16 +73,15 @@ impl LogShared {
                     let was_sent = was_sent.load(Ordering::Relaxed);
                     return Err(self.dropped_error(operation, was_sent, lost_reply()));
                 }
-                // Reading a long log takes time, so each message is progress. Once this process is at
-                // its end, messages of other producers are no progress of this call.
+                // Each message of a replay is progress. At the end of the log, messages of others
+                // are none.
                 Err(_)
                     if self.is_catching_up()
                         && self.messages_read.load(Ordering::Relaxed) != before
                         && Instant::now() < deadline => {}
                 Err(_) => {
                     let lost_reply = {
-                        // Under the lock, so that the appender cannot send the call in between: it
-                        // skips calls whose callers are gone.
+                        // Under the lock, so that the appender cannot send the call in between.
                         let _state = self.state();
                         drop(pending);
                         lost_reply()
@@ -94,8 +92,6 @@ impl LogShared {
         }
     }
 
-    /// Queues a command for the appender.
-    ///
     /// # Errors
     /// `Closed`; the fatal error of the log; `Unavailable` if too many bytes are pending.
     pub(super) fn submit(
@@ -105,10 +101,9 @@ impl LogShared {
         was_sent: Arc<AtomicBool>,
         waiter: Box<dyn Waiter>,
     ) -> Result<()> {
-        let size = command.approx_size();
-        // In this order: the replica counts a lease from `submitted`, so that it never ends later by
-        // elapsed time than the time of day in the log says. It ends no earlier than its holder
-        // believes, which counts from before this call.
+        let size = command.size();
+        // In this order, so that a lease ends no later by elapsed time than the log's time of day
+        // says. Its holder counts from before this call.
         let submitted = self.clock.elapsed();
         let at = self.clock.now();
         {
@@ -121,8 +116,8 @@ impl LogShared {
             }
             if state.pending_bytes + size > MAX_PENDING_BYTES
                 && state.pending_bytes > 0
-                // A burst of new jobs, which wait for room in the log, must not keep those that run from
-                // being renewed and settled.
+                // New jobs that wait for room must not keep running jobs from being renewed and
+                // settled.
                 && command.adds_jobs()
             {
                 return Err(Error::new(
@@ -132,11 +127,9 @@ impl LogShared {
                 .remedy("check that the broker runs and is not out of memory or disk")
                 .operation(operation));
             }
-            // All calls treat a job whose lease has ended as due.
-            for command in state.replica.end_lapsed(submitted) {
-                let size = command.approx_size();
-                let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
-                state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
+            // Every call treats a job with an expired lease as due.
+            for command in state.replica.end_expired(submitted) {
+                state.enqueue(PendingCall::without_caller(at, submitted, command));
             }
             state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
         }
@@ -144,7 +137,7 @@ impl LogShared {
         Ok(())
     }
 
-    /// The error of a call whose waiter was dropped without a reply.
+    /// The error of a call whose waiter was dropped.
     fn dropped_error(
         &self,
         operation: &'static str,
@@ -155,11 +148,11 @@ impl LogShared {
             return closed(operation);
         }
         match self.fatal_error(operation) {
-            // This process reads no further, and the others apply what it has sent.
+            // This process reads no further, and others apply what it sent.
             Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
             Some(error) => error,
             None if !was_sent => self.unsent_error(operation),
-            // Its entry took effect before the snapshot from which the replica was restored.
+            // The entry took effect before the snapshot from which the replica was restored.
             None => Error::new(
                 ErrorKind::OutcomeUnknown,
                 "the log was replayed from a snapshot, and the reply is lost",
@@ -169,7 +162,7 @@ impl LogShared {
         }
     }
 
-    /// The error of a call that timed out, with its cause if that is known.
+    /// The error of a call that timed out, with its cause if known.
     pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {
@@ -180,7 +173,6 @@ impl LogShared {
                 error
             };
         }
-        // A connection that is down is the cause.
         match self.publish.failure().or_else(|| self.consume.failure()) {
             Some(error) => from_lapin(operation, lost_reply, broker, &error),
             None => match self.lasting_error(operation) {

@@ -1,14 +1,13 @@
-//! The limits of the history and of the log. The log holds them, so that all replicas forget the same
-//! jobs, and refuse the same.
+//! Limits that the log holds, so that all replicas forget and refuse the same jobs.
 
 use dq_core::Result;
 
 use super::command::{Barrier, SetCapacity, SetHistory};
-use super::replica::Replica;
 use super::shared::LogShared;
+use super::state::replica::Replica;
 use super::wire::HistoryLimits;
 
-/// Reads the log to its end, and sets its limits to those of a process if the log has others.
+/// Reads the log to its end, and sets this process's limits if the log has others.
 pub(super) async fn sync_limits(
     shared: &LogShared,
     limits: &HistoryLimits,

@@ -1,11 +1,10 @@
-//! Entries of the log that were acknowledged and are gone.
+//! Acknowledged entries that the broker has lost.
 //!
-//! An entry takes effect when it is read, and its caller gets the reply. If the broker loses it after
-//! that, because a stream was deleted or a single node has lost power, the log goes on without it: a
-//! cancelled job is there again, and a scheduled one may be missing. A replica cannot be written back,
-//! since the payloads were in the stream. So the loss is told: each replay compares what it has found with
-//! what was read before, and adds a dead job to the log, where every process finds it until an operator
-//! has removed it.
+//! If a stream is deleted or a single node loses power, the log goes on without entries whose
+//! callers have their replies: a cancelled job is back, a scheduled one is missing. A replica
+//! cannot be written back, because the payloads were in the stream. So each replay compares what it
+//! finds with what was read before, and stores a dead job that every process finds until an
+//! operator removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +22,16 @@ use crate::error::LostReply;
 /// The queue of the dead jobs that tell of losses.
 pub(crate) const LOSSES: &str = "log-losses";
 
-/// What an operator should do about them.
 pub(crate) const REMEDY: &str = "compare the jobs with the records of your applications, and remove the \
      dead jobs of the queue `log-losses` once you have seen them. Find out who deletes streams, or why \
      the broker loses them: a single node may lose its last moments with its power";
 
 const OPERATION: &str = "read the log";
 
-/// Pauses between attempts to report a loss. The log may be full.
+/// Pauses between attempts. The log may be full.
 const MIN_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Reports what the log has lost, if anything, after a replay has begun.
 pub(super) async fn report(shared: &Arc<LogShared>) {
     let mut pause = MIN_PAUSE;
     let mut is_told = false;
@@ -50,7 +47,7 @@ pub(super) async fn report(shared: &Arc<LogShared>) {
 
 async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let replay = shared.state().read_before.replays();
-    // Everything that is left of the log has been read then.
+    // After this, everything left of the log was read.
     shared.call(OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
     let found = {
         let mut state = shared.state();
@@ -71,7 +68,7 @@ async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
         let error = Error::new(ErrorKind::Internal, what.clone()).remedy(REMEDY).operation("claim");
         *lock(&shared.untold_loss) = Some(error);
     }
-    // All processes give it the same id, so the log keeps one of them.
+    // All processes use the same id, so the log keeps one job.
     let id = JobId::from_bytes(xxh3_128(stream.as_str().as_bytes()).to_be_bytes());
     let queue = QueueName::new(LOSSES).expect("a valid name");
     let note = NewJob::new(id, queue, Due::NOW, Bytes::new());

@@ -1,13 +1,11 @@
-//! Jobs whose payload the log does not have any more, for `check`.
+//! Jobs whose payload the log has lost, for `check`.
 
 use std::collections::BTreeSet;
 
 use dq_core::JobId;
 
-/// Maximum number of jobs that are kept; more do not say more.
 const MAX_JOBS: usize = 1_000;
 
-/// The jobs that this process has found without their payload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LostPayloads {
     pub(crate) jobs: BTreeSet<JobId>,

@@ -1,23 +1,19 @@
-//! Clock skew between this process and the writers of the log, for `check`.
+//! Clock skew between this process and the writers of the log.
 //!
-//! The time of an entry is compared with the clock of this process when the entry is read. It was
-//! under way meanwhile, so the difference is the skew minus that: of several entries, the largest
-//! difference is the best estimate.
+//! An entry's time is compared with this clock when it is read. The time under way reduces the
+//! difference, so the largest of several is the best estimate.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use dq_core::Timestamp;
 
-/// An estimate begins anew after this long, and is forgotten after this long without an entry.
+/// An estimate begins anew after this long, and is dropped after this long without an entry.
 const WINDOW: Duration = Duration::from_secs(300);
-/// The number of entries of a writer after which the estimate counts: entries of one
-/// message are delayed together, and one of several messages was hardly delayed.
+/// Entries of one message are delayed together; of several messages, one was hardly delayed.
 const MIN_ENTRIES: u32 = 3;
-/// Maximum number of writers that are observed.
 const MAX_WRITERS: usize = 256;
 
-/// Estimates for the writers of the last minutes.
 #[derive(Debug, Default)]
 pub(crate) struct ClockSkews {
     writers: HashMap<u64, Estimate>,
@@ -25,7 +21,7 @@ pub(crate) struct ClockSkews {
 
 #[derive(Debug)]
 struct Estimate {
-    /// Largest time of an entry minus this clock, in milliseconds; positive if the writer is ahead.
+    /// In milliseconds, positive if the writer is ahead.
     skew: i64,
     entries: u32,
     since: Duration,
@@ -39,7 +35,7 @@ impl Estimate {
 }
 
 impl ClockSkews {
-    /// Observes an entry of another process that was read just after it was written, not in a replay.
+    /// The entry was read just after it was written, not in a replay.
     pub(super) fn observe(
         &mut self,
         producer_id: u64,
@@ -64,8 +60,7 @@ impl ClockSkews {
         }
     }
 
-    /// The skew of the writer that differs most, in milliseconds, as of this elapsed time; positive if
-    /// it is ahead.
+    /// In milliseconds, positive if the writer is ahead.
     pub(crate) fn largest(&self, elapsed: Duration) -> Option<i64> {
         let reliable = |estimate: &&Estimate| {
             estimate.entries >= MIN_ENTRIES && !estimate.is_forgotten(elapsed)
@@ -102,7 +97,7 @@ mod tests {
             observe(3, 120_000, delay, 0);
         }
         assert_eq!(observe(3, 120_000, 0, 0), Some(120_000));
-        // After a while, the estimates begin anew, and those of writers that are gone are forgotten.
+        // Estimates begin anew, and those of ended writers are dropped.
         observe(2, 0, 60_050, 299);
         assert_eq!(observe(3, 0, 0, 300), Some(-60_020));
         assert_eq!(skews.largest(Duration::from_secs(598)), Some(-60_020));

@@ -1,17 +1,15 @@
-//! Messages of the stream that are skipped: another program has written them, or they are damaged.
+//! Messages of the stream that are skipped because they are foreign or damaged.
 
 use std::collections::HashMap;
 
 use super::wire::{Checksum, SkipReason};
 
-/// Counts skipped messages, for `check`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SkippedMessages {
-    /// Messages that are not in the format of this log.
+    /// Not in the format of the log.
     pub(crate) foreign: u64,
-    /// Messages with a wrong checksum.
+    /// With a wrong checksum.
     pub(crate) damaged: u64,
-    /// Offset of the last one.
     pub(crate) last_offset: u64,
 }
 
@@ -26,18 +24,18 @@ impl SkippedMessages {
     }
 }
 
-/// Messages of this log with a wrong checksum that were read once. All replicas must skip the same
-/// messages, and one that was damaged on its way to this process is intact for the others. So such a
-/// message is skipped only if it is the same when it is read again.
+/// Damaged messages that were read once. All replicas must skip the same messages, and a message
+/// may be damaged only on the way to this process. So it is skipped if it is the same when read
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct SuspectMessages(HashMap<u64, Checksum>);
 
 impl SuspectMessages {
-    /// Whether the message at this offset is to be skipped. If not, it is to be read again.
+    /// Whether to skip the message, or to read it again.
     ///
-    /// Foreign messages are skipped at once: another program may write many of them, and each reading
-    /// starts again at the first of them. A message of this log looks foreign only if its first three
-    /// bytes were damaged on the way, which TCP and the broker make unlikely.
+    /// Foreign messages are skipped at once, because there may be many and each reading starts
+    /// again at the first. A message of the log looks foreign only if its first three bytes were
+    /// damaged on the way, which TCP makes unlikely.
     pub(super) fn may_skip(&mut self, offset: u64, reason: SkipReason, message: &[u8]) -> bool {
         match reason {
             SkipReason::Foreign => true,
@@ -48,7 +46,6 @@ impl SuspectMessages {
         }
     }
 
-    /// Forgets the messages before this offset, which have been applied or skipped.
     pub(super) fn forget_before(&mut self, offset: u64) {
         self.0.retain(|suspect, _| *suspect >= offset);
     }

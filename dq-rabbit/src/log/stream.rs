@@ -1,32 +1,27 @@
-//! Consumers of the streams that hold the log.
+//! Consumers of the log's streams.
 
 use dq_core::{Error, ErrorKind, Result};
 use lapin::Consumer;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use super::generation::Generation;
 use super::shared::LogShared;
 use crate::connect::AmqpChannel;
 use crate::error::{Permission, Refusal, from_use, refusal};
-use crate::generation::Generation;
 
-/// Argument of a consumer: where it starts. Header of each message of a stream: its offset.
+/// A consumer's argument, and a header of each message.
 const OFFSET: &str = "x-stream-offset";
 
-/// The operation that errors of reading name.
 pub(super) const READ_OPERATION: &str = "read the log";
 
-/// The message that a consumer starts at.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum StreamStart {
-    /// The message with this offset in the stream.
     Offset(u64),
-    /// The oldest message.
     First,
 }
 
-/// Starts a consumer on a channel of its own. The channel is closed when it is dropped. `None` if
-/// the stream does not exist.
+/// Starts a consumer on its own channel, which closes when dropped. `None` if there is no stream.
 pub(super) async fn consume(
     shared: &LogShared,
     stream: ShortString,
@@ -53,7 +48,7 @@ pub(super) async fn consume(
     }
 }
 
-/// As [`consume`], for a generation of the log, from this offset in the log on.
+/// As [`consume`], from this offset of the log on.
 pub(super) async fn consume_from(
     shared: &LogShared,
     offset: u64,
@@ -67,8 +62,6 @@ pub(super) async fn consume_from(
     consume(shared, stream, start, prefetch).await
 }
 
-/// The offset of a delivered message in its stream.
-///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
 pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
@@ -81,7 +74,7 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// The error for a generation whose beginning is gone.
+/// The beginning of a generation is gone.
 pub(super) fn cut_off() -> Error {
     Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
         .remedy(
@@ -92,7 +85,6 @@ pub(super) fn cut_off() -> Error {
         .operation(READ_OPERATION)
 }
 
-/// An error of reading the log.
 pub(super) fn read_error(shared: &LogShared, error: &lapin::Error) -> Error {
     from_use(READ_OPERATION, Permission::Read, shared.consume.broker_info(), error)
 }

@@ -1,12 +1,11 @@
-//! Reads the log as it grows, from one generation to the next, applies its entries to the replica,
-//! and completes the calls of this process whose entries it reads.
+//! Reads the log from one generation to the next, applies its entries, and completes this process's
+//! calls.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result};
 use futures_util::{FutureExt, StreamExt};
 use lapin::Consumer;
@@ -14,37 +13,33 @@ use lapin::message::Delivery;
 
 use super::cache::MessageCache;
 use super::command::CommandReply;
-use super::directory::{self, Arrival};
+use super::generation::Generation;
+use super::generation::directory::{self, Arrival};
+use super::generation::retention::SnapshotStep;
 use super::history::sync_limits;
-use super::kept::KeptPayloads;
 use super::loss;
 use super::pending::AppliedAt;
-use super::replica::{Applied, Replica};
-use super::retention::SnapshotStep;
 use super::shared::{LogShared, LogState};
 use super::skipped::{SkippedMessages, SuspectMessages};
+use super::state::replica::{Applied, Replica};
 use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error};
 use super::wire::{self, Command, Entry, Message};
 use crate::connect::AmqpChannel;
 use crate::error::LostReply;
-use crate::generation::Generation;
 
-/// Maximum number of unacknowledged messages that the broker delivers.
 const PREFETCH: u16 = 256;
-/// Maximum number of messages that are applied and acknowledged together.
+/// Messages that are applied and acknowledged together.
 const BATCH: usize = 64;
-/// How long to wait for the message at a given offset, and then for the broker's reply to another
-/// request, which shows whether the broker responds at all.
+/// How long to wait for the message at an offset, then for any reply, which shows whether the
+/// broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// After this many failed attempts to read, another node is tried: this one may have no replica of
-/// the stream, or one that does not start.
+/// Then another node is tried: this one may have no replica of the stream.
 const ATTEMPTS_PER_NODE: usize = 20;
-/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Pause after an error that a further attempt does not mend. Attempts append to the directory.
+/// After an error that a retry does not mend. Attempts append to the directory.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until it is dropped, or until this process can use the log no more, see [`LogShared::fail`].
+/// Runs until it is dropped, or until [`LogShared::fail`].
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut pause = Duration::ZERO;
     let mut failures = 0;
@@ -64,8 +59,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
                 tracing::debug!(%error, "the log cannot be read now");
                 pause = if error.is_retryable() { PAUSE } else { REFUSED_PAUSE };
                 shared.record_error(error);
-                // Counts failures on an open connection only: a connection that is lost tries all
-                // nodes by itself.
+                // A lost connection tries all nodes by itself.
                 failures = if shared.consume.failure().is_none() { failures + 1 } else { 0 };
                 if failures == ATTEMPTS_PER_NODE {
                     failures = 0;
@@ -76,27 +70,23 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Why reading starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadEnd {
-    /// The channel was closed, or `append` reported that confirmed entries are not read back.
+    /// Or `append` reported that confirmed entries are not read back.
     ChannelClosed,
-    /// The log is not the one that was read before, or has lost messages.
+    /// It is another log, or has lost messages.
     LogReplaced,
-    /// The log goes on in the next generation.
     GenerationClosed,
-    /// The generation did not exist, and was declared.
+    /// The generation did not exist.
     Declared,
-    /// The checksum of a message was wrong; it may have been damaged on the way.
+    /// A message may have been damaged on the way.
     Suspect,
 }
 
-/// Why reading failed.
 enum ReadFailure {
-    /// The broker refused or did not reply. Retried, even if the error is not retryable.
+    /// Retried, even if the error is not retryable.
     Broker(Error),
-    /// The log holds an entry that cannot be decoded, or one by which this version may not use it. Not
-    /// retried.
+    /// An entry that cannot be decoded. Not retried.
     Contents(Error),
 }
 
@@ -106,8 +96,7 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel until it is closed, or the generation is. Starts at the message that was read
-/// last, else at the beginning of the generation.
+/// Reads on one channel until it or the generation is closed, starting at the message read last.
 async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
@@ -120,7 +109,7 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
-    // After the consumer was accepted: it may read a stream that was created again.
+    // After the consumer was accepted, because its stream may have been created again.
     if directory::may_be_deleted(shared, generation).await? {
         tracing::info!(
             generation = generation.number(),
@@ -189,10 +178,9 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
     }
 }
 
-/// Finds the newest generation, to read it from its beginning.
 async fn locate(shared: &LogShared) -> Result<Generation> {
     let generation = directory::locate(shared).await?;
-    // Progress, for calls that wait until the log has been replayed.
+    // Progress for waiting calls.
     shared.messages_read.fetch_add(1, Ordering::Relaxed);
     let mut state = shared.state();
     state.announced = Some(generation);
@@ -202,7 +190,6 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-/// The broker does not find a generation.
 async fn missing(
     shared: &Arc<LogShared>,
     generation: Generation,
@@ -226,8 +213,8 @@ async fn missing(
     Ok(ReadEnd::LogReplaced)
 }
 
-/// Whether offsets are missing before or between these messages. A gap is not yet a proof of loss:
-/// the broker also uses offsets for records of its own, which it does not deliver.
+/// Whether offsets are missing. That proves no loss, because the broker uses offsets for records of
+/// its own.
 fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
@@ -237,7 +224,6 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
-/// Whether the log still has the message to be read next: its oldest message is not a later one.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let Some(next) = shared.state().next_offset else { return Ok(true) };
     let generation = Generation::of(next);
@@ -252,16 +238,14 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     }
 }
 
-/// The message that was read last, and its offset.
 fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
     state.cache.last()
 }
 
-/// Reads the last message again, to verify that this is still the log that was read before. `None`
-/// if the log has another message there or has lost its end: then the broker waits for that offset
-/// and delivers nothing.
+/// Reads the last message again to verify that this is the same log. `None` if it has another one
+/// there, or has lost its end: then the broker waits for the offset and delivers nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &AmqpChannel,
@@ -274,7 +258,7 @@ async fn read_again(
             .operation(READ_OPERATION)
     };
     let Ok(delivery) = tokio::time::timeout(PROBE_TIMEOUT, consumer.next()).await else {
-        // The message is really missing only if the broker replies to another request.
+        // It is missing only if the broker replies to another request.
         channel.qos(PREFETCH).await.map_err(failed)?;
         tracing::warn!(offset, "the log has lost the message that was read last; it is replayed");
         return Ok(None);
@@ -288,9 +272,8 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets everything that was read, so that the log is replayed. The replica is not kept until then:
-/// it is of a log that is not there any more, and what it says may contradict what other processes
-/// read. Wakes all listeners once the replay is over, because hints may have been lost.
+/// Forgets everything, so that the log is replayed. The old replica may contradict what other
+/// processes read. Wakes all listeners afterwards, because hints may be lost.
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
@@ -302,7 +285,6 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
         state.skipped = SkippedMessages::default();
         state.suspects = SuspectMessages::default();
         state.begin_replay(shared.clock.now(), shared.clock.elapsed());
-        *lock(&shared.kept) = KeptPayloads::default();
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
@@ -323,28 +305,27 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
     });
 }
 
-/// How far messages were applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     All,
-    /// Up to a message that has to be read again.
+    /// One message has to be read again.
     Suspect,
 }
 
-/// Applies messages in order, and wakes the listeners of queues whose next due time is now earlier.
+/// Wakes the listeners of queues whose next due time is earlier now.
 pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
-    // All of these messages have been read by now, so the leases in them last at least from now on.
+    // All messages have been read by now, so their leases last from now on.
     let read_at = shared.clock.elapsed();
     let mut progress = Progress::All;
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
             if state.next_offset.is_some_and(|next| offset < next) {
-                // The last message is read again when reading starts again.
+                // The last message is read again when reading restarts.
                 continue;
             }
             if progress == Progress::Suspect {
-                // It is read again with the first one.
+                // Read again with the first one.
                 if let Message::Skipped(reason) = wire::decode(&message)? {
                     state.suspects.may_skip(offset, reason, &message);
                 }
@@ -381,7 +362,7 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
             }
             shared.messages_read.fetch_add(1, Ordering::Relaxed);
             if state.replica.is_closed() {
-                // What follows in this generation has no effect: its writers write it again.
+                // The rest of the generation has no effect. Its writers write it again.
                 let next = Generation::of(offset).next();
                 state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
                 state.next_offset = Some(next.offset(0));
@@ -413,7 +394,7 @@ fn apply(
     }
     let is_barrier = matches!(entry.command, Command::Barrier);
     let step = SnapshotStep::of(&entry.command);
-    // The holder of a lease is the process that wrote the entry, and has counted since then.
+    // This process holds the lease, and has counted since then.
     let own_call = state.sent_calls.front().filter(|sent| is_own && sent.sequence == sequence);
     state.replica.set_seen(own_call.map_or(read_at, |sent| sent.call.submitted));
     let applied = state.replica.apply(offset, index, entry);
@@ -422,8 +403,7 @@ fn apply(
     }
     match applied {
         Applied::Reply(reply) if is_own => {
-            // The replica has just applied the entry. If the entry began a snapshot, and no other one
-            // was in progress, this process writes that snapshot (`compaction`).
+            // If the entry began the snapshot in progress, this process writes it.
             let begins_snapshot = state.retention.is_in_progress(offset);
             let at = AppliedAt { offset, now, begins_snapshot };
             complete(shared, state, sequence, Some(reply), at);
@@ -432,27 +412,25 @@ fn apply(
             }
         }
         Applied::Duplicate if is_own => {
-            // If the call still waits, the entry took effect before the snapshot from which the
-            // replica was restored. Its reply is lost, except for a barrier, which has no result.
+            // A waiting call took effect before the restored snapshot. Its reply is lost, except a
+            // barrier's, which has no result.
             let at = AppliedAt { offset, now, begins_snapshot: false };
             let reply = is_barrier.then_some(CommandReply::Done);
             complete(shared, state, sequence, reply, at);
         }
         Applied::Gap { last } if is_own => {
             let first_pending = state.sent_calls.front().map_or(sequence, |sent| sent.sequence);
-            // Entries are missing before the first one that can be sent again: the log has lost its
-            // newest messages, after this process had read them. Only an entry that was written since
-            // the replay began shows it: before, there may be copies that followed a gap.
+            // The log has lost entries that were read back. Only a fresh entry shows it: earlier
+            // ones may be copies that followed a gap.
             state.sequence_lost |= sequence >= state.fresh_from && first_pending > last + 1;
             shared.has_gap.notify_one();
         }
         Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
-        // Entries are collected until a snapshot is complete; `restore` then adopts it and returns
-        // the entries to apply after it. Before that it returns none.
+        // Collected until a snapshot is complete; `restore` then returns the entries after it.
         Applied::Deferred => {
             state.replica.set_seen(read_at);
-            // What this process has written since the replay began, and waits for, is at the end of
-            // the log, so no snapshot is left in it.
+            // A fresh entry that this process waits for is at the end of the log, so no snapshot
+            // follows.
             let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
             state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;
             let later_entries = state.replica.restore();
@@ -467,8 +445,8 @@ fn apply(
     }
 }
 
-/// Completes the oldest sent call if it has this sequence number. With `None`, its waiter is
-/// dropped without a reply, and the call fails with `OutcomeUnknown`.
+/// Completes the oldest sent call if it has this number. Without a reply, the call fails with
+/// `OutcomeUnknown`.
 fn complete(
     shared: &LogShared,
     state: &mut LogState,

@@ -12,6 +12,7 @@ use dq_core::{
 use futures_util::{FutureExt, poll};
 
 use super::append::{next_message, rewrite};
+use super::generation::Generation;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
 use super::tail;
@@ -19,10 +20,9 @@ use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::error::LostReply;
-use crate::generation::Generation;
 use crate::topology::Topology;
 
-/// What the tasks share, without a broker, with this many calls that were sent.
+/// With this many sent calls, without a broker.
 fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
     let config = RabbitConfig::new("amqp://127.0.0.1:1".to_owned());
     let entropy = Arc::new(Entropy::seeded(1));
@@ -38,6 +38,7 @@ fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
         publish: Arc::clone(&connection),
         consume: connection,
         listeners: Arc::default(),
+        payloads: Arc::default(),
     });
     {
         let mut state = shared.state();
@@ -58,19 +59,15 @@ fn call(shared: &LogShared) -> PendingCall {
 }
 
 fn call_of(shared: &LogShared, command: Command) -> PendingCall {
-    let size = command.approx_size();
-    let (at, submitted) = (shared.clock.now(), shared.clock.elapsed());
-    let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
-    PendingCall { at, submitted, command, size, was_sent, waiter }
+    PendingCall::without_caller(shared.clock.now(), shared.clock.elapsed(), command)
 }
 
-/// Reads this generation from its beginning.
 fn begin(shared: &LogShared, generation: Generation) {
     let (size, clock) = (shared.settings.size, &shared.clock);
     shared.state().begin_generation(generation, size, clock.elapsed());
 }
 
-/// Reads entries of this process, each in a message of its own, at these offsets in the log.
+/// Reads entries of this process, one message each.
 fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
     let (producer_id, at) = (shared.state().producer_id, shared.clock.now());
     let message = |(offset, (sequence, command)): (u64, &(u64, Command))| {
@@ -81,7 +78,6 @@ fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
     tail::apply_all(shared, messages).unwrap();
 }
 
-/// As [`read`], for barriers with these sequence numbers.
 fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
     let barriers: Vec<_> = sequences.iter().map(|it| (*it, Command::Barrier)).collect();
     read(shared, first, &barriers);
@@ -111,7 +107,7 @@ async fn old_copies_after_a_gap_are_no_sign_of_loss() {
     assert_eq!(awaited(&shared), [3]);
     tail::reset(&shared);
     begin(&shared, Generation::FIRST);
-    // The first one is a copy of the second call, before the first call.
+    // The first one is a copy of the second call.
     read_barriers(&shared, 0, &[2, 1, 2, 3]);
     assert!(!shared.state().sequence_lost);
     assert_eq!(awaited(&shared), [4], "the barrier of the replay");
@@ -124,10 +120,9 @@ async fn the_barrier_of_a_replay_shows_that_the_log_has_lost_entries() {
     let producer_id = shared.state().producer_id;
     tail::reset(&shared);
     begin(&shared, Generation::FIRST);
-    // The log has neither of them any more, and the third may be an old copy.
+    // The log has lost both, and the third may be an old copy.
     read_barriers(&shared, 0, &[3]);
     assert!(!shared.state().sequence_lost);
-    // The third fills a message.
     shared.state().sent_calls[0].call.size = 1 << 20;
     let (probe, last) = rewrite(&shared, 1);
     assert_eq!((probe.len(), last), (2, Some(3)), "with the barrier");

@@ -1,4 +1,4 @@
-//! Acknowledges deliveries of one channel, as many as possible with one acknowledgement.
+//! Acknowledges deliveries of one channel, many at once where possible.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,29 +9,28 @@ use tokio::sync::Notify;
 
 use crate::connect::AmqpChannel;
 
-/// Tracks the unacknowledged deliveries of one channel.
 #[derive(Debug)]
 pub(crate) struct AckTracker {
     channel: AmqpChannel,
     tags: Mutex<Tags>,
-    /// Notified when a delivery can be acknowledged.
+    /// A delivery can be acknowledged.
     processed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Tags {
-    /// All delivery tags up to this one have arrived. Several consumers share the channel, so tags
-    /// may be seen out of order.
+    /// All tags up to this one have arrived. Several consumers share the channel, so tags may come
+    /// out of order.
     contiguous: u64,
-    /// Tags that arrived before a smaller one.
+    /// Arrived before a smaller tag.
     out_of_order: BTreeSet<u64>,
-    /// Deliveries that are still being processed.
+    /// Still being processed.
     pending: BTreeSet<u64>,
-    /// Deliveries that were processed and have to be acknowledged.
+    /// To be acknowledged.
     processed: BTreeSet<u64>,
 }
 
-/// Acknowledgements to send: one for all tags up to `up_to`, and one for each other tag.
+/// One acknowledgement for all tags up to `up_to`, and one for each other tag.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct AckPlan {
     up_to: Option<u64>,
@@ -49,7 +48,7 @@ impl Tags {
     }
 
     /// Takes all processed deliveries. One acknowledgement covers those before the first tag that
-    /// is pending or has not arrived.
+    /// is pending or missing.
     fn plan(&mut self) -> AckPlan {
         let mut processed = std::mem::take(&mut self.processed);
         let before_pending = self.pending.first().map_or(u64::MAX, |first| first - 1);
@@ -58,8 +57,8 @@ impl Tags {
     }
 }
 
-/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack),
-/// the delivery stays unacknowledged until the channel closes, and is then redelivered.
+/// Acknowledges a delivery, or one share of it. A handle that is dropped leaves the delivery
+/// unacknowledged; the broker redelivers it when the channel closes.
 #[derive(Debug)]
 pub(crate) struct AckHandle {
     delivery: Arc<PendingDelivery>,
@@ -69,12 +68,11 @@ pub(crate) struct AckHandle {
 struct PendingDelivery {
     tracker: Arc<AckTracker>,
     tag: u64,
-    /// Shares that are not acknowledged.
     shares: AtomicUsize,
 }
 
 impl AckHandle {
-    /// Splits this share into several; the delivery is acknowledged after the last of them.
+    /// The delivery is acknowledged after the last share.
     pub(crate) fn split(self, shares: usize) -> impl Iterator<Item = Self> {
         self.delivery.shares.fetch_add(shares, Ordering::Relaxed);
         let delivery = Arc::clone(&self.delivery);
@@ -82,7 +80,6 @@ impl AckHandle {
         (0..shares).map(move |_| Self { delivery: Arc::clone(&delivery) })
     }
 
-    /// Acknowledges this share.
     pub(crate) fn ack(self) {
         if self.delivery.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.delivery.processed();
@@ -110,7 +107,6 @@ impl AckTracker {
         &self.channel
     }
 
-    /// Registers a delivery.
     pub(crate) fn track(self: &Arc<Self>, tag: u64) -> AckHandle {
         lock(&self.tags).arrive(tag);
         let shares = AtomicUsize::new(1);
@@ -122,15 +118,13 @@ impl AckTracker {
         self.processed.notify_one();
     }
 
-    /// Sends acknowledgements until the channel closes; on an idle channel, until it is
-    /// [woken](Self::wake).
+    /// Runs until the channel closes; on an idle channel, until it is [woken](Self::wake).
     pub(crate) async fn run(self: Arc<Self>) {
         while self.channel.is_open() {
             self.processed.notified().await;
             let plan = lock(&self.tags).plan();
             if self.send(plan).await.is_err() {
-                // A channel on which a request took too long is still open. Only once it is closed
-                // does the broker redeliver what is not acknowledged.
+                // The channel is still open, but the broker redelivers only after it is closed.
                 return self.channel.clone().close().await;
             }
         }

@@ -1,10 +1,9 @@
 //! Groups jobs into messages.
 //!
-//! The cost of a message hardly depends on its size, and is paid again in each queue of the ladder.
-//! So jobs that are published by one call share a message if they are due at nearly the same time.
-//! A message is delivered up to ten seconds before its first job is due; the consumer holds the
-//! jobs that are due soon and publishes the others again. The longer the delay, the farther apart
-//! the due times may be, since the jobs can still be separated later.
+//! A message costs nearly the same whatever its size, again in each queue of the ladder. So jobs of
+//! one call share a message if they are due at nearly the same time. It arrives up to ten seconds
+//! before its first job is due; the consumer holds jobs that are due soon and publishes the others
+//! again. The longer the delay, the farther apart the due times may be.
 
 use std::time::Duration;
 
@@ -12,20 +11,19 @@ use dq_core::Timestamp;
 
 use super::job_message::{JobMessage, PublishedJob};
 
-/// Maximum number of jobs in a message: the default concurrency of a queue. One runner
-/// receives all of them; those for which it has no slot wait until one is free or another runner
-/// claims them.
+/// The default concurrency of a queue. One runner gets all jobs of a message; those without a slot
+/// wait for one, or for another runner.
 const MAX_JOBS: usize = 16;
-/// Approximate maximum size of a message with several jobs, in bytes.
+/// For messages with several jobs, approximately.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Difference of due times that is allowed within any message. The consumer keeps the later jobs in
-/// its prefetch buffer for this much longer than the first.
+/// Allowed between the due times of any message. The consumer keeps the later jobs for this much
+/// longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
-/// For long delays, due times may differ by more: by the remaining delay divided by this.
+/// With long delays, due times may differ by this part of the delay.
 const SPREAD_DIVISOR: i64 = 16;
 
-/// Groups the jobs of each queue into messages, in order of their due times.
+/// Groups each queue's jobs, in order of their due times.
 pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessage> {
     jobs.sort_by(|a, b| (&a.queue, a.due).cmp(&(&b.queue, b.due)));
     let mut messages: Vec<JobMessage> = Vec::new();
@@ -50,7 +48,7 @@ pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessa
     messages
 }
 
-/// The latest due time that is allowed in a message whose first job is due at `first`.
+/// The latest due time for a message whose first job is due at `first`.
 fn latest_due(first: Timestamp, now: Timestamp) -> Timestamp {
     let delay = first.as_millis().saturating_sub(now.as_millis());
     let spread = Duration::from_millis((delay / SPREAD_DIVISOR).max(0).unsigned_abs());
@@ -73,7 +71,7 @@ mod tests {
         PublishedJob::new(1, &job, due)
     }
 
-    /// The delays of the jobs of each message, in milliseconds.
+    /// Each message's delays in milliseconds.
     fn batched(jobs: Vec<PublishedJob>) -> Vec<Vec<u64>> {
         let millis = |job: &PublishedJob| (job.due.as_millis() - NOW.as_millis()).unsigned_abs();
         batch(jobs, NOW).iter().map(|message| message.0.iter().map(millis).collect()).collect()

@@ -1,12 +1,12 @@
 //! The format of job messages.
 //!
-//! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and
-//! headers of any length fit, and the broker has little to parse in each queue. The message id is
-//! the id of the first job, and the type is `dq.carrier.` with the version of the format. The AMQP
-//! headers are informative, but for `x-delay`, by which the delayed-message plugin delays.
+//! The body has the jobs in `postcard` format, so queue names, keys and headers of any length fit,
+//! and the broker parses little in each queue. The message id is the first job's id, the type is
+//! `dq.carrier.` with the version of the format. The AMQP headers are informative,
+//! except for `x-delay`, by which the delayed-message plugin delays.
 //!
-//! A job that is published again gets new properties. With the `x-death` header of its earlier way
-//! through the ladder, the broker would consider the message to be in a cycle, and drop it.
+//! A job that is published again gets new properties. With an `x-death` header from its earlier way
+//! through the ladder, the broker would see a cycle and drop it.
 
 use bytes::Bytes;
 use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
@@ -16,23 +16,21 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
 
 const TYPE: &str = "dq.carrier.1";
-/// The beginning of the type in all versions of the format. A message may wait for years, so
-/// another version may have written it.
+/// In all versions of the format. A message may wait for years, so another version may have written
+/// it.
 const TYPE_PREFIX: &str = "dq.carrier.";
 
-/// Header: due time of the first job, in Unix milliseconds.
+/// The first job's due time in Unix milliseconds.
 const DUE: &str = "dq-due";
-/// Header: number of jobs.
+/// Number of jobs.
 const JOBS: &str = "dq-jobs";
 /// Header: delay for the plugin, in milliseconds.
 const DELAY: &str = "x-delay";
 
-/// A job in a [`JobMessage`], with its payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(crate) struct PublishedJob {
-    /// The id of the log that contains the job. If that log was deleted, the job is scheduled in
-    /// the new one.
+    /// The log that contains the job. If it was deleted, the job is scheduled in the new one.
     pub(crate) log_id: u64,
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
@@ -44,7 +42,6 @@ pub(crate) struct PublishedJob {
 }
 
 impl PublishedJob {
-    /// A job that is being scheduled.
     pub(crate) fn new(log_id: u64, job: &NewJob, due: Timestamp) -> Self {
         Self {
             log_id,
@@ -58,7 +55,7 @@ impl PublishedJob {
         }
     }
 
-    /// A job of the replica, with its headers and its payload, which the replica does not keep.
+    /// A job of the replica, which keeps no payload.
     pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
         Self {
             log_id,
@@ -72,8 +69,8 @@ impl PublishedJob {
         }
     }
 
-    /// The job as a new one, for a log that does not contain it. It starts with all of its attempts, since
-    /// a new job has none behind it, and its id will not be pinned: the message does not tell.
+    /// A new job for a log that does not contain it. It has all of its attempts and no pin, because
+    /// the message has neither.
     pub(crate) fn to_new_job(&self) -> NewJob {
         let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
         job.key.clone_from(&self.key);
@@ -82,24 +79,20 @@ impl PublishedJob {
         job
     }
 
-    /// Approximate number of bytes in a message.
     pub(super) fn approx_size(&self) -> usize {
         96 + self.payload.len() + self.headers.size_bytes()
     }
 }
 
-/// The contents of an AMQP message: one or more jobs of the same queue, in order of their due
-/// times.
+/// Jobs of one queue, in order of their due times.
 #[derive(Debug)]
 pub(crate) struct JobMessage(pub(super) Vec<PublishedJob>);
 
 impl JobMessage {
-    /// The queue of the jobs.
     pub(super) fn queue(&self) -> &QueueName {
         &self.0[0].queue
     }
 
-    /// Due time of the first job.
     pub(super) fn due(&self) -> Timestamp {
         self.0[0].due
     }
@@ -108,7 +101,7 @@ impl JobMessage {
         postcard::to_allocvec(&self.0).expect("serialization to memory does not fail")
     }
 
-    /// The properties of the message. `delay_ms` is for the plugin.
+    /// `delay_ms` is for the plugin.
     pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
         let mut table = FieldTable::default();
         table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));
@@ -124,8 +117,8 @@ impl JobMessage {
             .with_headers(table)
     }
 
-    /// Parses a delivery. `None` if it is not a job message. A message of another version yields no
-    /// jobs: they run from the log.
+    /// `None` if it is not a job message. A message of another version has no jobs, and its jobs
+    /// run from the log.
     pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<PublishedJob>> {
         match delivery.properties.kind().as_ref()?.as_str() {
             TYPE => postcard::from_bytes(&delivery.data).ok(),
@@ -144,7 +137,6 @@ mod tests {
         mock
     }
 
-    /// Two jobs: one with every optional field, one without.
     fn message() -> JobMessage {
         let job = |number: u8, headers| PublishedJob {
             log_id: u64::MAX,
@@ -166,10 +158,10 @@ mod tests {
         JobMessage(vec![full, PublishedJob { due, ..job(8, Headers::new()) }])
     }
 
-    /// The body of [`message`], in hexadecimal: the number of jobs; for each
-    /// job the log's id, the length of the job's id and the id, the queue, the due time, the key,
-    /// the maximum of attempts, the payload, and the number of headers and the headers. Integers are
-    /// varints, the due time is zigzag-encoded, `00` is an absent option.
+    /// The body of [`message`]: the number of jobs; for each job the log's id, the job id with its
+    /// length, the queue, the due time, the key, the maximum of attempts, the payload, and the
+    /// headers with their number. Integers are varints, the due time is zigzag-encoded, `00` is an
+    /// absent option.
     const BODY: &str = "02\
 ffffffffffffffffff01100707070707070707070707070707070701710101016b0105077061796c6f61640206636f6c6f7572037265640473697a6500\
 ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef9620000077061796c6f616400";

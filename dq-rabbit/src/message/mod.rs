@@ -1,25 +1,21 @@
-//! Job messages, which deliver jobs with their payloads to runners shortly before the jobs are due.
+//! Job messages bring payloads to runners shortly before jobs are due.
 //!
-//! A job message waits in the [delay ladder](crate::ladder), a chain of queues with a time to live,
-//! and then goes to the *ready queue* of its job queue, from which runners consume. A runner keeps
-//! the jobs in its prefetch buffer until they are due, and acknowledges the message when they are
-//! claimed.
+//! A message waits in the [delay ladder](crate::topology::ladder) and then goes to the *ready queue* of its
+//! job queue. A runner keeps its jobs in the [payload buffer](crate::payloads::buffer) and acknowledges it
+//! when they are claimed.
 //!
-//! Job messages decide nothing: the [log](crate::log) does. If one is lost, its jobs run with the
-//! payload from the log; a duplicate, or a message for jobs that have ended, is dropped; jobs that
-//! arrive too early are published again.
-//!
-//! Modules: `job_message` is the format, `batch` groups jobs into messages, `publisher` sends them,
-//! `prefetch` buffers delivered jobs, `ack` acknowledges deliveries.
+//! Messages decide nothing: the [log](crate::log) does. Without its message, a job runs with the
+//! payload from the log. Duplicates and messages of ended jobs are dropped, and jobs that arrive
+//! too early are published again.
 
 mod ack;
 mod batch;
+pub(crate) mod consumer;
+pub(crate) mod deliveries;
 mod job_message;
-mod prefetch;
 mod publisher;
 
 pub(crate) use ack::{AckHandle, AckTracker};
 pub(crate) use batch::BASE_SPREAD;
 pub(crate) use job_message::{JobMessage, PublishedJob};
-pub(crate) use prefetch::{MAX_OVERDUE, PrefetchBuffer, Prefetched};
 pub(crate) use publisher::Publisher;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dq_core::{Error, Result, Timestamp};
-use lapin::Confirmation;
+use lapin::message::Delivery;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Confirmation};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -15,32 +17,30 @@ use super::batch::batch;
 use super::job_message::{JobMessage, PublishedJob};
 use crate::connect::{AmqpChannel, AmqpConnection, Reply};
 use crate::error::{self, LostReply, from_lapin, nacked, returned};
-use crate::ladder::Ladder;
-use crate::names::Topic;
 use crate::topology::Topology;
+use crate::topology::ladder::Ladder;
+use crate::topology::names::Topic;
 
-/// Maximum number of unconfirmed messages of a call.
+/// Unconfirmed messages of one call.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// Maximum number of channels in use: far fewer than a connection allows.
+/// Far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// Maximum size of the jobs whose messages are being published. Those beyond it get no message.
+/// Jobs whose messages are being published. Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
-/// Publishes job messages, and runs background tasks that do.
+/// Publishes messages with confirms, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    /// Size of the jobs whose messages are being published.
     pending_bytes: AtomicUsize,
-    /// Number of jobs whose messages could not be published.
+    /// Jobs whose messages could not be published.
     lost: AtomicU64,
-    /// Whether the last attempt to publish failed.
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     ladder: Ladder,
-    /// Idle channels in confirm mode, without unconfirmed messages.
+    /// In confirm mode, without unconfirmed messages.
     idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
     tasks: TaskTracker,
@@ -64,8 +64,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes jobs in a background task, which does not end with its caller. Failures are only
-    /// counted and logged: jobs without a message run from the log.
+    /// Publishes in the background, even if the caller gives up. Failures are counted and logged:
+    /// without a message, jobs run from the log.
     pub(crate) fn start_publishing(
         self: &Arc<Self>,
         jobs: Vec<PublishedJob>,
@@ -92,7 +92,7 @@ impl Publisher {
         }))
     }
 
-    /// Counts jobs that have got no message. Logs only the first of consecutive failures.
+    /// Logs a warning only for the first of consecutive failures.
     fn count_lost(&self, jobs: usize, why: &dyn std::fmt::Display) {
         self.lost.fetch_add(jobs as u64, Ordering::Relaxed);
         if self.fails.swap(true, Ordering::Relaxed) {
@@ -102,22 +102,20 @@ impl Publisher {
         }
     }
 
-    /// Whether jobs have messages.
     pub(crate) fn has_messages(&self) -> bool {
         self.ladder.has_messages()
     }
 
-    /// Number of jobs whose messages could not be published.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Publishes jobs, and waits until the broker has confirmed all of their messages.
+    /// Publishes jobs and waits for all confirmations.
     ///
     /// # Errors
-    /// `Unavailable` if there is no connection, a queue rejects a message, or a message matches no
-    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource
-    /// alarm; `Config` if a permission or, with passive topology, a queue is missing.
+    /// `Unavailable` if there is no connection, or a queue rejects a message, or none matches;
+    /// `OutcomeUnknown` if confirmations are lost; `Full` during an alarm; `Config` if a permission
+    /// or, with passive topology, a queue is missing.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,
@@ -156,9 +154,51 @@ impl Publisher {
                 last = Some(queue);
             }
         }
-        // Fails only for a closed semaphore; this one is never closed.
+        let outgoing = messages.iter().map(|message| self.outgoing(message, now));
+        self.send(operation, outgoing).await
+    }
+
+    /// Publishes a foreign message to the dead-letter queue and waits for the confirmation.
+    ///
+    /// # Errors
+    /// As of [`publish`](Self::publish).
+    pub(crate) async fn set_aside(&self, delivery: &Delivery) -> Result<()> {
+        let outgoing = Outgoing {
+            exchange: self.topology.names().dead(),
+            key: delivery.routing_key.clone(),
+            mandatory: true,
+            body: delivery.data.clone(),
+            properties: kept_properties(&delivery.properties),
+        };
+        self.send("set aside", std::iter::once(outgoing)).await.map_err(|failure| {
+            if failure.undeclared {
+                self.topology.report_missing();
+            }
+            failure.error
+        })
+    }
+
+    fn outgoing(&self, message: &JobMessage, now: Timestamp) -> Outgoing {
+        let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
+        Outgoing {
+            exchange: route.exchange,
+            key: route.routing_key,
+            // The exchange of the plugin for delayed messages returns every delayed message as
+            // unroutable.
+            mandatory: route.delay_ms.is_none(),
+            body: message.body(),
+            properties: message.properties(route.delay_ms),
+        }
+    }
+
+    async fn send(
+        &self,
+        operation: &'static str,
+        messages: impl Iterator<Item = Outgoing> + Send,
+    ) -> Result<(), Failure> {
+        // Never fails, because nobody closes the semaphore.
         let _permit = self.channels.acquire().await;
-        // The client library would only buffer what is published on a blocked connection.
+        // The client library would only buffer messages on a blocked connection.
         if let Some(reason) = self.connection.blocked() {
             let error = error::blocked(operation, self.connection.broker_info(), &reason);
             return Err(error.into());
@@ -167,9 +207,9 @@ impl Publisher {
             Some(channel) => channel,
             None => self.open_channel(operation).await?,
         };
-        // A channel on which something failed is not used again.
-        if let Err(mut failure) = self.publish_on(&channel, operation, messages, now).await {
-            // For an exchange that does not exist, the broker closes only the channel.
+        // A channel with a failure is not used again.
+        if let Err(mut failure) = self.publish_on(&channel, operation, messages).await {
+            // Without the exchange, the broker closes only the channel.
             failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
         }
@@ -177,7 +217,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Runs a background task, which is cancelled when the publisher is closed.
+    /// Runs a task until the publisher closes.
     pub(crate) fn spawn(&self, task: impl Future<Output = Result<()>> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -187,7 +227,6 @@ impl Publisher {
         });
     }
 
-    /// Cancels background tasks and waits until they have ended.
     pub(crate) async fn close(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -214,22 +253,16 @@ impl Publisher {
         &self,
         channel: &AmqpChannel,
         operation: &'static str,
-        messages: &[JobMessage],
-        now: Timestamp,
+        messages: impl Iterator<Item = Outgoing> + Send,
     ) -> Result<(), Failure> {
-        let mut unconfirmed = VecDeque::with_capacity(MAX_UNCONFIRMED.min(messages.len()));
+        let mut unconfirmed = VecDeque::new();
         for message in messages {
             if unconfirmed.len() == MAX_UNCONFIRMED
                 && let Some(oldest) = unconfirmed.pop_front()
             {
                 self.confirmed(operation, oldest).await?;
             }
-            let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
-            // The exchange of the plugin for delayed messages returns every delayed message as
-            // unroutable.
-            let mandatory = route.delay_ms.is_none();
-            let properties = message.properties(route.delay_ms);
-            let (exchange, key, body) = (route.exchange, route.routing_key, message.body());
+            let Outgoing { exchange, key, mandatory, body, properties } = message;
             let publishing = channel.publish(exchange, key, mandatory, &body, properties);
             unconfirmed.push_back(publishing.await.map_err(|error| self.error(operation, &error))?);
         }
@@ -239,7 +272,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits until the broker has confirmed a message.
     async fn confirmed(
         &self,
         operation: &'static str,
@@ -262,7 +294,32 @@ impl Publisher {
     }
 }
 
-/// Why messages were not published or not confirmed.
+struct Outgoing {
+    exchange: ShortString,
+    key: ShortString,
+    mandatory: bool,
+    body: Vec<u8>,
+    properties: BasicProperties,
+}
+
+/// A foreign message's properties, without its time to live, which would delete it, and without its
+/// user, which the broker compares with this connection's.
+fn kept_properties(foreign: &BasicProperties) -> BasicProperties {
+    let mut kept = BasicProperties::default().with_delivery_mode(2);
+    macro_rules! keep {
+        ($($get:ident $with:ident),+) => {
+            $(if let Some(value) = foreign.$get() {
+                kept = kept.$with(value.clone());
+            })+
+        };
+    }
+    keep!(content_type with_content_type, content_encoding with_content_encoding);
+    keep!(headers with_headers, kind with_type, message_id with_message_id);
+    keep!(correlation_id with_correlation_id, reply_to with_reply_to);
+    keep!(timestamp with_timestamp, app_id with_app_id);
+    kept
+}
+
 struct Failure {
     error: Error,
     /// An exchange, queue or binding is missing.

@@ -1,5 +1,3 @@
-//! The declaration of one exchange, queue or binding.
-
 use lapin::ExchangeKind;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
@@ -21,10 +19,10 @@ pub(super) enum Declaration {
 }
 
 impl Declaration {
-    /// The permission that this declaration needs on an object, named like `queue 'q'`.
+    /// The permission that this needs on an object like `queue 'q'`.
     ///
-    /// A binding needs to read from its source and to write to its destination; an argument that
-    /// names an exchange needs to write to it.
+    /// A binding reads from its source and writes to its destination; an argument that names an
+    /// exchange writes to it.
     pub(super) fn required_permission(&self, object: &str) -> Permission {
         let names = |kind: &str, name: &ShortString| object.contains(&format!("{kind} '{name}'"));
         match self {
@@ -39,12 +37,12 @@ impl Declaration {
         }
     }
 
-    /// Whether the broker can be asked if this exists: it cannot for bindings.
+    /// Whether the broker can be asked for it. Bindings cannot.
     pub(super) fn is_checkable(&self) -> bool {
         matches!(self, Self::Exchange(..) | Self::Queue(..))
     }
 
-    /// Whether a binding begins or ends at this exchange or queue, which is then declared first.
+    /// Whether a binding begins or ends at this object, which is then declared first.
     pub(super) fn binds(&self, object: &Self) -> bool {
         let (from, to, to_queue) = match self {
             Self::QueueBinding(from, to, _) => (from, to, true),
@@ -58,7 +56,7 @@ impl Declaration {
         }
     }
 
-    /// Sends the request. With `passive`, the broker only checks that the object exists.
+    /// With `passive`, the broker only checks that the object exists.
     pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
         match self.clone() {
             Self::Exchange(name, kind, arguments) => {

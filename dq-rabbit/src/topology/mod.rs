@@ -1,14 +1,13 @@
-//! Declares exchanges, queues and bindings under one prefix, or checks that they exist.
+//! Declares exchanges, queues and bindings, or checks that they exist.
 //!
-//! Jobs depend on the objects of the log only. These are declared first, and again by the tasks of
-//! the log when the broker answers that one is missing. Everything else delivers messages. It is
-//! declared when the backend connects; afterwards, [`keep`](Topology::keep) checks in the
-//! background that it exists whenever the connection was replaced or somebody misses something,
-//! and declares only what is missing. So a process works while the rest cannot be declared: a
-//! classic queue is not available without its node, and the right to configure may have been
-//! revoked.
+//! Jobs depend only on the objects of the log. These are declared first, and again when the log's
+//! tasks miss one. Everything else delivers messages: it is declared when the backend connects, and
+//! later [`keep`](Topology::keep) restores what is missing in the background. So a process works
+//! although a classic queue's node is down or the right to configure was revoked.
 
 mod declaration;
+pub(crate) mod ladder;
+pub(crate) mod names;
 mod objects;
 mod walk;
 
@@ -28,41 +27,35 @@ use self::walk::{Intent, Rejected, walk};
 use crate::config::{RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
 use crate::error::{self, Permission, Refusal};
-use crate::generation::Generation;
-use crate::ladder::Ladder;
-use crate::names::{ObjectNames, Topic};
+use crate::log::generation::Generation;
+use crate::topology::ladder::Ladder;
+use crate::topology::names::{ObjectNames, Topic};
 
-/// Maximum number of missing objects that an error names.
+/// Missing objects that an error names.
 const MAX_NAMED: usize = 8;
 
-/// How long to wait before each further attempt to declare what the broker did not find: while
-/// several processes declare one queue, it is known before it has started.
+/// Pauses before further attempts at what the broker did not find: while several processes declare
+/// a queue, it is known before it has started.
 const NOT_FOUND_PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 
-/// How long to wait after an attempt to restore what is missing: at least, and after a failure.
+/// Pauses after an attempt to restore, and after one that failed.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 const FAILED_RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Declares exchanges, queues and bindings, or checks that they exist.
 pub(crate) struct Topology {
     connection: Arc<AmqpConnection>,
     objects: Objects,
     ladder: Ladder,
-    /// Job queues whose ready queue exists.
     ready: Mutex<HashSet<QueueName>>,
-    /// Held while objects are restored.
     restoring: tokio::sync::Mutex<()>,
-    /// Number of completed restorations.
     restored: AtomicU64,
-    /// Notified when something may be missing.
+    /// Something may be missing.
     missed: Notify,
-    /// Why the last attempt to declare what is missing failed.
     failure: Mutex<Option<Error>>,
 }
 
 impl Topology {
-    /// The topology for these settings; declares nothing yet.
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         let objects = Objects::new(config);
         let ladder = match config.topology {
@@ -87,18 +80,15 @@ impl Topology {
         &self.objects.names
     }
 
-    /// Routes through this topology.
     pub(crate) fn ladder(&self) -> &Ladder {
         &self.ladder
     }
 
-    /// Why what is missing could not be declared.
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.failure).as_ref().map(ToString::to_string)
     }
 
-    /// Declares what the log needs, before anything else; with [`TopologyMode::Passive`], checks that
-    /// everything exists.
+    /// Declares what the log needs; with [`TopologyMode::Passive`], checks that everything exists.
     pub(crate) async fn prepare(&self) -> Result<()> {
         if self.objects.mode != TopologyMode::Passive {
             return self.declare_log().await;
@@ -107,26 +97,24 @@ impl Topology {
         self.declare_missing(all, Inaccessible::IsLeftOut).await
     }
 
-    /// Declares what the log needs besides its generations.
+    /// Everything that the log needs, except generations.
     pub(crate) async fn declare_log(&self) -> Result<()> {
         self.declare(self.objects.log(), Inaccessible::IsAnError).await
     }
 
-    /// Binds this generation of the log, without declaring it: it may have been deleted because it is
-    /// not needed any more.
+    /// Only binds it: a deleted generation must not come back.
     pub(crate) async fn bind_generation(&self, generation: Generation) -> Result<()> {
         let mut declarations = self.objects.generation(generation);
         declarations.retain(|declaration| !declaration.is_checkable());
         self.declare_all(declarations, Inaccessible::IsAnError).await
     }
 
-    /// Declares a generation of the log, in every mode: generations come and go.
+    /// In every mode, because generations come and go.
     pub(crate) async fn declare_generation(&self, generation: Generation) -> Result<()> {
         let declarations = self.objects.generation(generation);
         self.declare_all(declarations, Inaccessible::IsAnError).await
     }
 
-    /// Whether this generation of the log exists.
     pub(crate) async fn has_generation(&self, generation: Generation) -> Result<bool> {
         let declarations = self.objects.generation(generation);
         let rejected = walk(&self.connection, &declarations, Intent::Check, |_| true).await?;
@@ -137,7 +125,6 @@ impl Topology {
         }
     }
 
-    /// Deletes generations of the log, as far as they exist.
     pub(crate) async fn delete_generations(
         &self,
         generations: impl IntoIterator<Item = Generation>,
@@ -155,19 +142,16 @@ impl Topology {
         Ok(())
     }
 
-    /// The routing key of messages for this generation of the log.
     pub(crate) fn routing_key(&self, generation: Generation) -> ShortString {
         objects::routing_key(generation)
     }
 
-    /// Declares everything but what the log needs and the ready queues. What is not available for
-    /// now is left out.
+    /// Leaves out what is not available now.
     pub(crate) async fn declare_messages(&self) -> Result<()> {
         self.declare(self.objects.messages(), Inaccessible::IsLeftOut).await
     }
 
-    /// Declares the ready queue of a job queue if it does not exist. Asks the broker only once, or
-    /// again after [`forget_ready`](Self::forget_ready).
+    /// Asks the broker once, and again after [`forget_ready`](Self::forget_ready).
     pub(crate) async fn declare_ready(&self, queue: &QueueName) -> Result<()> {
         if lock(&self.ready).contains(queue) {
             return Ok(());
@@ -178,23 +162,17 @@ impl Topology {
         Ok(())
     }
 
-    /// The ready queue of this job queue may be missing.
     pub(crate) fn forget_ready(&self, queue: &QueueName) {
         lock(&self.ready).remove(queue);
     }
 
-    /// Declares the dead-letter queue if it does not exist.
-    pub(crate) async fn restore_dead_letters(&self) -> Result<()> {
-        self.declare_missing(self.objects.dead_letters(), Inaccessible::IsAnError).await
-    }
-
-    /// Something may be missing; [`keep`](Self::keep) looks for it.
+    /// Makes [`keep`](Self::keep) look for what is missing.
     pub(crate) fn report_missing(&self) {
         self.missed.notify_one();
     }
 
-    /// Declares what is missing of everything but the log and the ready queues; forgets which ready
-    /// queues exist. Concurrent calls share one attempt.
+    /// Declares missing objects for messages, and forgets which ready queues exist. Concurrent
+    /// calls share one attempt.
     pub(crate) async fn restore(&self) -> Result<()> {
         let before = self.restored.load(Ordering::Acquire);
         let _guard = self.restoring.lock().await;
@@ -210,8 +188,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Restores what is missing whenever it is reported, and when the connection was replaced: the
-    /// broker may have lost queues. Never ends.
+    /// Restores what is reported missing, and after a new connection, because the broker may have
+    /// lost queues. Never ends.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut generation = self.connection.generation();
         loop {
@@ -230,8 +208,7 @@ impl Topology {
         }
     }
 
-    /// As [`declare_all`](Self::declare_all); with [`TopologyMode::Passive`], only checks that the
-    /// objects exist.
+    /// With [`TopologyMode::Passive`], only checks that the objects exist.
     async fn declare(&self, declarations: Vec<Declaration>, down: Inaccessible) -> Result<()> {
         if self.objects.mode == TopologyMode::Passive {
             return self.declare_missing(declarations, down).await;
@@ -239,8 +216,7 @@ impl Topology {
         self.declare_all(declarations, down).await
     }
 
-    /// Declares objects whose settings must be right. Those that exist need no right to declare
-    /// them.
+    /// Declares objects whose settings must be right. Existing ones need no right to configure.
     async fn declare_all(
         &self,
         mut declarations: Vec<Declaration>,
@@ -256,7 +232,7 @@ impl Topology {
             rejected.retain(|rejected| !down.is_left_out(rejected));
             let Some(last) = rejected.last() else { return Ok(()) };
             if last.refusal == Refusal::Forbidden && declarations[last.index].is_checkable() {
-                // Only the right to declare is missing if everything exists.
+                // If everything exists, only the right to configure is missing.
                 let goes_on = |rejected: &Rejected| down.is_left_out(rejected);
                 let missing = walk(&self.connection, &declarations, Intent::Check, goes_on).await?;
                 if missing.iter().all(goes_on) {
@@ -276,8 +252,8 @@ impl Topology {
         }
     }
 
-    /// Declares those of these objects that do not exist, and their bindings. With
-    /// [`TopologyMode::Passive`], fails with their names instead.
+    /// Declares missing objects and their bindings. With [`TopologyMode::Passive`], fails with
+    /// their names.
     async fn declare_missing(
         &self,
         declarations: Vec<Declaration>,
@@ -312,16 +288,16 @@ impl Topology {
         let binds = |it: &Declaration| missing.iter().any(|object| it.binds(object));
         let bindings: Vec<_> = declarations.into_iter().filter(binds).collect();
         missing.extend(bindings);
-        // Boxed, because `declare` calls this.
+        // `declare` calls this.
         Box::pin(self.declare(missing, down)).await
     }
 }
 
-/// What to do about a queue that exists on a node that does not run.
+/// A queue whose node does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inaccessible {
     IsAnError,
-    /// It works again when the node runs.
+    /// It works again with its node.
     IsLeftOut,
 }
 

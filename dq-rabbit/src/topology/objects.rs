@@ -1,29 +1,25 @@
-//! All exchanges, queues and bindings of a prefix.
-
 use lapin::ExchangeKind;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
 use super::declaration::Declaration;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
-use crate::generation::Generation;
-use crate::ladder::{self, LadderQueue};
-use crate::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
+use crate::log::generation::Generation;
+use crate::topology::ladder::{self, LadderQueue};
+use crate::topology::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
 
-/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log
-/// and limited far below this; without the argument, a broker from 4.0 on would dead-letter after
-/// 20 deliveries.
+/// Attempts are counted in the log and limited far below this. Brokers from 4.0 on dead-letter
+/// after 20 deliveries without the argument.
 const DELIVERY_LIMIT: i64 = 1000;
 
-/// The size of the files of a generation of the log, which is deleted as a whole.
+/// A generation is deleted as a whole.
 const SEGMENT_BYTES: i64 = 64_000_000;
-/// The broker keeps the newest records of the directory, some thousands.
+/// The broker keeps the newest records, some thousands.
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
-/// The objects for some settings.
 #[derive(Debug)]
 pub(super) struct Objects {
     pub(super) names: ObjectNames,
@@ -54,8 +50,8 @@ impl Objects {
         ]
     }
 
-    /// A generation of the log. Its arguments depend on no setting, so that settings can change, and
-    /// they limit neither its size nor its age.
+    /// The arguments depend on no setting, so that settings can change, and limit neither size nor
+    /// age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
         let name = self.names.generation(generation);
         vec![
@@ -64,16 +60,11 @@ impl Objects {
         ]
     }
 
-    /// The dead-letter queue.
-    pub(super) fn dead_letters(&self) -> Vec<Declaration> {
-        self.fanout_queue(&self.names.dead())
-    }
-
-    /// Everything but what the log needs and the ready queues.
+    /// Everything except the log and the ready queues.
     pub(super) fn messages(&self) -> Vec<Declaration> {
         let names = &self.names;
         let mut declarations = self.fanout_queue(&names.orphan());
-        declarations.extend(self.dead_letters());
+        declarations.extend(self.fanout_queue(&names.dead()));
         declarations.push(self.topic_exchange(names.due()));
         match self.mode {
             TopologyMode::Plugin => declarations.extend(self.plugin()),
@@ -94,32 +85,29 @@ impl Objects {
     }
 
     fn ladder(&self) -> Vec<Declaration> {
-        let (names, ladder) = (&self.names, self.ladder);
+        let names = &self.names;
         let mut declarations = Vec::new();
-        if ladder == LadderKind::None {
+        if self.ladder == LadderKind::None {
             return declarations;
         }
-        // Lowest level first, so that the dead-letter exchange of each queue exists before the
-        // queue.
+        // Lowest level first, because a queue's dead-letter exchange must exist before it.
         for level in 0..LEVELS {
-            declarations.push(self.topic_exchange(names.level(ladder.letter(), level)));
+            declarations.push(self.topic_exchange(names.level(level)));
             declarations.push(Declaration::ExchangeBinding(
-                names.level(ladder.letter(), level),
+                names.level(level),
                 self.next_exchange(level),
                 ladder::binding_key(level, 0),
             ));
         }
-        for queue in ladder::queues(ladder, self.queues) {
-            let name = names.ladder_queue(ladder.letter(), queue.level, queue.digit);
+        for queue in ladder::queues(self.queues) {
+            let name = names.ladder_queue(queue.level, queue.digit);
             declarations.push(Declaration::Queue(name.clone(), self.ladder_arguments(queue)));
             let key = ladder::binding_key(queue.level, queue.digit);
-            let level = names.level(ladder.letter(), queue.level);
-            declarations.push(Declaration::QueueBinding(level, name, key));
+            declarations.push(Declaration::QueueBinding(names.level(queue.level), name, key));
         }
         declarations
     }
 
-    /// The ready queue of a job queue.
     pub(super) fn ready_queue(&self, topic: &Topic) -> Vec<Declaration> {
         let mut arguments = self.queue_type();
         arguments.insert("x-dead-letter-exchange".into(), name_value(&self.names.dead()));
@@ -133,7 +121,7 @@ impl Objects {
         ]
     }
 
-    /// An exchange and a queue of the same name, which gets all of its messages.
+    /// An exchange and a queue of the same name that gets all of its messages.
     fn fanout_queue(&self, name: &ShortString) -> Vec<Declaration> {
         vec![
             Declaration::Exchange(name.clone(), ExchangeKind::Fanout, FieldTable::default()),
@@ -142,23 +130,22 @@ impl Objects {
         ]
     }
 
-    /// The exchange to which queues of this level dead-letter their messages.
+    /// Where queues of this level dead-letter to.
     fn next_exchange(&self, level: usize) -> ShortString {
         match level {
             0 => self.names.due(),
-            level => self.names.level(self.ladder.letter(), level - 1),
+            level => self.names.level(level - 1),
         }
     }
 
-    /// A topic exchange with an alternate exchange for messages that match no binding. Without it,
-    /// such messages could not leave their queue and would block all messages behind them.
+    /// With an alternate exchange, because a message without a binding would block all messages
+    /// behind it in its queue.
     fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
         arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
         Declaration::Exchange(name, ExchangeKind::Topic, arguments)
     }
 
-    /// Arguments that select the queue type, and spread the leaders over the nodes.
     fn queue_type(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         let kind = match self.queues {
@@ -179,7 +166,7 @@ impl Objects {
             .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
         if self.queues == QueueKind::Quorum {
             // A message leaves its queue only when the next queue has confirmed it. The broker
-            // requires the overflow behaviour `reject-publish` for that.
+            // requires `reject-publish` for that.
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
@@ -187,7 +174,6 @@ impl Objects {
     }
 }
 
-/// The routing key of messages for this generation of the log.
 pub(super) fn routing_key(generation: Generation) -> ShortString {
     generation.number().to_string().into()
 }
@@ -200,7 +186,7 @@ fn stream(segment_bytes: i64) -> FieldTable {
     arguments
 }
 
-/// Without this, all leaders are on the node that the first process is connected to.
+/// Without it, all leaders are on the first process's node.
 fn spread_leaders(arguments: &mut FieldTable) {
     arguments.insert("x-queue-leader-locator".into(), text("balanced"));
 }

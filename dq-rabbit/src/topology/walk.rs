@@ -1,9 +1,8 @@
-//! Sends many declarations, and collects what the broker does not accept.
+//! Sends many declarations and collects what the broker refuses.
 //!
-//! To declare again with the same arguments costs one small reply. For anything else, the broker
-//! closes the channel. So a channel is used for a limited number of declarations: all of its
-//! requests are sent before the first reply is awaited, and those behind one that is rejected are
-//! sent again on another channel.
+//! A repeated declaration costs one small reply. For anything refused, the broker closes the
+//! channel. So each channel gets a limited number of requests, all sent before the first reply, and
+//! those behind a refused one go to another channel.
 
 use dq_core::{Error, Result};
 
@@ -11,28 +10,23 @@ use super::declaration::Declaration;
 use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{self, Refusal};
 
-/// Number of declarations for one channel.
 const CHUNK: usize = 64;
 
-/// Whether to declare, or only to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Intent {
     Declare,
-    /// Needs no permissions. There is no such check for bindings, which are skipped.
+    /// Needs no permissions, and skips bindings.
     Check,
 }
 
-/// A declaration that the broker did not accept.
 #[derive(Debug)]
 pub(super) struct Rejected {
-    /// Its index.
     pub(super) index: usize,
     pub(super) refusal: Refusal,
     pub(super) error: Error,
 }
 
-/// Sends all declarations in order; those behind a rejected one, too, unless `goes_on` is false for
-/// it.
+/// Sends all declarations in order. Stops at a refused one if `goes_on` is false for it.
 ///
 /// # Errors
 /// If there is no connection, or no reply in time.
@@ -66,8 +60,7 @@ pub(super) async fn walk(
     Ok(rejected)
 }
 
-/// Sends all requests, then awaits the replies, which come in the same order. Fails with the first
-/// rejection and the number of replies before it.
+/// Fails with the first refusal and the number of replies before it.
 async fn send(
     connection: &AmqpConnection,
     channel: &AmqpChannel,

@@ -9,7 +9,7 @@ use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wai
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
-    // The acknowledgement timeout, and how often the broker checks it, both in milliseconds.
+    // Both in milliseconds: the timeout, and how often the broker checks it.
     let server = RabbitMq::options()
         .set("consumer_timeout", "1500")
         .advanced("rabbit", "channel_tick_interval", "300")
@@ -18,7 +18,7 @@ async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
     let mut runner = start_runner_with(&backend, "q", Duration::from_secs(5), settings).await;
     let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
-    // These wait for a slot, with unacknowledged messages, until the broker closes the channel.
+    // These wait for a slot until the broker closes the channel.
     let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();
     backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
     runner.expect_each_once(&jobs).await;

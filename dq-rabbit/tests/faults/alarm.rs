@@ -16,7 +16,7 @@ use crate::fixture::{
     wait_until,
 };
 
-/// Sets the share of memory above which the broker has an alarm: a tiny one causes the alarm.
+/// A tiny share of memory causes the alarm.
 async fn set_watermark(server: &Arc<RabbitMq>, share: &'static str) {
     let server = Arc::clone(server);
     blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
@@ -34,8 +34,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     retry(|| backend.schedule(before.clone())).await;
 
     set_watermark(&server, "0.0000001").await;
-    // The broker reports the alarm only to connections that publish, and may accept the first
-    // message.
+    // The broker tells only connections that publish, and may accept the first message.
     let in_doubt = in_an_hour(job("full"));
     let full = async || {
         let result = backend.schedule(vec![in_doubt.clone()]).await;
@@ -52,8 +51,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     assert!(error.is_retryable());
     assert_error(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
 
-    // A process that serves others can be closed: it ends, with or without an error, since the broker
-    // accepts nothing from it.
+    // The broker accepts nothing from this process, so closing may fail, but it ends.
     let other_is_full = async || {
         let result = other.schedule(vec![in_doubt.clone()]).await;
         result.is_err_and(|error| error.kind() == ErrorKind::Full)
@@ -76,7 +74,6 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Starts, handlers that run now, and the most that ran at once.
 #[derive(Debug, Default)]
 struct Runs {
     starts: AtomicUsize,
@@ -93,7 +90,6 @@ impl Runs {
     }
 }
 
-/// Counts as running until it is dropped.
 struct Run(Arc<Runs>);
 
 impl Drop for Run {
@@ -102,7 +98,7 @@ impl Drop for Run {
     }
 }
 
-/// Works until it is released, or told to stop because its lease is lost.
+/// Works until it is released or has lost its lease.
 struct Long {
     runs: Arc<Runs>,
     released: watch::Receiver<bool>,
@@ -138,7 +134,6 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     let runs = Arc::new(Runs::default());
     let (release, released) = watch::channel(false);
     let mut runners = Vec::new();
-    // Either of two processes may repeat it.
     for _process in 0..2 {
         let backend = retry(|| crate::fixture::connect(&config)).await;
         let dq = Dq::builder().backend(Arc::clone(&backend)).connect().await.unwrap();
@@ -154,7 +149,6 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     wait_until("the job starts", async || running() == 1).await;
 
     set_watermark(&server, "0.0000001").await;
-    // The broker blocks a connection when it publishes, and may accept the first message.
     let in_doubt = in_an_hour(job("full"));
     for (process, _) in &runners {
         wait_until("the alarm is reported", async || {

@@ -5,49 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{Cancelled, Clock, Due, JobId, NewJob, Settled, SystemClock, Timestamp, async_trait};
-use futures_util::future::BoxFuture;
+use dq_core::{Cancelled, Due, JobId, NewJob, Settled, Timestamp};
 
 use crate::fixture::{
-    LONG_LEASE, after, by_id, claim, claim_for, claim_until_some, config, connect_with_clock,
-    done_settlements, in_an_hour, job, open, retry, start_runner, start_runner_with, stats,
-    wait_until,
+    LONG_LEASE, SkewedClock, after, by_id, claim, claim_for, claim_until_some, config,
+    connect_with_clock, done_settlements, in_an_hour, job, open, retry, start_runner,
+    start_runner_with, stats, wait_until,
 };
-
-/// The system clock, ahead by this many milliseconds; behind if negative.
-#[derive(Debug)]
-struct SkewedClock(i64);
 
 const HOUR: i64 = 3_600_000;
 
 fn at(due: Timestamp, mut job: NewJob) -> NewJob {
     job.due = Due::At(due);
     job
-}
-
-impl SkewedClock {
-    fn shift(time: Timestamp, by: i64) -> Timestamp {
-        Timestamp::from_millis(time.as_millis() + by)
-    }
-}
-
-#[async_trait]
-impl Clock for SkewedClock {
-    fn now(&self) -> Timestamp {
-        Self::shift(SystemClock.now(), self.0)
-    }
-
-    fn elapsed(&self) -> Duration {
-        SystemClock.elapsed()
-    }
-
-    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        SystemClock.sleep_until(Self::shift(until, -self.0))
-    }
-
-    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
-        SystemClock.sleep(delay)
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +27,7 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
     let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
 
-    // Due in half an hour, which is in the past for the fast clock.
+    // Past for the fast clock.
     let jobs: Vec<_> = (0..5).map(|_| after(HOUR as u64 / 2, job("q"))).collect();
     exact.schedule(jobs.clone()).await.unwrap();
     for backend in [&exact, &slow] {
@@ -68,15 +38,13 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     let claimed = claim(&*fast, "q", 2).await.unwrap();
     assert_eq!(claimed.jobs.len(), 2);
     assert!(claimed.jobs.iter().all(|leased| leased.job.due <= claimed.now));
-    // Still nothing is due by the exact clock, leased or not.
     assert!(claim(&*exact, "q", 9).await.unwrap().jobs.is_empty());
     assert_eq!(fast.settle(&done_settlements(&claimed)).await.unwrap(), [Settled::Accepted; 2]);
 
     assert_eq!(stats(&*exact, "q").await.scheduled, 3);
 }
 
-/// Producers and runners a minute apart, and a canceller, with jobs that run for longer than a
-/// third of their leases, so that these are renewed.
+/// The jobs run for longer than a third of their leases, so these are renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     const MINUTE: i64 = 60_000;
@@ -95,25 +63,24 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     let mut cancel = async |index: usize, new: &NewJob| {
         let job = [by_id(new)];
         let answer = retry(|| backends[index % 3].cancel(&job)).await[0];
-        // Some are cancelled a second time, and are not there any more.
+        // Some are cancelled twice and are gone the second time.
         let first = answers.entry(new.id).or_insert(answer);
         assert!(*first == answer || answer == Cancelled::NotFound, "{first:?}, then {answer:?}");
     };
     let mut jobs = Vec::new();
     for index in 0..JOBS {
-        // By the clock of the process that schedules it. Every sixth is not due before it is
-        // cancelled.
+        // Every sixth is cancelled before it is due.
         let millis = if index % 6 == 0 { 3_600_000 } else { index as u64 * 37 % 2_000 };
         let mut new = job("q");
         new.due = Due::After(Duration::from_millis(millis));
         retry(|| backends[index % 3].schedule(vec![new.clone()])).await;
         jobs.push(new);
-        // One that waits, runs, or has ended, depending on how fast this machine is.
+        // It waits, runs, or has ended, depending on the machine.
         if index % 2 == 1 {
             cancel(index, &jobs[index / 2]).await;
         }
     }
-    // No start was awaited before, so these are all starts.
+    // No start was awaited before, so these are all.
     let mut started = Vec::new();
     wait_until("a third of the jobs start", async || {
         started.extend(runners.iter_mut().flat_map(|it| it.unexpected_starts()));
@@ -149,8 +116,6 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     assert_eq!(totals.done, JOBS as u64 - cancelled);
 }
 
-/// Neither the time of a claim nor that of another entry ends a lease: each process waits until it
-/// has seen no renewal for the length of the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_time_of_day_ends_a_lease() {
     let config = config("lease-clocks");
@@ -170,7 +135,7 @@ async fn no_time_of_day_ends_a_lease() {
         }
         assert_eq!(holder.settle(&done_settlements(&held)).await.unwrap(), [Settled::Accepted]);
     }
-    // A lease that is not renewed ends for all of them, after its length.
+    // Without a renewal, it expires for all of them.
     let new = at(Timestamp::EPOCH, job("q"));
     slow.schedule(vec![new.clone()]).await.unwrap();
     let second = Duration::from_secs(1);
@@ -187,14 +152,12 @@ async fn a_producer_with_a_skewed_clock_makes_no_job_with_an_absolute_due_time_e
     let exact = open(&config).await;
     let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
     let mut runner = start_runner(&exact, "q").await;
-    // The due times are absolute. The slow producer takes them to be an hour further off, so its
-    // messages stay in the ladder too long, and the runner fetches the payloads from the log.
+    // The slow producer's messages stay in the ladder too long, so the payloads come from the log.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     slow.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    // The fast producer takes the due times to have passed, so it publishes no messages, and the
-    // runner reads the payloads from the log.
+    // The fast producer takes the jobs to be due and publishes no messages.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     fast.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;

@@ -14,7 +14,7 @@ use crate::fixture::{
     stats, wait_until,
 };
 
-/// Settings for this cluster. The nodes are tried in turn, beginning with `first`.
+/// The nodes are tried in turn, beginning with `first`.
 fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let nodes = cluster.nodes();
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
@@ -24,7 +24,7 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     config
 }
 
-/// Schedules 200 jobs, due evenly from `from` milliseconds on for `over` milliseconds.
+/// Due evenly from `from` milliseconds on, for `over` milliseconds.
 async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..200).map(|n| after(from + over * n / 200, job("q"))).collect();
     for jobs in jobs.chunks(50) {
@@ -33,7 +33,6 @@ async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<
     jobs
 }
 
-/// Waits until all of these jobs have run, and until `done` jobs in all are done.
 async fn expect_all_done(
     runner: &mut TestRunner,
     jobs: &[NewJob],
@@ -47,8 +46,7 @@ async fn expect_all_done(
         }
     };
     // If the reply to a chunk of 50 is lost, its jobs may be done before the call is repeated, and
-    // count as new. Jobs run again, too, whose settlements were lost: up to a thousand may wait for
-    // the store.
+    // count as new. Up to a thousand jobs whose settlements were lost run again, too.
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {} jobs ran again", jobs.len());
     // A job is in flight during two faults at most, even in a rolling restart.
@@ -60,7 +58,7 @@ async fn expect_all_done(
     .await;
 }
 
-/// Waits until `check` says that replicas are down, or that none are. The management API lags behind.
+/// The management API lags behind.
 async fn wait_for_replicas(backend: &Arc<dyn Backend>, are_down: bool) {
     wait_until(&format!("replicas are down: {are_down}"), async || {
         let findings = backend.check().await;
@@ -81,7 +79,7 @@ async fn losing_one_node_loses_no_job() {
     let producer = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
 
-    // The runner's node is killed; it may be the leader of the log.
+    // It may be the leader of the log.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let killed = Arc::clone(&cluster);
     blocking(move || killed.nodes()[1].kill()).await;
@@ -97,8 +95,7 @@ async fn losing_one_node_loses_no_job() {
 
     wait_for_replicas(&producer, false).await;
 
-    // A network partition separates one node and its clients from the others: the one to which the
-    // runner has moved when node 1 was killed.
+    // The runner has moved to this node when node 1 was killed.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let partitioned = Arc::clone(&cluster);
     blocking(move || partitioned.partition(2)).await;
@@ -107,7 +104,6 @@ async fn losing_one_node_loses_no_job() {
     let healed = Arc::clone(&cluster);
     blocking(move || healed.heal()).await;
 
-    // A rolling restart.
     let jobs = schedule_jobs(&producer, 3_000, 10_000).await;
     let rolled = Arc::clone(&cluster);
     blocking(move || rolled.rolling_restart()).await;
@@ -116,12 +112,11 @@ async fn losing_one_node_loses_no_job() {
     assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
 }
 
-/// Classic queues live on one node each. Without it, declaring and consuming them fails, and their
-/// messages are gone.
+/// Without their node, declaring and consuming classic queues fails, and their messages are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losing_the_node_of_classic_queues_stops_no_job() {
     let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
-    // Classic queues are declared on the node of the connection.
+    // On the connection's node.
     let classic = |first| {
         let mut config = config_for(&cluster, first);
         config.queues = QueueKind::Classic;
@@ -134,7 +129,6 @@ async fn losing_the_node_of_classic_queues_stops_no_job() {
     blocking(move || killed.nodes()[1].kill()).await;
     jobs.extend(schedule_jobs(&owner, 2_000, 2_000).await);
     expect_all_done(&mut runner, &jobs, &owner, 400).await;
-    // A process that starts meanwhile.
     let other = open(&classic(2)).await;
     let cancelled = crate::fixture::in_an_hour(job("q"));
     retry(|| other.schedule(vec![cancelled.clone()])).await;
@@ -145,7 +139,6 @@ async fn losing_the_node_of_classic_queues_stops_no_job() {
     assert_eq!((counts.scheduled, counts.totals.unwrap().cancelled), (0, 1));
 }
 
-/// The newest stream of the log.
 fn newest_stream(cluster: &RabbitCluster) -> u32 {
     // This node is never stopped.
     let queues = cluster.nodes()[0].ctl(&["-q", "list_queues", "name"]);
@@ -153,8 +146,7 @@ fn newest_stream(cluster: &RabbitCluster) -> u32 {
     numbers.max().unwrap_or_default()
 }
 
-/// Waits until the log has gone on to the next stream, and the one after it is declared. Numbers of
-/// consecutive streams differ by 2 (`Generation::next`).
+/// Numbers of consecutive streams differ by 2 (`Generation::next`).
 async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
     let deadline = tokio::time::Instant::now() + TIMEOUT * 2;
     let newest = |cluster: &Arc<RabbitCluster>| {
@@ -167,8 +159,7 @@ async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
     }
 }
 
-/// Schedules a small job that stays, and large ones that are cancelled, until it is stopped. Returns
-/// the jobs that stay.
+/// Small jobs stay and are returned, large ones are cancelled.
 async fn fill_log(backend: Arc<dyn Backend>, stop: CancellationToken) -> Vec<NewJob> {
     let mut kept = Vec::new();
     while !stop.is_cancelled() {
@@ -223,7 +214,7 @@ async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
     }
     let fresh = open(&small(0)).await;
     let name = queue("q");
-    // More than callers may ask for, which is not checked here: all that the writers have kept.
+    // All that the writers have kept, which is more than callers may ask for.
     let params = BrowseParams::new(&name, JobState::Scheduled).limit(10_000).payloads(true);
     let page = retry(|| fresh.browse(params)).await;
     let found: std::collections::BTreeMap<_, _> =

@@ -33,25 +33,7 @@ async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout(
     assert_eq!(claim(&*backend, "q", 1).await.unwrap().jobs.len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_connections_name_the_reason() {
-    let server = shared_rabbitmq();
-    server.ctl(&["add_user", "visitor", "hunter2"]);
-    let url = |user: &str, vhost: &str| format!("amqp://{user}@{}/{vhost}", server.address());
-    for (url, words) in [
-        (url("visitor:wrong-hunter2", "%2f"), ["user and password", "ACCESS_REFUSED"]),
-        (url("visitor:hunter2", "%2f"), ["visitor", "set_permissions"]),
-        (url("dq:secret", "nowhere"), ["nowhere", "add_vhost"]),
-    ] {
-        let mut config = config_for(server);
-        config.url = dq_core::config::Secret::new(url);
-        let error = assert_error(connect(&config).await, ErrorKind::Config, &words);
-        assert!(!error.is_retryable(), "a retry does not help: {error}");
-        assert_eq!(error.failed_operation(), "connect", "{error}");
-    }
-}
-
-/// The broker checks permissions when an object is used; a passive declaration does not need them.
+/// The broker checks permissions when an object is used, not when it is declared passively.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
@@ -78,14 +60,13 @@ async fn errors_name_each_missing_permission() {
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
         limited.topology = TopologyMode::Declare;
     }
-    // Only what does not exist has to be declared.
+    // Only missing objects have to be declared.
     grant("", all, all);
     retry(|| connect(&limited)).await.close().await.unwrap();
     let mut elsewhere = limited.clone();
     elsewhere.prefix = "elsewhere".to_owned();
     let words = ["permission to configure", "set_permissions"];
     assert_error(connect(&elsewhere).await, ErrorKind::Config, &words);
-    // Revoked while in use, and granted again.
     grant(all, all, all);
     let backend = retry(|| connect(&limited)).await;
     let kept = in_an_hour(job("q"));

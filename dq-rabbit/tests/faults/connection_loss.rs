@@ -13,12 +13,11 @@ use crate::fixture::{
 };
 use dq_testkit::faults::TcpProxy;
 
-/// A backend that connects through a proxy.
 async fn open_by_proxy(vhost: &str) -> (TcpProxy, Arc<dyn Backend>) {
     let mut config = config(vhost);
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    // A call whose reply was cut off waits this long; short, for the test.
+    // A call whose reply was cut off waits this long.
     config.response_timeout = Duration::from_secs(4);
     let backend = open(&config).await;
     (proxy, backend)
@@ -29,7 +28,6 @@ async fn no_task_of_a_lost_connection_remains() {
     const VHOST: &str = "lost-tasks";
     let backend = open(&config(VHOST)).await;
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    // The channel on which the queue is consumed.
     let consumer = || {
         let list = ["-q", "list_consumers", "-p", VHOST, "queue_name", "channel_pid"];
         let listed = shared_rabbitmq().ctl(&list);
@@ -50,7 +48,6 @@ async fn no_task_of_a_lost_connection_remains() {
     };
     next_channel().await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // Until all that is to run runs.
     let (mut before, mut equal) = (tasks(), 0);
     while equal < 10 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -61,7 +58,7 @@ async fn no_task_of_a_lost_connection_remains() {
         blocking(|| close_connections(VHOST)).await;
         next_channel().await;
     }
-    // One for each lost connection would be eight; some may be at work for a moment.
+    // A task for each lost connection would be eight more. Some may be at work for a moment.
     wait_until("as many tasks as before", async || tasks() <= before + 2).await;
 }
 
@@ -111,7 +108,6 @@ async fn repeating_a_call_after_a_lost_reply_is_safe() {
         let first = backend.cancel(&target).await;
         let again = retry(|| backend.cancel(&target)).await;
         match first {
-            // A successful reply is final.
             Ok(first) => {
                 assert_eq!((first, again), (vec![Cancelled::Cancelled], vec![Cancelled::NotFound]))
             }
@@ -165,7 +161,7 @@ async fn closed_connections_lose_no_job() {
     for caller in callers {
         all += caller.await.expect("the caller does not panic");
     }
-    // Jobs whose claim had no reply are claimed again when their leases lapse.
+    // Claims without a reply leave leases, which expire.
     wait_until("all are done", async || {
         let claimed = retry(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
         let ended = done_settlements(&claimed);

@@ -1,4 +1,4 @@
-//! The broker is killed with SIGKILL under load, and the recorded history is checked.
+//! The broker is killed with SIGKILL under load, and the trace is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn confirmed_changes_survive_kills_of_the_broker() {
     let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(3);
     let store = open(&config).await;
-    // A broker that is killed loses declarations that are not on its disk.
+    // A killed broker loses declarations that are not on its disk.
     server.sync_declarations();
     let workload = CrashWorkload {
         lease_for: Duration::from_millis(800),
@@ -30,7 +30,7 @@ async fn confirmed_changes_survive_kills_of_the_broker() {
             server.restart();
         })
         .await;
-        // The next pause begins when the log is written and read again.
+        // The next pause begins when the log works again.
         retry(|| store.stats(&[])).await;
     };
     workload.run(Arc::clone(&store), &pauses, crash).await;

@@ -12,11 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::{config, open};
 
-/// What is damaged, once, in what the broker sends. It is part of a payload.
+/// The damaged part of a payload.
 const MARK: &[u8] = b"damage this byte";
 
-/// Starts a proxy that changes the last byte of the next [`MARK`]. Returns its port, and whether it
-/// has done so.
+/// Returns the proxy's port, and whether it has changed the last byte of a [`MARK`].
 async fn damaging_proxy(server: String) -> (u16, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -67,7 +66,6 @@ async fn a_message_that_is_damaged_on_its_way_to_one_process_is_read_again() {
     marked.payload = MARK.into();
     assert!(writer.schedule(vec![marked.clone()]).await.unwrap()[0].is_stored());
     wait_until("the message is damaged", async || is_damaged.load(Ordering::SeqCst)).await;
-    // Both processes have the same state, and the job its own payload.
     let view = reader.get(&by_id(&marked)).await.unwrap().unwrap();
     assert_eq!(view.job.payload, marked.payload);
     assert_eq!(stats(&*reader, "q").await, stats(&*writer, "q").await);

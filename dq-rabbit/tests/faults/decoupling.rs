@@ -1,4 +1,4 @@
-//! What fails beside the log does not stop the log, and a call that nobody waits for holds nothing.
+//! Failures beside the log do not stop the log, and a call that nobody waits for holds nothing.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_revoked_right_to_configure_stops_no_job() {
         })
         .await;
     grant("^$");
-    // Each has the permissions of its user in a cache.
+    // Each connection caches the permissions of its user.
     blocking(move || close_connections(vhost)).await;
     let new = after(1_500, job("q"));
     wait_until("jobs are scheduled again", async || {
@@ -42,7 +42,7 @@ async fn a_revoked_right_to_configure_stops_no_job() {
     })
     .await;
     runner.expect_each_once(&[new]).await;
-    // Everything exists, so a process that starts needs no right to declare it.
+    // Everything exists, so a new process needs no right to configure.
     assert_eq!(stats(&*open(&config).await, "q").await.totals.unwrap().done, 2);
 }
 
@@ -102,7 +102,6 @@ async fn a_claim_that_is_dropped_holds_no_job() {
         let dropped = claim_for(&*backend, "q", 1, LONG_LEASE);
         match tokio::time::timeout(Duration::from_millis(millis), dropped).await {
             Ok(claimed) => {
-                // It was answered in time.
                 let ended = crate::fixture::done_settlements(&claimed.unwrap());
                 backend.settle(&ended).await.unwrap();
             }

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, Error, ErrorKind, NewJob, Scheduled};
+use dq_core::{Backend, Cancelled, NewJob, Scheduled};
 use dq_rabbit::RabbitConfig;
-use lapin::BasicProperties;
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim, config, in_an_hour, job, open, publish, queue, queue_exists,
-    retry, start_runner, stats, take_message, wait_until,
+    after, amqp_client, by_id, config, in_an_hour, job, open, pass_marker, publish, queue,
+    queue_exists, retry, start_runner, stats, take_message, wait_until,
 };
 
-/// Deletes queues, by their full names.
 async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     for name in names {
@@ -26,7 +24,7 @@ async fn delete_exchange(config: &RabbitConfig, name: &str) {
     channel.exchange_delete(name.into(), ExchangeDeleteOptions::default()).await.unwrap();
 }
 
-/// Schedules 30 jobs that are due from `millis` on, 20 ms apart.
+/// From `millis` on, 20 ms apart.
 async fn schedule_jobs(backend: &Arc<dyn Backend>, millis: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..30).map(|n| after(millis + 20 * n, job("q"))).collect();
     retry(|| backend.schedule(jobs.clone())).await;
@@ -39,18 +37,16 @@ async fn deleting_queues_loses_no_job() {
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
     let mut jobs = schedule_jobs(&backend, 3_000).await;
-    // The ready, dead-letter and orphan queues, and the ladder queues of 1, 2 and 3 seconds, in
-    // which the jobs wait.
+    // The last three are the ladder queues in which the jobs wait.
     let names = ["q.q", "dead", "orphan", "l0.1", "l0.2", "l0.3"];
     let names = names.map(|name| format!("dq.v1.{name}"));
     delete_queues(&config, &names.each_ref().map(String::as_str)).await;
     jobs.extend(schedule_jobs(&backend, 2_000).await);
     runner.expect_each_once(&jobs).await;
-    // They were declared again.
     for name in &names {
         wait_until(name, async || queue_exists(&config, name).await).await;
     }
-    // Queues that only the consumer uses: it notices, without a call of `schedule`.
+    // Only the consumer uses these, and it notices without a call.
     delete_queues(&config, &["dq.v1.q.q", "dq.v1.dead"]).await;
     for name in ["dq.v1.q.q", "dq.v1.dead"] {
         wait_until(name, async || queue_exists(&config, name).await).await;
@@ -75,17 +71,16 @@ async fn deleted_exchanges_are_declared_again() {
         .await;
 }
 
-/// Jobs with a message in the ladder are restored when it arrives. Everything else is lost with the
-/// log: jobs without a message (scheduled with a delay of less than a second, running, dead), the
-/// totals, and cancellations.
+/// Jobs without a message are lost with the log: a delay of less than a second, running, dead. So
+/// are totals and cancellations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let mut config = config("log");
-    // A call whose entry is deleted with the log gets no reply.
+    // A call whose entry is deleted gets no reply.
     config.response_timeout = Duration::from_secs(10);
     let backend = open(&config).await;
     let other = open(&config).await;
-    // Offsets of the new log must be smaller than those already read from the old one.
+    // So that the new log's offsets are smaller than those read.
     for _ in 0..50 {
         backend.schedule(vec![in_an_hour(job("other"))]).await.unwrap();
     }
@@ -93,15 +88,14 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let mut due_soon = schedule_jobs(&backend, 12_000).await;
     let far = in_an_hour(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
-    // Due at once, so it has no message and is lost with the log.
+    // Without a message, because it is due at once.
     let without_message = job("unserved");
     backend.schedule(vec![without_message]).await.unwrap();
 
     for round in 0..2 {
         delete_queues(&config, &["dq.v1.log.0"]).await;
-        // Both processes notice, although neither makes a change. In the first round, the 50 jobs
-        // of `other` disappear, while `q` never had more than 31. In the second round, the count of
-        // `new` below shows it.
+        // Neither process makes a change. In the first round the 50 jobs of `other` disappear, in
+        // the second the count of `new` shows it.
         let has_noticed = async |backend: &Arc<dyn Backend>| {
             backend.stats(&[]).await.is_ok_and(|all| {
                 let is_of_old_log = |counts: &dq_core::QueueStats| counts.scheduled > 30 + 1;
@@ -111,7 +105,6 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
         wait_until("one process has noticed", async || has_noticed(&backend).await).await;
         wait_until("the other process has noticed", async || has_noticed(&other).await).await;
         assert_eq!(stats(&*other, "unserved").await.ready, 0);
-        // New jobs are stored, and visible to both processes.
         let new = in_an_hour(job("new"));
         let result = retry(|| backend.schedule(vec![new.clone()])).await;
         assert!(matches!(result[..], [Scheduled::Created(_)]));
@@ -119,12 +112,11 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
         due_soon.extend(schedule_jobs(&backend, 12_000).await);
     }
     runner.expect_each_once(&due_soon).await;
-    // `far` can be scheduled again with its id.
     let again = in_an_hour(far.clone());
     assert_eq!(retry(|| backend.schedule(vec![again.clone()])).await[0].id(), far.id);
 
-    // A late message does not restore a job that has ended in this log.
-    // Thirty years exceed the ladder, so the message waits in its highest queue.
+    // It has ended in this log. Thirty years exceed the ladder, so the message waits in the highest
+    // queue.
     let late_job = after(30 * 360 * 86_400_000, job("late"));
     retry(|| backend.schedule(vec![late_job.clone()])).await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
@@ -133,46 +125,6 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
-    // handled.
-    publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
-    wait_until("the marker has arrived", async || stats(&*other, "late").await.dead == 1).await;
+    pass_marker(&channel, key).await;
     assert_eq!(stats(&*other, "late").await.scheduled, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_backend() {
-    let config = config("garbage");
-    let backend = open(&config).await;
-    let new = in_an_hour(job("q"));
-    backend.schedule(vec![new]).await.unwrap();
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    // A message of the log begins with `dq` and the format, and ends with a checksum.
-    for garbage in [&b"garbage"[..], b"", b"d", b"\x01", b"dqc, and more text"] {
-        publish(&channel, "dq.v1.generations", "0", garbage, BasicProperties::default()).await;
-    }
-    backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
-    assert_eq!(stats(&*backend, "q").await.scheduled, 2);
-    assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "for a new process too");
-
-    // Format 99.
-    let mut newer = b"dq\x63".to_vec();
-    newer.extend(xxhash_rust::xxh3::xxh3_64(&newer).to_le_bytes());
-    publish(&channel, "dq.v1.generations", "0", &newer, BasicProperties::default()).await;
-    let fails_as_incompatible = async || {
-        let result = backend.schedule(vec![job("q")]).await;
-        // A call that is in flight when the log is left behind is in it or is not.
-        let is_known = |error: &Error| error.kind() != ErrorKind::OutcomeUnknown;
-        let Some(error) = result.err().filter(is_known) else { return false };
-        crate::fixture::assert_helpful(&error, &["log", "version"]);
-        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-        true
-    };
-    wait_until("the error is reported", fails_as_incompatible).await;
-    let words = ["log", "version"];
-    let kind = ErrorKind::Incompatible;
-    crate::fixture::assert_error(claim(&*backend, "q", 1).await, kind, &words);
-    crate::fixture::assert_error(backend.stats(&[]).await, kind, &words);
-    crate::fixture::assert_error(crate::fixture::connect(&config).await, kind, &words);
-    crate::fixture::assert_error(backend.close().await, kind, &words);
 }

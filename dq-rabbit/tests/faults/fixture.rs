@@ -1,12 +1,14 @@
-//! Fixtures: backends, jobs, a runner, and assertions on errors.
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::{Environment, QueueSettings};
-use dq_core::{Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock};
+use dq_core::{
+    Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock, Timestamp,
+    async_trait,
+};
 use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::{RabbitMq, shared_rabbitmq};
+use futures_util::future::BoxFuture;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
@@ -19,11 +21,10 @@ pub(crate) use dq_testkit::fixture::{
     in_an_hour, job, keyed, poll, queue, retry, stats, wait_until,
 };
 
-/// A lease that is longer than any test.
+/// Longer than any test.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(3_600);
 
-/// Settings for a separate virtual host on the shared server. Its queues are classic, which costs
-/// least; quorum queues are tested on separate servers.
+/// A virtual host of the shared server. Classic queues cost least; other tests have quorum queues.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
@@ -32,7 +33,6 @@ pub(crate) fn config(vhost: &str) -> RabbitConfig {
     config
 }
 
-/// Settings for this server.
 pub(crate) fn config_for(server: &RabbitMq) -> RabbitConfig {
     let mut config = RabbitConfig::new(server.url());
     config.response_timeout = Duration::from_secs(10);
@@ -43,7 +43,6 @@ pub(crate) async fn connect(config: &RabbitConfig) -> Result<Arc<dyn Backend>> {
     connect_with_clock(config, Arc::new(SystemClock)).await
 }
 
-/// Connects a backend with this clock.
 pub(crate) async fn connect_with_clock(
     config: &RabbitConfig,
     clock: Arc<dyn Clock>,
@@ -52,19 +51,16 @@ pub(crate) async fn connect_with_clock(
     Ok(Arc::new(RabbitBackend::connect(config, &environment).await?))
 }
 
-/// Connects a backend that remembers at most this many ended jobs of each queue.
 pub(crate) async fn open_with_history(config: &RabbitConfig, max: u32) -> Arc<dyn Backend> {
     let limit = HistoryLimit::new(max, Duration::from_secs(3_600));
     let environment = Environment::default().history(HistoryLimits::all(limit));
     Arc::new(RabbitBackend::connect(config, &environment).await.expect("the server works"))
 }
 
-/// Connects to a server that works.
 pub(crate) async fn open(config: &RabbitConfig) -> Arc<dyn Backend> {
     retry(|| connect(config)).await
 }
 
-/// Claims with a lease of 30 seconds.
 pub(crate) async fn claim(backend: &dyn Backend, name: &str, limit: usize) -> Result<Claimed> {
     claim_for(backend, name, limit, Duration::from_secs(30)).await
 }
@@ -78,7 +74,6 @@ pub(crate) async fn claim_for(
     dq_testkit::fixture::claim_for(backend, &[name], limit, lease_for).await
 }
 
-/// Claims until there is a job.
 pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claimed {
     poll(name, async || {
         let claimed = retry(|| claim(backend, name, 1)).await;
@@ -87,7 +82,36 @@ pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claim
     .await
 }
 
-/// Closes all connections of this virtual host of the shared server. Returns how many.
+/// The system clock, ahead by this many milliseconds.
+#[derive(Debug)]
+pub(crate) struct SkewedClock(pub(crate) i64);
+
+impl SkewedClock {
+    fn shift(time: Timestamp, by: i64) -> Timestamp {
+        Timestamp::from_millis(time.as_millis() + by)
+    }
+}
+
+#[async_trait]
+impl Clock for SkewedClock {
+    fn now(&self) -> Timestamp {
+        Self::shift(SystemClock.now(), self.0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        SystemClock.elapsed()
+    }
+
+    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
+        SystemClock.sleep_until(Self::shift(until, -self.0))
+    }
+
+    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(delay)
+    }
+}
+
+/// Returns how many it closed.
 pub(crate) fn close_connections(vhost: &str) -> usize {
     // A connection may end meanwhile; `catch` then gives neither a list nor a closed connection.
     let closed = shared_rabbitmq().eval(&format!(
@@ -100,7 +124,6 @@ pub(crate) fn close_connections(vhost: &str) -> usize {
     closed.trim().parse().expect("a number of connections")
 }
 
-/// Whether the queue of this full name exists.
 pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {
     // If there is none, the broker closes the channel.
     let (_connection, channel) = amqp_client(config.url.expose()).await;
@@ -108,8 +131,8 @@ pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {
     channel.queue_declare(name.into(), options, FieldTable::default()).await.is_ok()
 }
 
-/// Takes a message from the first of these queues that has one. A message may be published after the
-/// call that schedules its job has returned.
+/// Takes a message from the first queue that has one. It may come after the call that scheduled its
+/// job.
 pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery {
     poll(&format!("a message in {queues:?}"), async || {
         for name in queues {
@@ -123,7 +146,13 @@ pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery
     .await
 }
 
-/// A plain AMQP client, with confirms.
+/// Waits until a runner has handled all messages in this topic's ready queue, by a foreign message
+/// behind them.
+pub(crate) async fn pass_marker(channel: &Channel, topic: &str) {
+    publish(channel, "dq.v1.due", topic, b"mark", BasicProperties::default()).await;
+    assert_eq!(take_message(channel, &["dq.v1.dead"]).await.data, b"mark");
+}
+
 pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     let connection =
         Connection::connect(url, ConnectionProperties::default()).await.expect("a connection");
@@ -132,7 +161,6 @@ pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     (connection, channel)
 }
 
-/// Publishes a message that the broker must confirm.
 pub(crate) async fn publish(
     channel: &Channel,
     exchange: &str,
@@ -146,12 +174,10 @@ pub(crate) async fn publish(
     assert_eq!(confirm.unwrap().await.unwrap(), Confirmation::Ack(None));
 }
 
-/// Starts a runner of this queue.
 pub(crate) async fn start_runner(backend: &Arc<dyn Backend>, name: &str) -> TestRunner {
     TestRunner::start(backend, &[name]).await
 }
 
-/// Starts a runner whose handler takes `duration`.
 pub(crate) async fn start_runner_with(
     backend: &Arc<dyn Backend>,
     name: &str,

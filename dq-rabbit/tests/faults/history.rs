@@ -9,7 +9,6 @@ use crate::fixture::{
     amqp_client, by_id, config, in_an_hour, job, open_with_history, queue, retry, stats, wait_until,
 };
 
-/// Ends some jobs.
 async fn cancel_jobs(backend: &dyn Backend, count: usize) {
     for _ in 0..count {
         let new = in_an_hour(job("q"));
@@ -18,7 +17,6 @@ async fn cancel_jobs(backend: &dyn Backend, count: usize) {
     }
 }
 
-/// How many ended jobs the store remembers.
 async fn remembered(backend: &dyn Backend) -> usize {
     let name = queue("q");
     let ended = BrowseParams::new(&name, JobState::Ended);
@@ -28,7 +26,7 @@ async fn remembered(backend: &dyn Backend) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_limits_hold_for_all_and_a_new_log_gets_those_of_who_notices_it() {
     let mut config = config("history");
-    // A call whose entry is deleted with the log gets no reply.
+    // A call whose entry is deleted gets no reply.
     config.response_timeout = Duration::from_secs(10);
     let first = open_with_history(&config, 2).await;
     cancel_jobs(&*first, 3).await;

@@ -1,4 +1,4 @@
-//! Limits of a virtual host that are reached, and lifted.
+//! Limits of a virtual host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::fixture::{
 
 const WORDS: [&str; 2] = ["is reached", "set_vhost_limits"];
 
-/// Sets `max-queues` or `max-connections`, as by `rabbitmqctl set_vhost_limits`.
+/// As `rabbitmqctl set_vhost_limits` does.
 async fn limit(vhost: &'static str, name: &str, limit: u32) {
     let set = format!(
         r#"rabbit_vhost_limit:parse_set(<<"{vhost}">>, <<"{{\"{name}\": {limit}}}">>, <<"dq">>)"#
@@ -27,7 +27,7 @@ async fn lift(vhost: &'static str) {
     blocking(move || shared_rabbitmq().eval(&clear)).await;
 }
 
-/// Settings with few queues and a log whose streams are closed after 2 MiB.
+/// Few queues, and streams that are closed after 2 MiB.
 fn small(vhost: &str) -> RabbitConfig {
     let mut config = config(vhost);
     config.ladder = LadderKind::None;
@@ -35,7 +35,6 @@ fn small(vhost: &str) -> RabbitConfig {
     config
 }
 
-/// Stores and cancels a job of 200 KB.
 async fn write(backend: &Arc<dyn Backend>) -> Result<(), Error> {
     let large = in_an_hour(job("large")).payload(vec![7; 200_000]);
     backend.schedule(vec![large.clone()]).await?;
@@ -59,7 +58,7 @@ async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
     let config = small(VHOST);
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
-    // The queue of the runner is declared by then.
+    // So that the runner's queue is declared.
     let first = after(1_500, job("q"));
     retry(|| backend.schedule(vec![first.clone()])).await;
     runner.expect_each_once(&[first]).await;
@@ -85,8 +84,7 @@ async fn the_next_stream_is_declared_once_the_queue_limit_is_lifted() {
     .await;
 }
 
-/// Closes all connections of two processes, of which one has a runner, while the broker accepts only so
-/// many new ones.
+/// Closes all connections while the broker accepts only so many new ones.
 async fn runs_once_lifted(vhost: &'static str, connections: u32) {
     let mut config = config(vhost);
     config.response_timeout = Duration::from_secs(5);
@@ -121,7 +119,6 @@ async fn jobs_run_once_a_connection_limit_is_lifted() {
     }
 }
 
-/// A process whose first connection is the last that the broker accepts cannot open the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_starts_at_a_connection_limit_is_told() {
     const VHOST: &str = "connections-start";

@@ -8,6 +8,7 @@
 
 mod ack_timeout;
 mod alarm;
+mod check;
 mod clocks;
 mod cluster;
 mod connect;
@@ -18,9 +19,11 @@ mod decoupling;
 mod deleted;
 mod fixture;
 mod foreign;
+mod full;
 mod history;
 mod limits;
 mod payloads;
+mod permissions;
 mod read_ahead;
 mod republish;
 mod restart_under_load;

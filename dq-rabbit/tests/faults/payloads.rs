@@ -7,13 +7,12 @@ use dq_core::{
     Verdict,
 };
 use dq_rabbit::RabbitConfig;
-use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 
 use crate::fixture::{
     after, amqp_client, blocking, by_id, claim, claim_until_some, config, in_an_hour, job, open,
-    publish, queue, stats, take_message, wait_until,
+    pass_marker, publish, queue, take_message,
 };
 
 fn again(millis: u64, payload: &'static str) -> Verdict {
@@ -25,7 +24,7 @@ fn with_headers(mut job: NewJob) -> NewJob {
     job
 }
 
-/// Claims the job, which must have this payload, and gives it its next step.
+/// Claims the job, which must have this payload, and settles it.
 async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
     let claimed = claim_until_some(backend, "q").await;
     let leased = &claimed.jobs[0];
@@ -35,7 +34,6 @@ async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
     assert_eq!(settled.unwrap(), [Settled::Accepted]);
 }
 
-/// The number of messages in the queue of the ladder for two seconds.
 async fn messages_of_two_seconds(config: &RabbitConfig) -> u32 {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     let options = QueueDeclareOptions::durable().passive();
@@ -43,8 +41,7 @@ async fn messages_of_two_seconds(config: &RabbitConfig) -> u32 {
     counted.await.unwrap().message_count()
 }
 
-/// The process dies when its settlement is in the log, and before it publishes the message of the
-/// next step.
+/// The process dies before it publishes the message of the next step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_next_step_without_a_message_runs_from_the_log() {
     let config = config("step");
@@ -53,7 +50,7 @@ async fn a_next_step_without_a_message_runs_from_the_log() {
     backend.schedule(vec![new.clone()]).await.unwrap();
     let dying = config.clone();
     blocking(move || {
-        // With a single thread, the task that publishes does not run before `block_on` returns.
+        // With a single thread, the publishing task does not run before `block_on` returns.
         let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         process.block_on(async {
             settle(&*open(&dying).await, "first", again(2_500, "second")).await;
@@ -68,8 +65,7 @@ async fn a_next_step_without_a_message_runs_from_the_log() {
     assert_eq!((second.headers.get("colour"), second.attempts), (Some("red"), 0));
 }
 
-/// The process that settles a next step is not the one that has claimed the job: it has the headers
-/// from its replica of the log only.
+/// The settling process has the headers only from its replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_process_can_settle_a_next_step() {
     let config = config("stepper");
@@ -101,20 +97,16 @@ async fn a_late_message_does_not_bring_back_an_earlier_step() {
     let _wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
-    // handled.
-    publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
-    wait_until("the marker has arrived", async || stats(&*backend, "q").await.dead == 1).await;
+    pass_marker(&channel, key).await;
     backend.operate(Operation::Resume { queue: &name }).await.unwrap();
     settle(&*backend, "second", Verdict::Done).await;
 }
 
-/// Scheduling an id again changes nothing, also if the call has another payload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_scheduled_again_keeps_its_payload() {
     let config = config("same-id");
     let backend = open(&config).await;
-    // A consumer, so that payloads are prefetched.
+    // Consumes messages.
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
     let new = after(1_500, with_headers(job("q")));
     for payload in ["first", "second"] {
@@ -122,12 +114,11 @@ async fn a_job_that_is_scheduled_again_keeps_its_payload() {
         assert!(matches!(result[..], [Scheduled::Created(_)]), "{result:?}");
     }
     settle(&*backend, "first", Verdict::Done).await;
-    // Nor does it after the end of the job, which the history has.
     let result = backend.schedule(vec![new.payload("third")]).await.unwrap();
     assert!(matches!(result[..], [Scheduled::Ended(_)]), "{result:?}");
 }
 
-/// A job that is made due at once has no message, so no other process can have prefetched it.
+/// Without a message, no other process can have the payload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_made_due_is_claimed_at_once() {
     let config = config("made-due");
@@ -135,7 +126,7 @@ async fn a_job_that_is_made_due_is_claimed_at_once() {
     let moved = in_an_hour(with_headers(job("q")).payload("moved"));
     claimer.schedule(vec![with_headers(job("q")).payload("first"), moved.clone()]).await.unwrap();
     let claimed = claim_until_some(&*claimer, "q").await;
-    // For two seconds after a job was stored, all processes have its payload in their caches.
+    // For two seconds, all processes count as having it.
     tokio::time::sleep(Duration::from_millis(2_100)).await;
     let retry = Settlement::new(claimed.jobs[0].lease(), Verdict::retry(Due::NOW, "a reason"));
     assert_eq!(settler.settle(&[retry]).await.unwrap(), [Settled::Accepted]);
@@ -145,7 +136,6 @@ async fn a_job_that_is_made_due_is_claimed_at_once() {
     assert!(matches!(settler.reschedule(&moves).await.unwrap()[..], [Rescheduled::Moved(_)]));
     let claimed = claim(&*settler, "q", 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.payload, "moved");
-    // It does not count as one whose message is late.
     let findings = settler.check().await;
     let gauges = findings.iter().find(|finding| finding.code == "rabbitmq.gauges").unwrap();
     let expected = " 0 jobs were claimed before their messages";

@@ -12,10 +12,9 @@ use crate::fixture::{
     claim, config, done_settlements, in_an_hour, job, open, poll, queue, retry, stats, wait_until,
 };
 
-/// Number of jobs, and of those that are due in this test.
 const JOBS: usize = 1_500;
 const DUE: usize = 100;
-/// More than the cache of the newest messages holds, in all.
+/// All payloads together exceed the message cache.
 const PAYLOAD_BYTES: usize = 20_000;
 
 fn due_at(due: Timestamp, mut job: NewJob) -> NewJob {
@@ -23,8 +22,7 @@ fn due_at(due: Timestamp, mut job: NewJob) -> NewJob {
     job
 }
 
-/// Without messages, payloads are read from the log. It is as large as the backlog, so reading it for
-/// each claim would take too long.
+/// Each claim alone would read the whole log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_without_messages_are_read_in_one_pass() {
     let mut config = config("read-ahead");
@@ -32,7 +30,7 @@ async fn payloads_without_messages_are_read_in_one_pass() {
     let producer = open(&config).await;
     let first_due = SystemClock.now();
     let payload = |index: usize| vec![index as u8; PAYLOAD_BYTES];
-    // In another order than they are in the log, and far apart.
+    // Far apart, and in another order than in the log.
     let new = |index: usize| {
         let job: NewJob = job("q").payload(payload(index));
         if !index.is_multiple_of(JOBS / DUE) {
@@ -48,7 +46,7 @@ async fn payloads_without_messages_are_read_in_one_pass() {
 
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     config.url = Secret::new(proxy.url(config.url.expose()));
-    // A claim that is repeated would read the log once more.
+    // A repeated claim would read the log once more.
     config.response_timeout = Duration::from_secs(60);
     let runner = open(&config).await;
     assert_eq!(stats(&*runner, "q").await.live(), JOBS as u64);
@@ -72,6 +70,6 @@ async fn payloads_without_messages_are_read_in_one_pass() {
     }
     let read = proxy.reply_bytes() - opened;
     let all = (JOBS * PAYLOAD_BYTES) as u64;
-    // The pass that reads ahead, and that of the first claim, which may begin before it.
+    // The pass that reads ahead, and the first claim's, which may begin before it.
     assert!(read < 3 * all, "{read} bytes were read for {DUE} jobs of a log of {all}");
 }

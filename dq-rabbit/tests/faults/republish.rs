@@ -1,4 +1,4 @@
-//! Messages that are delivered too early are published again.
+//! Messages that arrive too early are published again.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
     let far = after(30 * YEAR, job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
-    // All digits are at their maximum, so the first queue is that of nine years.
+    // All digits are at their maximum, so the first queue is for nine years.
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     let highest = ["dq.v1.l5.9"];
     let message = take_message(&channel, &highest).await;
-    // Deliver it, as the ladder would in ten years, with what the broker adds on the way.
+    // As the ladder does after ten years, with a header of the broker.
     let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
     let mut headers = message.properties.headers().clone().unwrap_or_default();
@@ -47,12 +47,9 @@ async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
 }
 
-/// Jobs of one call share a message. When it is delivered, those that are due later are published
-/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_message_that_are_not_due_are_published_again() {
-    /// An hour, and some minutes so that the first queue is still that of an hour when the test has
-    /// taken some time.
+    /// With some minutes, so that the first queue is still the hour's later in the test.
     const HOUR: u64 = 3_600_000 + 300_000;
     let config = config("together");
     let backend = open(&config).await;
@@ -61,14 +58,13 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
     backend.schedule(all.to_vec()).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    // Level 2 counts quarters of an hour, so four of them are one hour.
+    // Four quarters of an hour.
     let hour = "dq.v1.l2.4";
     let jobs = |message: &Delivery| {
         let headers = message.properties.headers().as_ref().expect("the message has headers");
         headers.inner().get("dq-jobs").cloned()
     };
     let message = take_message(&channel, &[hour]).await;
-    // One message for all jobs.
     assert_eq!(jobs(&message), Some(AMQPValue::LongLongInt(4)));
     let second = channel.basic_get(hour.into(), BasicGetOptions { no_ack: true });
     assert!(second.await.unwrap().is_none());
@@ -78,7 +74,7 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     let moves = [Reschedule { job: by_id(&moved), due: to }];
     let results = backend.reschedule(&moves).await.unwrap();
     assert!(matches!(results[..], [Rescheduled::Moved(_)]), "{results:?}");
-    // Deliver it, as the ladder would in an hour.
+    // As the ladder does after an hour.
     let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
@@ -89,7 +85,6 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     assert_eq!(jobs(&other), Some(AMQPValue::LongLongInt(1)));
     assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
     assert_eq!(stats(&*backend, "q").await.scheduled, 3);
-    // The delivered message is acknowledged.
     wait_until("the ready queue is empty", async || {
         let (name, columns) = ("together", ["name", "messages"]);
         let all = shared_rabbitmq().ctl(&["list_queues", "-q", "-p", name, columns[0], columns[1]]);
@@ -98,15 +93,15 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     .await;
 }
 
-/// The broker drops a message that comes to the same queue again, as its `x-death` header shows, so
-/// each retry is a new message. A lost one would only cost lateness, which is not checked here.
+/// Each retry is a new message, because the broker drops one that comes to the same queue again. A
+/// lost message would cost only lateness, which is not checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_retried_repeatedly() {
     let config = config("again");
     let backend = open(&config).await;
     let new = after(1_300, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
-    // A consumer, so that payloads are prefetched.
+    // Consumes messages.
     let _wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
     for attempt in 0..6 {
         let claimed = claim_until_some(&*backend, "q").await;
@@ -131,7 +126,7 @@ async fn unroutable_messages_are_kept_and_block_no_other_message() {
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    // A hundred messages that match no binding, ahead of the job messages.
+    // They match no binding and are ahead of the job messages.
     for n in 0..100 {
         let key = format!("1.nobody{n}");
         publish(&channel, "dq.v1.l0", &key, b"x", BasicProperties::default()).await;
@@ -148,7 +143,6 @@ async fn unroutable_messages_are_kept_and_block_no_other_message() {
     })
     .await;
     wait_until("the jobs are due", async || stats(&*backend, "unserved").await.ready == 20).await;
-    // A later runner gets them.
     let mut runner = start_runner(&backend, "unserved").await;
     runner.expect_each_once(&unserved).await;
 }

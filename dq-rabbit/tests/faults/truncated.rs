@@ -1,4 +1,4 @@
-//! The generation that a process reads is deleted while the process is disconnected.
+//! A disconnected process's generation is deleted.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,9 @@ use crate::fixture::{
 };
 use dq_testkit::faults::TcpProxy;
 
-/// The stats as text; state, due time and payload of each job.
+/// Stats as text; each job's state, due time and payload.
 type Contents = (String, BTreeMap<JobId, (JobState, Timestamp, Vec<u8>)>);
 
-/// All stats and jobs of a backend.
 async fn contents(backend: &dyn Backend) -> Contents {
     let mut jobs = BTreeMap::new();
     let all = retry(|| backend.stats(&[])).await;
@@ -69,13 +68,13 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_later_generation()
     backend.operate(Operation::Pause { queue: &dead }).await.unwrap();
     backend.cancel(&[by_id(&jobs[0])]).await.unwrap();
     assert_eq!(contents(&*disconnected).await, contents(&*backend).await);
-    // Waits for a wake-up hint, which is lost while disconnected.
+    // The wake-up hint is lost while disconnected.
     let mut runner = start_runner(&disconnected, "hinted").await;
 
     proxy.pause();
     let new = after(3_000, job("hinted"));
     backend.schedule(vec![new.clone()]).await.unwrap();
-    // Three times the size of the log, so that its first generation is deleted.
+    // Three times the log's size, so that the first generation is deleted.
     for _ in 0..24 {
         let big = || in_an_hour(job("big")).payload(vec![b'x'; 512 * 1024]);
         let jobs: Vec<_> = (0..4).map(|_| big()).collect();
@@ -95,7 +94,6 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_later_generation()
     assert_eq!(contents(&*disconnected).await, before);
     let new_process = open(&config).await;
     assert_eq!(contents(&*new_process).await, before);
-    // Changes of each process are visible to the others.
     let resume = Operation::Resume { queue: &dead };
     assert_eq!(new_process.operate(resume).await.unwrap().affected, 1);
     let replay = Operation::Replay {
@@ -103,7 +101,7 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_later_generation()
         jobs: &dq_testkit::fixture::dead_ids(&*backend, &dead).await[..],
         due: Due::NOW,
     };
-    // A call whose reply was lost may have replayed them: four jobs are claimed below.
+    // A call whose reply was lost may have replayed them.
     let _ = retry(|| disconnected.operate(replay)).await;
     let mut leased = 0;
     wait_until("all are claimed", async || {

@@ -1,46 +1,15 @@
 //! Two processes on one prefix, one of which loses its connection.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim, claim_for, config, connect,
+    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim_for, config, connect,
     done_settlements, in_an_hour, job, open, poll, retry, start_runner, stats, wait_until,
 };
 use dq_testkit::faults::TcpProxy;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
-    let config = config("two");
-    let (one, other) = (open(&config).await, open(&config).await);
-    let jobs: Vec<_> = (0..200).map(|_| job("q")).collect();
-    one.schedule(jobs).await.unwrap();
-    let mut leased = HashSet::new();
-    while leased.len() < 200 {
-        let claims = tokio::join!(
-            claim_for(&*one, "q", 7, LONG_LEASE),
-            claim_for(&*other, "q", 7, LONG_LEASE)
-        );
-        for claimed in [claims.0.unwrap(), claims.1.unwrap()] {
-            for job in &claimed.jobs {
-                assert!(leased.insert(job.job.id), "leased twice");
-            }
-        }
-    }
-    // A cancel holds for the other process as soon as it returns.
-    for (here, there) in [(&one, &other), (&other, &one)] {
-        for _ in 0..20 {
-            let new = job("cancelled");
-            here.schedule(vec![new.clone()]).await.unwrap();
-            let cancelled = here.cancel(&[by_id(&new)]).await.unwrap();
-            let claimed = claim(&**there, "cancelled", 1).await.unwrap();
-            assert_eq!((cancelled, claimed.jobs.len()), (vec![Cancelled::Cancelled], 0));
-        }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
@@ -52,11 +21,9 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
     panic!("the machine is too slow for this test");
 }
 
-/// The jobs may have been due before they were cancelled.
 struct TooSlow;
 
-/// Disconnects a process that has jobs which are due in this number of milliseconds, and cancels some
-/// of them before that.
+/// Disconnects a process whose jobs are due in `delay` milliseconds, and cancels some of them.
 async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     let config = config(&format!("parted-{delay}"));
     let connected = open(&config).await;
@@ -74,7 +41,7 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
         (!claimed.jobs.is_empty()).then_some(claimed)
     })
     .await;
-    // This runner prefetches the messages of these.
+    // This runner gets their messages.
     let mut runner = start_runner(&disconnected, "q").await;
     let began = Instant::now();
     let is_late = || began.elapsed() >= Duration::from_millis(delay);
@@ -96,11 +63,10 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     let renewal = Renewal::new(first.jobs[0].lease(), lease);
     let error = disconnected.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
     assert_helpful(&error, &[]);
-    // If earlier calls have had no reply, the connection may be given up before this one is sent.
+    // After other calls without a reply, the connection may be given up before this one is sent.
     let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
     assert!(kinds.contains(&error.kind()), "{error}");
-    // Its lease lapses, and the job runs elsewhere.
-    let second = poll("the lease lapses", async || {
+    let second = poll("the lease expires", async || {
         let claimed = retry(|| claim_for(&*connected, "held", 1, LONG_LEASE)).await;
         (!claimed.jobs.is_empty()).then_some(claimed)
     })
@@ -122,7 +88,6 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     Ok(())
 }
 
-/// One process cannot write while another one writes continuously.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_cannot_write_gets_errors_while_others_write() {
     let config = config("silent");
@@ -135,7 +100,7 @@ async fn a_process_that_cannot_write_gets_errors_while_others_write() {
     let busy = tokio::spawn(async move {
         loop {
             writer.schedule(vec![in_an_hour(job("busy"))]).await.ok();
-            // Slowly: the broker sends few messages to a consumer that does not acknowledge.
+            // Slowly: the broker sends little to a consumer that does not acknowledge.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });

@@ -15,13 +15,13 @@ use crate::fixture::{
     amqp_client, config, connect_with_clock, in_an_hour, job, retry, stats, wait_until,
 };
 
-/// The payload of each call: its entry is a message of its own.
+/// Each call's entry is a message of its own.
 const LARGE: usize = 300 * 1024;
-/// Long enough for a message to arrive that should not be sent.
+/// Long enough for a message that should not be sent.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// The system clock. While it is held, sleeps of a second and more end when the test says so; those
-/// until a time of day, and the time limits of calls, are never held.
+/// While it is held, sleeps of a second and more end when the test says so. Time limits of calls
+/// are never held.
 #[derive(Debug, Default)]
 struct HeldClock {
     is_held: AtomicBool,
@@ -50,7 +50,6 @@ impl Clock for HeldClock {
     }
 }
 
-/// Counts the large messages of the log's first stream, as they are written.
 async fn count_large_messages(url: String) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -76,7 +75,7 @@ async fn count_large_messages(url: String) -> Arc<AtomicUsize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_cannot_be_read_is_not_filled() {
     let mut config = config("unread");
-    // A thirty-second part, 512 KiB, may be written and not read back.
+    // One thirty-second, 512 KiB, may be in flight.
     config.log_size_mib = 16;
     let proxy = TcpProxy::to(dq_servers::shared_rabbitmq().address()).await;
     let url = config.url.expose().to_owned();

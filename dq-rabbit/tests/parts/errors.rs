@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use dq_core::ErrorKind;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use super::fixture::{
-    assert_error, config, config_for, connect, declare_all, queue, topology, url_for,
-};
+use super::fixture::{assert_error, config_for, connect, declare_all, topology, url_for};
 
 const COMMAND: &str = r"set_permissions -p '/' 'visitor' '^my\.shop\.v1\.'";
 
@@ -19,7 +17,7 @@ async fn refused_connections_fail_at_once() {
         (url_for(server, "visitor", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
         (url_for(server, "nobody", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
         (url_for(server, "visitor", "secret", "%2F"), ["visitor", COMMAND]),
-        (url_for(server, "visitor", "secret", "nowhere"), ["vhost", "nowhere"]),
+        (url_for(server, "visitor", "secret", "nowhere"), ["nowhere", "add_vhost"]),
     ] {
         let began = Instant::now();
         let mut config = config_for(url);
@@ -31,52 +29,6 @@ async fn refused_connections_fail_at_once() {
         assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_virtual_host_is_named() {
-    let mut config = config("existing");
-    config.url = dq_core::config::Secret::new(config.url.expose().replace("existing", "nowhere"));
-    let error = connect(&config).channel("connect").await.unwrap_err();
-    assert_error(&error, ErrorKind::Config, &["nowhere", "add_vhost"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn errors_name_the_missing_permission() {
-    let server = shared_rabbitmq();
-    let vhost = "permissions";
-    server.vhost(vhost);
-    server.ctl(&["add_user", "clerk", "secret"]);
-    let mut config = config_for(url_for(server, "clerk", "secret", vhost));
-    config.prefix = "my.shop".to_owned();
-    let all = r"^my\.shop\.v1\.";
-    for (configure, write, read, missing) in
-        [("", all, all, "configure"), (all, "", all, "write"), (all, all, "", "read")]
-    {
-        server.ctl(&["set_permissions", "-p", vhost, "clerk", configure, write, read]);
-        let (_connection, topology) = topology(&config);
-        let error = declare_all(&topology).await.unwrap_err();
-        let command = format!("set_permissions -p 'permissions' 'clerk' '{all}' '{all}' '{all}'");
-        let missing = format!("the permission to {missing} is missing");
-        assert_error(&error, ErrorKind::Config, &["my.shop.v1.", &missing, &command]);
-    }
-    server.ctl(&["set_permissions", "-p", vhost, "clerk", all, all, all]);
-    let (_connection, topology) = topology(&config);
-    declare_all(&topology).await.unwrap();
-    topology.declare_ready(&queue("orders")).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_broker_is_reported_after_the_timeout() {
-    let mut config = config_for("amqp://127.0.0.1:1".to_owned());
-    config.response_timeout = Duration::from_secs(5);
-    let error = connect(&config).channel("declare").await.unwrap_err();
-    assert_error(&error, ErrorKind::Unavailable, &["127.0.0.1:1", "refused", "runs"]);
-    assert_eq!(error.failed_operation(), "connect", "{error}");
-    config = config_for("amqp://no.such.host.invalid:1".to_owned());
-    config.response_timeout = Duration::from_millis(500);
-    let error = connect(&config).channel("connect").await.unwrap_err();
-    assert_error(&error, ErrorKind::Unavailable, &["no.such.host.invalid:1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,3 @@
-//! Fixtures: connections to the shared broker. These tests are compiled into the crate itself (`mod
-//! parts` in lib.rs), so they reach internal modules.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +8,10 @@ use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::topology::Topology;
 
-/// Settings for a separate virtual host on the shared server.
 pub(super) fn config(vhost: &str) -> RabbitConfig {
     config_for(shared_rabbitmq().vhost(vhost))
 }
 
-/// Settings for the broker at this URL.
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
     // Declaring takes long on a busy machine.
@@ -24,7 +19,6 @@ pub(super) fn config_for(url: String) -> RabbitConfig {
     config
 }
 
-/// Starts to connect.
 pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     config.validate().unwrap();
     let settings = config.broker().unwrap();
@@ -32,13 +26,11 @@ pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
 }
 
-/// A connection and the topology that uses it; nothing is declared yet.
 pub(super) fn topology(config: &RabbitConfig) -> (Arc<AmqpConnection>, Topology) {
     let connection = connect(config);
     (Arc::clone(&connection), Topology::new(connection, config))
 }
 
-/// Declares everything but ready queues.
 pub(super) async fn declare_all(topology: &Topology) -> dq_core::Result<()> {
     topology.prepare().await?;
     topology.declare_messages().await
@@ -48,12 +40,10 @@ pub(super) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// The URL of a server for this user and virtual host.
 pub(super) fn url_for(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
     format!("amqp://{user}:{password}@{}/{vhost}", server.address())
 }
 
-/// Asserts that an error has this kind, a remedy, and these words in its text.
 pub(super) fn assert_error(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {
     let text = error.to_string();
     println!("{text}");

@@ -31,7 +31,6 @@ async fn open(config: &RabbitConfig) -> dq_core::Result<Arc<RabbitBackend>> {
     RabbitBackend::connect(config, &Environment::default()).await.map(Arc::new)
 }
 
-/// Appends a message to the log.
 async fn append(connection: &AmqpConnection, message: &[u8]) {
     let channel = connection.channel("test").await.unwrap().inner().clone();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
@@ -42,7 +41,6 @@ async fn append(connection: &AmqpConnection, message: &[u8]) {
     assert_eq!(sent.await.unwrap().await.unwrap(), Confirmation::Ack(None));
 }
 
-/// An entry of a kind that no version knows.
 fn unknown_entry(flags: u8) -> Vec<u8> {
     let command = Command::Unknown { kind: 1_000, body: Vec::new().into() };
     let entry = Entry { producer_id: 7, sequence: 1, at: dq_core::Timestamp::EPOCH, command };
@@ -68,7 +66,6 @@ async fn messages_that_are_no_entries_are_skipped_and_reported() {
     }
     let scheduled = backend.schedule(vec![job("q")]).await.unwrap();
     assert!(matches!(scheduled[..], [Scheduled::Created(_)]));
-    // Another process that reads the same log agrees.
     let other = open(&config).await.unwrap();
     for backend in [&backend, &other] {
         assert_eq!(backend.stats(&[queue("q")]).await.unwrap()[0].ready, 2);
@@ -80,11 +77,11 @@ async fn messages_that_are_no_entries_are_skipped_and_reported() {
     }
 }
 
-/// A snapshot that was written without the payload of a job, or with that of another one.
+/// A snapshot without a job's payload, or with another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
     let config = classic("lost-payload");
-    // Without a history, which would remember the id.
+    // A history would remember the id.
     let mut environment = Environment::default();
     environment.history = HistoryLimits::all(HistoryLimit::OFF);
     let backend = RabbitBackend::connect(&config, &environment).await.unwrap();
@@ -92,7 +89,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
     let new = job("q");
     let name = new.queue.clone();
     let checksum = Checksum::of(&new.payload);
-    // So that it is not claimed before the snapshot is read.
+    // So that nobody claims it before the snapshot is read.
     backend.operate(Operation::Pause { queue: &name }).await.unwrap();
     let other = Payload::from(bytes::Bytes::from_static(b"other"));
     for (sequence, payload) in (1..).zip([Payload::lost(checksum), other]) {
@@ -115,7 +112,7 @@ async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
             let findings = backend.check().await;
             findings.into_iter().find(|finding| finding.code == "rabbitmq.payload-lost")
         };
-        // A listing shows no payload, and has it reported.
+        // A listing shows no payload and reports it.
         wait_until("the snapshot is read", async || {
             backend.get(&by_id(&new)).await.unwrap().unwrap().job.payload.is_empty()
         })
@@ -152,7 +149,6 @@ async fn an_entry_that_must_be_understood_stops_all_calls() {
     wait_until("the entry is read", async || pause().await.is_err()).await;
     let remedy = ["kind 1000", "newer"];
     assert_error(&pause().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
-    // A restart does not help.
     assert_error(&open(&config).await.unwrap_err(), ErrorKind::Incompatible, &remedy);
     assert_error(&backend.close().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
 }

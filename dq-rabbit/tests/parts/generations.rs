@@ -1,4 +1,4 @@
-//! The log goes from one generation to the next, whatever happens meanwhile.
+//! Changes of generation, with faults.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -23,25 +23,24 @@ use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use super::fixture::{assert_error, config_for, connect, queue, topology};
 use crate::RabbitBackend;
 use crate::config::{LadderKind, QueueKind, RabbitConfig};
-use crate::generation::Generation;
-use crate::names::DIRECTORY_KEY;
+use crate::log::generation::Generation;
+use crate::topology::names::DIRECTORY_KEY;
 
-/// The steps of a change of generation, and of the deletion of earlier ones after some changes.
+/// Of a change, and of the deletions after some changes.
 const STEPS: [&str; 8] =
     ["declared", "closed", "begun", "half", "complete", "announced", "retired", "deleted"];
 
-/// The broker of a child process, and the step after which it is killed.
+/// For a child process: its broker, and the step at which it is killed.
 const URL: &str = "DQ_RABBIT_TEST_URL";
 const STEP: &str = "DQ_RABBIT_TEST_STEP";
 
-/// More than some changes of generation take on a busy machine.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Bytes of the payloads of a job that stays, and of one that is cancelled.
+/// Payload sizes of a job that stays, and of a cancelled one.
 const STAYS: usize = 1_000;
 const GOES: usize = 100_000;
 
-/// Settings of a log whose generations are closed after 2 MiB.
+/// Generations are closed after 2 MiB.
 fn small(vhost: &str) -> RabbitConfig {
     small_at(shared_rabbitmq().vhost(vhost))
 }
@@ -50,11 +49,10 @@ fn small_at(url: String) -> RabbitConfig {
     let is_cluster = url.contains(',');
     let mut config = config_for(url);
     if is_cluster {
-        // Without one of its nodes, it takes long to declare a stream.
+        // Without one of its nodes, a cluster takes long to declare a stream.
         config.response_timeout = Duration::from_secs(30);
     }
     config.queues = QueueKind::Classic;
-    // The broker needs its memory for the streams.
     config.ladder = LadderKind::None;
     config.log_size_mib = 16;
     config
@@ -64,7 +62,6 @@ async fn open(config: &RabbitConfig) -> Arc<RabbitBackend> {
     Arc::new(RabbitBackend::connect(config, &Environment::default()).await.unwrap())
 }
 
-/// Jobs with their payloads.
 type Jobs = HashMap<JobId, Bytes>;
 
 fn sized(bytes: usize) -> NewJob {
@@ -77,19 +74,18 @@ fn payload(id: JobId, bytes: usize) -> Vec<u8> {
     id.to_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-/// What a test knows of the jobs.
 #[derive(Default)]
 struct Books {
-    /// Jobs that were accepted and not cancelled.
+    /// Accepted and not cancelled.
     kept: Jobs,
-    /// Jobs of calls that have not succeeded: any of them may be there.
+    /// Their calls have not succeeded, so they may be there.
     unknown: Jobs,
-    /// Whether each change is printed, for the process that has started this one.
+    /// For the process that has started this one.
     is_printed: bool,
 }
 
 impl Books {
-    /// Enters a job before the call, since that may end with its process.
+    /// Before the call, because the process may end with it.
     fn begin(&mut self, job: &NewJob) {
         self.print("begin", job.id, job.payload.len());
         self.unknown.insert(job.id, job.payload.clone());
@@ -112,7 +108,7 @@ impl Books {
         }
     }
 
-    /// Enters what another process has printed. Ignores other lines.
+    /// Another process has printed the line.
     fn read(&mut self, line: &str) {
         let mut words = line.split(' ');
         let (Some(change), Some(id), Some(bytes)) = (words.next(), words.next(), words.next())
@@ -129,8 +125,7 @@ impl Books {
     }
 }
 
-/// Schedules a job that stays, and some that are cancelled again, 300 KB altogether. Calls without a
-/// result are repeated, as by an application: on a busy machine, a process may be far behind.
+/// 300 KB altogether. Repeats calls, because on a busy machine a process may be far behind.
 async fn write(backend: &RabbitBackend, books: &Mutex<Books>) {
     let stays = sized(STAYS);
     lock(books).begin(&stays);
@@ -145,7 +140,6 @@ async fn write(backend: &RabbitBackend, books: &Mutex<Books>) {
     goes.iter().for_each(|job| lock(books).cancel(job.id));
 }
 
-/// All jobs of the queue, with their payloads.
 async fn found(backend: &RabbitBackend) -> Jobs {
     let queue = queue("q");
     let mut jobs = Jobs::new();
@@ -161,8 +155,7 @@ async fn found(backend: &RabbitBackend) -> Jobs {
     jobs
 }
 
-/// Asserts that the jobs that were accepted are there, with their payloads, and no other one than
-/// those whose outcome is unknown.
+/// Accepted jobs are there with their payloads, and no others except unknown ones.
 async fn assert_kept(backend: &RabbitBackend, books: &Mutex<Books>) {
     let found = found(backend).await;
     let books = lock(books);
@@ -179,8 +172,7 @@ fn generation(backend: &RabbitBackend) -> u32 {
     backend.log().generation().map_or(0, Generation::number)
 }
 
-/// A process that writes until it has taken a step of a change of generation. It is killed when this
-/// is dropped.
+/// Writes until it has taken a step. Its drop kills it.
 struct DyingProcess(Child);
 
 impl DyingProcess {
@@ -196,7 +188,6 @@ impl DyingProcess {
         Self(child)
     }
 
-    /// Enters what it writes until it has taken the step.
     fn follow(&mut self, books: &Mutex<Books>) {
         for line in BufReader::new(self.0.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
@@ -211,7 +202,6 @@ impl DyingProcess {
 
 impl Drop for DyingProcess {
     fn drop(&mut self) {
-        // With SIGKILL.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -239,7 +229,6 @@ async fn dying_process() {
     tokio::time::sleep(CHANGES_TIMEOUT).await;
 }
 
-/// Kills the process that changes the generation after this step. Returns what was scheduled.
 async fn kill_after(step: &'static str, config: RabbitConfig) -> Arc<Mutex<Books>> {
     let books = Arc::new(Mutex::new(Books::default()));
     let survivor = open(&config).await;
@@ -247,7 +236,6 @@ async fn kill_after(step: &'static str, config: RabbitConfig) -> Arc<Mutex<Books
     blocking(move || DyingProcess::start(&dying_config, step).follow(&dying_books)).await;
 
     let late = open(&config).await;
-    // The change is completed, and more follow.
     let target = generation(&survivor) + 5;
     let writing = async {
         while generation(&survivor) < target {
@@ -261,7 +249,7 @@ async fn kill_after(step: &'static str, config: RabbitConfig) -> Arc<Mutex<Books
         assert_kept(backend, &books).await;
     }
     assert_eq!(stats(&*fresh, "q").await, stats(&*survivor, "q").await);
-    // Of the process that was killed, at most its last job that stays and those to be cancelled.
+    // The last job and the cancelled ones of the killed process.
     assert!(lock(&books).unknown.len() <= 4, "a call of a process that runs has failed");
     for backend in [survivor, late, fresh] {
         backend.close().await.unwrap();
@@ -271,7 +259,7 @@ async fn kill_after(step: &'static str, config: RabbitConfig) -> Arc<Mutex<Books
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_generation_outlives_its_process_after_each_step() {
-    // At once: between some steps, another process waits a while before it goes on.
+    // At once, because some steps make another process wait.
     let killing = STEPS.map(|step| kill_after(step, small(&format!("kill-{step}"))));
     futures_util::future::join_all(killing).await;
 }
@@ -300,7 +288,6 @@ async fn on_three_nodes_a_change_outlives_its_process_while_one_is_cut_off() {
     }
 }
 
-/// A broker replies to a declaration before it is on its disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_killed_after_a_change_loses_no_job() {
     let server = Arc::new(blocking(RabbitMq::start).await);
@@ -323,7 +310,7 @@ async fn a_broker_that_is_killed_after_a_change_loses_no_job() {
             () = writing => {}
             () = changed => {}
         }
-        // The first call of the new generation, which the broker has confirmed when it is killed.
+        // The broker has confirmed this call when it is killed.
         let job = sized(STAYS);
         lock(&books).begin(&job);
         if processes[0].schedule(vec![job.clone()]).await.is_ok() {
@@ -346,12 +333,10 @@ async fn a_broker_that_is_killed_after_a_change_loses_no_job() {
     }
 }
 
-/// What a single node that loses power may lose.
+/// What a single node may lose with its power.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
-    /// The stream.
     Declaration,
-    /// The messages in it.
     Messages,
 }
 
@@ -380,17 +365,15 @@ async fn falls_back_after(loss: Loss) {
     if let Loss::Messages = loss {
         topology.declare_generation(Generation::new(1)).await.unwrap();
     }
-    // What was stored before the change is still in the generation before.
     let backends = [open(&config).await, open(&config).await];
     for backend in &backends {
         let found = found(backend).await;
         for (id, payload) in &kept {
             assert!(found.get(id) == Some(payload), "{loss:?}: {id} is lost");
         }
-        // Although no process is left that had read what is lost.
+        // No process is left that had read what is lost.
         wait_until("the loss is told", async || self::loss(backend).await.is_some()).await;
     }
-    // The log goes on.
     let books = Mutex::new(Books { kept, ..Books::default() });
     let writing = async {
         while generation(&backends[0]) < 5 {
@@ -412,12 +395,11 @@ async fn the_log_falls_back_to_the_generation_before_one_that_is_lost() {
     tokio::join!(falls_back_after(Loss::Declaration), falls_back_after(Loss::Messages));
 }
 
-/// The finding about entries that the log has lost.
 async fn loss(backend: &RabbitBackend) -> Option<Finding> {
     backend.check().await.into_iter().find(|finding| finding.code == "rabbitmq.log-lost")
 }
 
-/// As by `rabbitmqctl delete_queue` of the newest stream: cancels that were confirmed are undone.
+/// Cancels are undone, as by `rabbitmqctl delete_queue` of the newest stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_calls_are_told_by_every_process_until_an_operator_has_seen_it() {
     let config = small("told");
@@ -446,7 +428,6 @@ async fn lost_calls_are_told_by_every_process_until_an_operator_has_seen_it() {
         wait_until("check finds the loss", async || loss(backend).await.is_some()).await;
     }
     assert_eq!(loss(&fresh).await.unwrap().severity, Severity::Error);
-    // A runner reports it with its next claim.
     for backend in &processes {
         let lease = Duration::from_secs(30);
         let told = async || claim_for(&**backend, &["other"], 1, lease).await.err();
@@ -463,7 +444,6 @@ async fn lost_calls_are_told_by_every_process_until_an_operator_has_seen_it() {
     }
 }
 
-/// Its call took effect in the generation that it comes to late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
     let mut config = small("late");
@@ -504,16 +484,14 @@ async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
     }
 }
 
-/// What many processes write at the same moment is more than the log should hold, so generations
-/// change all the time, and a process may be several of them behind.
+/// Generations change all the time, and a process may be several behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing() {
-    /// Each stores jobs of 3 MiB, of which the log accepts one at a time.
+    /// Jobs of 3 MiB, of which the log accepts one at a time.
     const PROCESSES: usize = 6;
     const ROUNDS: usize = 2;
     const PAUSE: Duration = Duration::from_millis(50);
     let mut config = small("overrun");
-    // No call fails because the machine is busy.
     config.response_timeout = CHANGES_TIMEOUT;
     let books = Mutex::new(Books::default());
     let first = open(&config).await;
@@ -528,8 +506,7 @@ async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing
         for _ in 0..ROUNDS {
             let big = sized(3 * 1024 * 1024);
             lock(&books).begin(&big);
-            // On a busy machine, a process may be so far behind that the next generation is retired:
-            // then it repeats its call.
+            // A process may be so far behind that its next generation is retired.
             let scheduled = loop {
                 match backend.schedule(vec![big.clone()]).await {
                     Err(error) if error.kind() == ErrorKind::Full => {
@@ -544,7 +521,6 @@ async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing
             assert!(matches!(scheduled[..], [Scheduled::Created(_)]), "{scheduled:?}");
             match backend.cancel(&[by_id(&big)]).await {
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    // It took effect.
                     let target = [by_id(&big)];
                     let again = retry(|| backend.cancel(&target)).await;
                     assert_eq!(again, [Cancelled::NotFound]);
@@ -564,7 +540,6 @@ async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing
     }
 }
 
-/// Several processes write many times what the log should hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_generations_are_deleted_and_nothing_that_lives_with_them() {
     let config = small("changes");
@@ -584,7 +559,7 @@ async fn old_generations_are_deleted_and_nothing_that_lives_with_them() {
     }
     let newest = generation(&fresh);
     assert!(newest >= 9, "{newest}");
-    // The newest is left once the grace time is over.
+    // After the grace time.
     let (_connection, topology) = topology(&config);
     for number in 0..newest {
         let has_generation = async || topology.has_generation(Generation::new(number)).await;
@@ -592,12 +567,10 @@ async fn old_generations_are_deleted_and_nothing_that_lives_with_them() {
         wait_until(&what, async || has_generation().await.is_ok_and(|exists| !exists)).await;
     }
     assert_kept(&*open(&config).await, &books).await;
-    // The size is a setting that can change.
     let larger = RabbitConfig { log_size_mib: 64, ..config };
     assert_kept(&*open(&larger).await, &books).await;
 }
 
-/// The broker keeps the newest records only.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_begins_beside_one_whose_directory_has_lost_its_records() {
     let config = small("no-records");
@@ -639,7 +612,6 @@ async fn no_log_begins_beside_one_whose_directory_has_lost_its_records() {
     }
 }
 
-/// What an operator or a broker with an empty disk may delete.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_generation_is_replaced_and_lost_bindings_are_restored() {
     let config = small("lost");
@@ -671,7 +643,6 @@ async fn a_lost_generation_is_replaced_and_lost_bindings_are_restored() {
         let name = format!("dq.v1.log.{number}");
         channel.queue_delete(name.into(), QueueDeleteOptions::default()).await.unwrap();
     }
-    // All processes go on in the same empty log.
     wait_until("the log is empty", async || {
         backend.stats(&[queue("q")]).await.is_ok_and(|all| all[0].scheduled == 0)
     })

@@ -12,18 +12,16 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::fixture::{config, declare_all, queue, topology};
-use crate::config::LadderKind;
 use crate::config::QueueKind;
-use crate::ladder::{TICK_MS, guard_ms, queues};
-use crate::names::{LEVELS, Topic};
+use crate::topology::ladder::{TICK_MS, guard_ms, queues};
+use crate::topology::names::{LEVELS, Topic};
 
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
-/// Publishes messages with delays of 0.3 to 6 seconds. Returns how many milliseconds before its due
-/// time each was delivered, in ascending order; negative if it was late.
+/// Returns, in ascending order, how many milliseconds early each message came.
 async fn measure_early_ms(vhost: &str, kind: QueueKind) -> Vec<i64> {
     const JOBS: i64 = 60;
     let mut config = config(vhost);
@@ -80,13 +78,12 @@ async fn messages_are_delivered_a_little_before_they_are_due() {
         let early = measure_early_ms(vhost, kind).await;
         let (min, median, max) = (early[0], early[early.len() / 2], early[early.len() - 1]);
         println!("{kind:?}: {min} to {max} ms early, median {median}");
-        // The upper limit is strict. How late a message is depends on the machine.
+        // How late a message is depends on the machine.
         assert!(max <= TICK_MS + guard_ms(kind), "{kind:?}: {early:?}");
         assert!(min > -30_000, "{kind:?}: {early:?}");
     }
 }
 
-/// The number of messages in a queue.
 async fn count(channel: &Channel, queue: ShortString) -> u32 {
     let options = QueueDeclareOptions::durable().passive();
     channel.queue_declare(queue, options, FieldTable::default()).await.unwrap().message_count()
@@ -101,7 +98,7 @@ async fn publish(channel: &Channel, exchange: ShortString, key: String) {
     assert_eq!(published.await.unwrap(), Confirmation::Ack(None));
 }
 
-/// A routing key with this digit on this level, ones on lower levels and zeros on higher ones.
+/// Ones on lower levels, zeros on higher ones.
 fn routing_key(level: usize, digit: u32, topic: &str) -> String {
     let mut key = String::new();
     for other in 0..LEVELS {
@@ -127,23 +124,22 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     let channel = connection.channel("test").await.unwrap().inner().clone();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
 
-    // Queues of a quarter of an hour or more still hold the messages when they are counted.
-    let top = names.level('l', LEVELS - 1);
-    for entry in queues(LadderKind::Full, QueueKind::Classic).filter(|entry| entry.level >= 2) {
+    // These queues still hold the messages when they are counted.
+    let top = names.level(LEVELS - 1);
+    for entry in queues(QueueKind::Classic).filter(|entry| entry.level >= 2) {
         let key = routing_key(entry.level, entry.digit, "mail");
         publish(&channel, top.clone(), key.clone()).await;
-        publish(&channel, names.level('l', entry.level), key).await;
-        let waiting = count(&channel, names.ladder_queue('l', entry.level, entry.digit)).await;
+        publish(&channel, names.level(entry.level), key).await;
+        let waiting = count(&channel, names.ladder_queue(entry.level, entry.digit)).await;
         assert_eq!(waiting, 2, "{entry:?}");
     }
     publish(&channel, top.clone(), routing_key(0, 0, "mail")).await;
     assert_eq!(count(&channel, names.ready(&Topic::of(&queue))).await, 1);
 
-    // These match no binding: digits beyond the largest of their level, and a topic without a
-    // queue.
+    // No binding: digits beyond a level's largest, and a topic without a queue.
     for (exchange, key) in [
         (top.clone(), "0.0.0.0.0.10.mail"),
-        (names.level('l', 0), "60.mail"),
+        (names.level(0), "60.mail"),
         (names.due(), "letter"),
         (top, "0.0.0.0.0.0.letter"),
     ] {

@@ -1,4 +1,4 @@
-//! Conversions between the types of [`dq_core`] and those of the wire format.
+//! Conversions between [`dq_core`]'s types and the wire format.
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ impl TryFrom<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// The job to schedule, with this payload instead of its own and without headers: a replica has
-    /// them in the bytes that it passes as the payload (see `log/position.rs`); other callers set them.
+    /// With this payload and without headers, which a replica has in the payload field
+    /// (`log/state/position.rs`).
     pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
         let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);
@@ -65,7 +65,7 @@ impl NewJob {
     }
 }
 
-/// An error for a value that a newer version of `dq-core` has added.
+/// A newer `dq-core` has added the value.
 fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
     Error::new(ErrorKind::Internal, format!("{value:?} has no form in the log"))
         .remedy("use versions of dq-core and dq-rabbit that belong together")
@@ -196,7 +196,7 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// The settlement, with this payload in place of that of the next step.
+    /// With this payload for the next step.
     pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {
@@ -239,12 +239,12 @@ impl From<QueueOperation> for OwnedOperation {
     }
 }
 
-/// Whole milliseconds, rounded down.
+/// Rounded down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whole milliseconds, rounded up: a delay that is cut would make a job early.
+/// Rounded up, because a shorter delay makes a job early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

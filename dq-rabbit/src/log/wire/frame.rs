@@ -5,12 +5,10 @@
 //! entry   = kind | flags | producer id | sequence number | time | length | body
 //! ```
 //!
-//! Magic, format and checksum stay the same in later formats, so that a foreign message is not
-//! taken for one of these.
+//! Magic, format and checksum stay in later formats, so that none is taken for a foreign message.
 //!
-//! The head and the first fields of an entry are encoded by `postcard`; the body is the command in
-//! the format of its kind. So a process can skip an entry of a kind that it does not know, and still
-//! record the sequence number of its producer.
+//! `postcard` encodes the head and an entry's first fields; the body has the format of its kind. So
+//! a process can skip an unknown kind and still record the sequence number.
 
 use dq_core::{Error, ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,49 +16,40 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::{Command, Entry};
 
-/// First bytes of each message. A message that does not begin with them is *foreign*: another
-/// program has written it.
+/// Messages without these first bytes are *foreign*.
 const MAGIC: &[u8] = b"dq";
-/// The format of the frame.
 const FORMAT: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Flag of an entry: a process that does not know its kind must stop.
+/// A process that does not know the kind must stop.
 const MUST_UNDERSTAND: u8 = 1;
 
-/// The operation that errors of decoding name.
 const OPERATION: &str = "read the log";
 
-/// The entries of a message that is intact.
+/// The entries of an intact message.
 #[derive(Debug, Default)]
 pub(crate) struct EntryBatch {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// A message of the stream.
 #[derive(Debug)]
 pub(crate) enum Message {
     Batch(EntryBatch),
-    /// Not a message of this format, or damaged. All replicas skip it, so it changes nothing.
+    /// All replicas skip it.
     Skipped(SkipReason),
 }
 
-/// Why a message is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SkipReason {
-    /// It does not begin with the magic bytes: another program has written it.
     Foreign,
-    /// Its checksum is wrong.
     Damaged,
 }
 
-/// The beginning of a message.
 #[derive(Serialize, Deserialize)]
 struct Head {
     entries: u32,
 }
 
-/// The beginning of an entry.
 #[derive(Serialize, Deserialize)]
 struct EntryHead {
     kind: u16,
@@ -68,12 +57,10 @@ struct EntryHead {
     producer_id: u64,
     sequence: u64,
     at: Timestamp,
-    /// Length of the body in bytes.
     length: u32,
 }
 
 impl Message {
-    /// The entries; `None` if the message is skipped.
     pub(crate) fn into_batch(self) -> Option<EntryBatch> {
         match self {
             Self::Batch(batch) => Some(batch),
@@ -82,7 +69,6 @@ impl Message {
     }
 }
 
-/// Encodes entries as one message of the stream.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
     let head = Head { entries: length(entries) };
     let mut message = append(&head, [MAGIC, &[FORMAT]].concat());
@@ -112,13 +98,11 @@ fn length<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).expect("a message is far smaller than 4 GiB")
 }
 
-/// Decodes a message of the stream.
-///
-/// An entry of an unknown kind is decoded as [`Command::Unknown`] if it may be skipped.
+/// An unknown kind that may be skipped becomes [`Command::Unknown`].
 ///
 /// # Errors
-/// `Incompatible` if the message is intact and a newer version has written it: its format is
-/// unknown, or the kind of an entry that must be understood.
+/// `Incompatible` if a newer version wrote the message: an unknown format, or a kind that must be
+/// understood.
 pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     let Some(rest) = message.strip_prefix(MAGIC) else {
         return Ok(Message::Skipped(SkipReason::Foreign));
@@ -134,8 +118,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if xxh3_64(framed) != u64::from_le_bytes(*checksum) {
         return Ok(Message::Skipped(SkipReason::Damaged));
     }
-    // The message is as it was written, so what cannot be decoded has another form than this version
-    // knows.
+    // The message is intact, so a newer version has written what cannot be decoded.
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }

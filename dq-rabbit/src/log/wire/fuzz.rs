@@ -1,11 +1,10 @@
-//! The decoders of the log, and the replica that applies what they return, on input that no version
-//! has written.
+//! Decoders and replica on input that no version has written.
 
 use dq_core::Timestamp;
 use dq_testkit::fuzz;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::replica::Replica;
+use super::super::state::replica::Replica;
 use super::tests::{every_command, scheduling};
 use super::{Entry, Message, decode, encode};
 
@@ -21,7 +20,6 @@ fn entries(command: super::Command) -> Vec<Entry> {
         .into()
 }
 
-/// One message for each form of each command.
 fn messages() -> Vec<Vec<u8>> {
     every_command().into_iter().map(|command| encode(&entries(command))).collect()
 }
@@ -31,7 +29,6 @@ fn messages_of_the_log() {
     fuzz::check("messages of the log", &messages(), |bytes| decode(bytes).is_ok());
 }
 
-/// As a writer with a defect sends them.
 #[test]
 fn messages_of_the_log_with_the_right_checksum() {
     fuzz::check("messages of the log with the right checksum", &messages(), |bytes| {
@@ -39,7 +36,7 @@ fn messages_of_the_log_with_the_right_checksum() {
     });
 }
 
-/// Entries that decode never stop a process: the next one would read them, too.
+/// Entries that decode never stop a process, because the next one would read them too.
 #[test]
 fn entries_on_a_replica() {
     fuzz::check("entries on a replica", &messages(), |bytes| {
@@ -47,7 +44,7 @@ fn entries_on_a_replica() {
         let mut replica = Replica::starting_at(0);
         let mut offset = 0;
         let mut apply = |replica: &mut Replica, mut entry: Entry| {
-            // Otherwise most entries are repeated ones, or have a gap before them.
+            // Otherwise most entries are duplicates or follow a gap.
             entry.producer_id = 1;
             entry.sequence = offset + 1;
             let _ = replica.apply(offset, 0, entry);
@@ -65,7 +62,7 @@ fn entries_on_a_replica() {
     });
 }
 
-/// The bytes with the checksum that belongs to them in place of the last ones.
+/// With the right checksum.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let framed = &bytes[..bytes.len().saturating_sub(8)];
     [framed, &xxh3_64(framed).to_le_bytes()].concat()

@@ -1,20 +1,20 @@
-//! The kind of each command: its number in the log, and the form of its body.
+//! The number of each command in the log, and the form of its body.
 //!
-//! **The numbers and the bodies are the format.** A kind never changes: a command that needs other
-//! fields gets a new kind, which older processes must understand or may skip.
+//! **Numbers and bodies are the format** and never change. A command with other fields gets a new
+//! kind, which older processes must understand or may skip.
 
 use super::entry::Command;
+use super::size::encoded_size;
 
-/// Kinds that a process may skip if it does not know them. Only a kind that changes nothing by which
-/// replicas decide about jobs can be added, and the used capacity is part of that. Announcements count
-/// towards it, and are safe because every version that reads this format knows them.
+/// May be skipped. Only a kind that changes nothing by which replicas decide about jobs may be
+/// added; the used capacity is part of that. Announcements count towards it and are safe, because
+/// every version of this format knows them.
 const OPTIONAL: [u16; 1] = [ANNOUNCE];
 const ANNOUNCE: u16 = 12;
 
 macro_rules! kinds {
     ($($kind:literal => $variant:ident $(($($field:ident),+))?;)+) => {
         impl Command {
-            /// The number of the kind.
             pub(super) fn kind(&self) -> u16 {
                 match self {
                     $(Self::$variant { .. } => $kind,)+
@@ -22,7 +22,6 @@ macro_rules! kinds {
                 }
             }
 
-            /// The fields as bytes.
             pub(super) fn encode_body(&self) -> Vec<u8> {
                 let encoded = match self {
                     $(Self::$variant $(($($field),+))? => postcard::to_allocvec(&($($($field,)+)?)),)+
@@ -31,7 +30,14 @@ macro_rules! kinds {
                 encoded.expect("writing to memory cannot fail")
             }
 
-            /// The command with this kind and body; `None` if this version does not know it.
+            pub(super) fn body_size(&self) -> usize {
+                match self {
+                    $(Self::$variant $(($($field),+))? => encoded_size(&($($($field,)+)?)) as usize,)+
+                    Self::Unknown { body, .. } => body.len(),
+                }
+            }
+
+            /// `None` if this version does not know it.
             pub(super) fn decode_body(kind: u16, body: &[u8]) -> Option<Self> {
                 match kind {
                     $($kind => {
@@ -64,8 +70,7 @@ kinds! {
 }
 
 impl Command {
-    /// Whether a process that does not know the kind must stop, because its replica would differ
-    /// from the others.
+    /// Otherwise the process's replica would differ from others.
     pub(super) fn must_understand(&self) -> bool {
         !OPTIONAL.contains(&self.kind()) && !matches!(self, Self::Unknown { .. })
     }

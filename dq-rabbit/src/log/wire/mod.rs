@@ -1,16 +1,14 @@
 //! Wire format of the log: entries as bytes.
 //!
-//! Each message of the stream is a frame with a checksum, and holds entries, each with the number of
-//! its kind and the length of its body (see [`frame`]). **Kinds and bodies are the format** and never
-//! change (see [`kinds`]): the `postcard` crate does not mark fields, and would read wrong values.
+//! A message is a frame with a checksum (see [`frame`]). Each entry has the number of its kind and
+//! the length of its body. **Kinds and bodies are the format** and never change (see [`kinds`]):
+//! `postcard` does not mark fields, so it would read wrong values.
 //!
-//! A process that does not know the kind of an entry stops with `Incompatible` if the entry *must be
-//! understood*, because its replica would differ from the others; otherwise it skips the entry. A
-//! message that is foreign or damaged is skipped by all replicas alike. An intact message of a later
-//! format stops the process.
+//! A process stops with `Incompatible` at an unknown kind that *must be understood*, because its
+//! replica would differ from others, and at an intact message of a later format. All replicas skip
+//! other unknown kinds, and foreign or damaged messages.
 //!
-//! Types here have the names of the [`dq_core`] types that they encode: [`NewJob`] is the wire
-//! format of [`dq_core::NewJob`].
+//! Types have the names of the [`dq_core`] types that they encode.
 
 mod convert;
 mod entry;

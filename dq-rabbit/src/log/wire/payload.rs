@@ -1,25 +1,20 @@
-//! Payloads and their checksums.
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The payload of a job. Replicas do not keep it; it is fetched when needed.
-///
-/// The checksum is made when the payload is scheduled and copied with it from then on, so that a
-/// payload that got lost or exchanged on the way is found.
+/// A job's payload, which replicas do not keep. The checksum is made when the payload is scheduled
+/// and copied with it, so that a lost or exchanged payload is found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Payload {
     bytes: Bytes,
     checksum: Checksum,
-    /// Length of bytes that [`drop_bytes`](Self::drop_bytes) has freed.
+    /// Bytes that [`drop_bytes`](Self::drop_bytes) has freed.
     #[serde(skip)]
     freed: usize,
 }
 
-/// The checksum of a payload (XXH3, 64 bits). It also tells a process whether a message brings the
-/// payload that a job has in the log: they differ if the job has gone on to its next step, or if its
-/// id was scheduled again with another payload.
+/// A payload's checksum (XXH3, 64 bits). A message's payload differs from the log's if the job has
+/// gone on to its next step, or if its id was scheduled again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checksum([u8; 8]);
 
@@ -38,28 +33,25 @@ impl Checksum {
 }
 
 impl Payload {
-    /// The payload with this checksum that could not be found. No process takes it for an empty
-    /// payload, since the checksum differs.
+    /// No process takes it for an empty payload, because the checksum differs.
     pub(crate) fn lost(checksum: Checksum) -> Self {
         Self { bytes: Bytes::new(), checksum, freed: 0 }
     }
 
-    /// The checksum of the payload that was scheduled.
     pub(crate) fn checksum(&self) -> Checksum {
         self.checksum
     }
 
-    /// Length of the stored bytes, also after they were freed.
+    /// Also after the bytes were freed.
     pub(crate) fn len(&self) -> usize {
         self.freed + self.bytes.len()
     }
 
-    /// The stored bytes; use them only if their checksum is that of the job.
+    /// Use them only if their checksum is the job's.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Frees the bytes.
     pub(super) fn drop_bytes(&mut self) {
         self.freed = self.len();
         self.bytes = Bytes::new();

@@ -1,4 +1,4 @@
-//! Conversions of jobs, notes, ended jobs, history limits and announcements.
+//! Conversions of jobs, notes, ended jobs, limits and announcements.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use dq_core::{Ended, JobState, JobView, Timestamp, machine};
 use super::convert::millis;
 use super::entry::{Announcement, EndedJob, HistoryLimit, HistoryLimits, Job, JobNotes};
 
-/// When a job was due at first, if that is not when it is due.
 pub(crate) fn other_first_due(job: &dq_core::Job) -> Option<Timestamp> {
     (job.first_due != job.due).then_some(job.first_due)
 }
@@ -29,7 +28,7 @@ impl From<&dq_core::Job> for Job {
 }
 
 impl Job {
-    /// The job with this payload, and without headers.
+    /// With this payload and without headers.
     pub(crate) fn with_payload(self, payload: Bytes) -> dq_core::Job {
         let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, payload);
         job.key = self.key;
@@ -115,8 +114,7 @@ impl From<&HistoryLimits> for dq_core::HistoryLimits {
 }
 
 impl HistoryLimits {
-    /// Changes limits to these. Queues that these do not name keep their own: another process may
-    /// have set them.
+    /// Queues that these do not name keep their own limits, which another process may have set.
     pub(crate) fn apply_to(&self, limits: &mut dq_core::HistoryLimits) {
         let own = dq_core::HistoryLimits::from(self);
         limits.default = own.default;

@@ -1,4 +1,4 @@
-//! The bytes of format 1, which must never change: existing logs have it.
+//! The bytes of format 1, which must never change.
 
 use std::time::Duration;
 
@@ -130,8 +130,7 @@ fn standing_lease() -> StandingLease {
     StandingLease { queue: queue(), job: id(3), token: 400, renewals: 500, lease_for: 30_000 }
 }
 
-/// Each command, with the bytes of its body in hexadecimal. Integers are varints; signed ones are
-/// zigzag-encoded.
+/// Each command with the bytes of its body. Integers are varints; signed ones are zigzag-encoded.
 fn frozen() -> Vec<(Command, u16, &'static str)> {
     let at = Timestamp::from_millis(700);
     vec![
@@ -325,12 +324,10 @@ fn frozen() -> Vec<(Command, u16, &'static str)> {
     ]
 }
 
-/// Each form of each command.
 pub(super) fn every_command() -> Vec<Command> {
     frozen().into_iter().map(|(command, _, _)| command).collect()
 }
 
-/// Commands that schedule jobs.
 pub(super) fn scheduling() -> Vec<Command> {
     vec![Command::Schedule(vec![job()]), Command::Schedule(vec![plain_job(OnConflict::Keep)])]
 }
@@ -347,9 +344,9 @@ fn batch(message: &[u8]) -> EntryBatch {
     decode(message).unwrap().into_batch().expect("a message of this format")
 }
 
-/// `6471` is the magic, `01` the format; the number of entries. Each entry: kind, flags, `e807` the
-/// producer id 1000, `02` the sequence number, `05` the time -3, the length of the body, the body. The
-/// last eight bytes are the checksum.
+/// `6471` is the magic, `01` the format; the number of entries. Each entry: kind, flags, producer
+/// id (`e807`), sequence number (`02`), time (`05` is -3), length and body. The checksum has eight
+/// bytes.
 #[test]
 fn the_bytes_of_format_1_stay_the_same() {
     let mut wrong = Vec::new();
@@ -385,7 +382,7 @@ fn what_is_not_an_intact_message_of_this_format_is_skipped() {
     for foreign in [&b""[..], b"x", b"d", b"dq", b"dq\x00", b"{\"dq\":2}"] {
         assert_eq!(skip_reason(foreign), SkipReason::Foreign, "{foreign:?}");
     }
-    // Text that happens to begin like a message of a later format.
+    // Text that begins like a later format.
     assert_eq!(skip_reason(b"dqc, and more text"), SkipReason::Damaged);
     let message = encode(&[entry(Command::Barrier), entry(Command::Schedule(vec![job()]))]);
     for length in 3..message.len() {
@@ -420,7 +417,7 @@ fn an_unknown_kind_is_skipped_unless_it_must_be_understood() {
     assert!(error.message().contains("kind 1000") && error.remedy_text().is_some(), "{error}");
 }
 
-/// A newer version has written these: what this one takes for a body has another form.
+/// What this version takes for a body has another form.
 #[test]
 fn an_intact_message_that_cannot_be_decoded_is_of_a_newer_version() {
     let mut newer_format = b"dq\x02".to_vec();
@@ -445,7 +442,6 @@ fn a_lost_payload_is_not_an_empty_one() {
     assert_ne!(lost.checksum(), Checksum::of(lost.bytes()));
 }
 
-/// A delay that is cut to whole milliseconds would make a job early.
 #[test]
 fn delays_are_rounded_up() {
     let millis = |delay| match Due::from(dq_core::Due::After(delay)) {

@@ -1,0 +1,271 @@
+//! The findings of `check`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dq_core::{Error, ErrorKind, Finding, QueueStats, Severity, Timestamp};
+use serde_json::Value;
+
+use crate::log::generation::Generation;
+use crate::log::{LOSS_REMEDY, LOSSES, LostPayloads, SkippedMessages};
+use crate::topology::names::ObjectNames;
+
+/// Replicas that a queue should have if there are enough nodes.
+const REPLICAS: usize = 3;
+
+/// From this many queues on, leaders should be on more than one node.
+const MIN_LEADERS: usize = 50;
+
+const MAX_SKEW: Duration = Duration::from_secs(5);
+/// How old a response's date may be: it has whole seconds and changes once a second.
+const MAX_DATE_AGE: Duration = Duration::from_secs(2);
+
+/// Reports skew between this clock and the broker's, as far as a response with this date proves it.
+pub(crate) fn clock_skew(
+    requested: Timestamp,
+    date: Timestamp,
+    responded: Timestamp,
+) -> Option<Finding> {
+    let ahead = requested.since(date + MAX_DATE_AGE);
+    let behind = date.since(responded);
+    let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    (skew > MAX_SKEW).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.clock-skew",
+            format!("the clock of this process is {} s {direction} the broker's", skew.as_secs()),
+            "synchronize the clocks of all hosts by NTP: jobs run by the clock of the process that \
+             claims them, early if it is ahead and late if it is behind",
+        )
+    })
+}
+
+pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
+    let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
+    let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
+    let all = queues.as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_replicated = |queue: &&Value| {
+        names.contains(queue["name"].as_str().unwrap_or_default()) && count(queue, "members") > 0
+    };
+    let replicated: Vec<_> = all.iter().filter(is_replicated).collect();
+    let wanted = nodes.min(REPLICAS);
+    let mut findings = Vec::new();
+    let few: Vec<_> = replicated.iter().filter(|it| count(it, "members") < wanted).collect();
+    if let Some(first) = few.first() {
+        findings.push(finding(
+            Severity::Warning,
+            "rabbitmq.few-replicas",
+            format!(
+                "{} of {} queues have fewer than {wanted} replicas, among them {}",
+                few.len(),
+                replicated.len(),
+                name_of(first)
+            ),
+            "they were declared while nodes were missing: run `rabbitmq-queues grow NODE all`, and \
+             `rabbitmq-streams add_replica` for the log",
+        ));
+    }
+    let is_degraded = |queue: &&&Value| count(queue, "online") < count(queue, "members");
+    let degraded: Vec<_> = replicated.iter().filter(is_degraded).collect();
+    if let Some(first) = degraded.first() {
+        findings.push(finding(
+            Severity::Warning,
+            "rabbitmq.replicas-down",
+            format!(
+                "replicas of {} queues do not run, among them {}",
+                degraded.len(),
+                name_of(first)
+            ),
+            "start all nodes of the cluster",
+        ));
+    }
+    let leaders: HashSet<_> = replicated.iter().filter_map(|it| it["leader"].as_str()).collect();
+    if nodes > 1 && replicated.len() >= MIN_LEADERS && leaders.len() == 1 {
+        findings.push(finding(
+            Severity::Info,
+            "rabbitmq.leaders",
+            format!("all {} queues have their leaders on one node", replicated.len()),
+            "run `rabbitmq-queues rebalance all`",
+        ));
+    }
+    findings
+}
+
+pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
+    let name = node["name"].as_str().unwrap_or("a node");
+    let mut findings = Vec::new();
+    let mut push = |severity, code, what: &str, remedy| {
+        findings.push(finding(severity, code, format!("{name} {what}"), remedy));
+    };
+    if node["running"].as_bool() == Some(false) {
+        let remedy = "start it, or remove it from the cluster";
+        push(Severity::Warning, "rabbitmq.node-down", "does not run", remedy);
+    }
+    for (alarm, what) in [
+        ("mem_alarm", "has a memory alarm: it accepts no messages"),
+        ("disk_free_alarm", "has a disk space alarm: it accepts no messages"),
+    ] {
+        if node[alarm].as_bool() == Some(true) {
+            let remedy = "free memory or disk space, or change the limits";
+            push(Severity::Error, "rabbitmq.alarm", what, remedy);
+        }
+    }
+    if node["partitions"].as_array().is_some_and(|partitions| !partitions.is_empty()) {
+        let remedy = "see `rabbitmqctl cluster_status`, and restart the nodes of the minority";
+        push(Severity::Error, "rabbitmq.partition", "cannot reach all other nodes", remedy);
+    }
+    findings
+}
+
+pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
+    let notes = stats.iter().find(|it| it.queue.as_str() == LOSSES).map_or(0, |it| it.dead);
+    (notes > 0).then(|| {
+        let what = format!(
+            "the broker has lost acknowledged entries of the log, and jobs with them: {notes} dead jobs \
+             of the queue `{LOSSES}` say which"
+        );
+        finding(Severity::Error, "rabbitmq.log-lost", what, LOSS_REMEDY)
+    })
+}
+
+pub(crate) fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
+    let first = lost.jobs.first()?;
+    Some(finding(
+        Severity::Error,
+        "rabbitmq.payload-lost",
+        format!(
+            "the log does not have the payloads of {} jobs any more, the first is {first}",
+            lost.jobs.len()
+        ),
+        "a policy of the broker has deleted messages of the log, or disks have failed: such a job is \
+         dead when it is claimed; schedule it again with its payload, and remove the dead one",
+    ))
+}
+
+pub(crate) fn direction(skew: i64) -> &'static str {
+    if skew > 0 { "ahead of" } else { "behind" }
+}
+
+pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
+    (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.process-clock-skew",
+            format!(
+                "the clock of a process that uses this prefix is {} s {} that of this one",
+                (skew.unsigned_abs() + 500) / 1_000,
+                direction(skew)
+            ),
+            "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
+             schedules, and jobs are due by the clock of the one that claims them. Leases are not \
+             affected",
+        )
+    })
+}
+
+pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
+    let SkippedMessages { foreign, damaged, last_offset } = skipped;
+    (foreign + damaged > 0).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.log-skipped",
+            format!(
+                "{foreign} foreign and {damaged} damaged messages in the log are skipped, the last \
+                 at offset {} in generation {}",
+                Generation::offset_in_stream(*last_offset),
+                Generation::of(*last_offset).number(),
+            ),
+            "find the program that writes to the log of this prefix: run one version of this \
+             library, and let nothing else publish to it; if messages are damaged, check the disks",
+        )
+    })
+}
+
+pub(crate) fn ladder_stalled(waited: Duration) -> Finding {
+    finding(
+        Severity::Error,
+        "rabbitmq.ladder",
+        format!("a test message through the ladder was not delivered within {waited:?}"),
+        "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
+         `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else check that \
+         the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",
+    )
+}
+
+pub(crate) fn ladder_untested(error: &Error, prefix: &str) -> Finding {
+    let prefix = prefix.replace('.', r"\.");
+    finding(
+        Severity::Info,
+        "rabbitmq.ladder-untested",
+        format!("the delay ladder was not tested: {}", error.message()),
+        &format!(
+            "give this user the configure pattern `^{prefix}\\.v1\\.canary\\.` with `rabbitmqctl \
+             set_permissions`, or check as a user with the permission to configure"
+        ),
+    )
+}
+
+pub(crate) fn check_failed(error: &Error) -> Finding {
+    let severity =
+        if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
+    let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
+    Finding { severity, code: "rabbitmq.unreachable", cause: error.message().to_owned(), remedy }
+}
+
+pub(crate) fn finding(
+    severity: Severity,
+    code: &'static str,
+    what: String,
+    remedy: &str,
+) -> Finding {
+    Finding { severity, code, cause: what, remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn replicas_of_the_own_queues_are_counted() {
+        let queue = |name: &str, members: usize, online: usize| {
+            json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online],
+                   "leader": "n"})
+        };
+        let codes = |queues: Vec<Value>, nodes| {
+            let found = replica_findings(&Value::Array(queues), &ObjectNames::new("dq"), nodes);
+            found.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(codes(vec![queue("dq.v1.log", 1, 1)], 1), none);
+        assert_eq!(codes(vec![queue("other", 1, 0), queue("dq.v1.log", 3, 3)], 5), none);
+        assert_eq!(codes(vec![queue("dq.v1.log", 2, 2)], 3), ["rabbitmq.few-replicas"]);
+        assert_eq!(codes(vec![queue("dq.v1.log", 3, 2)], 3), ["rabbitmq.replicas-down"]);
+        assert_eq!(codes(vec![queue("dq.v1.l0.1", 3, 3); 50], 3), ["rabbitmq.leaders"]);
+        // A classic queue has no members.
+        assert_eq!(codes(vec![json!({"name": "dq.v1.dead"})], 3), none);
+    }
+
+    #[test]
+    fn clock_skew_is_reported_only_if_latency_does_not_explain_it() {
+        let skew = |requested, date, responded| {
+            let [requested, date, responded] =
+                [requested, date, responded].map(Timestamp::from_millis);
+            clock_skew(requested, date, responded).map(|finding| finding.cause)
+        };
+        for (requested, date, responded) in [
+            (0, 0, 0),
+            (7_000, 0, 7_010),
+            (0, 5_000, 0),
+            (0, 4_000, 60_000),
+            (60_000, 60_000, 60_001),
+        ] {
+            assert_eq!(skew(requested, date, responded), None, "{requested} {date} {responded}");
+        }
+        let ahead = skew(7_001, 0, 9_000).unwrap();
+        assert_eq!(ahead, "the clock of this process is 5 s ahead of the broker's");
+        let behind = skew(0, 65_001, 5_000).unwrap();
+        assert_eq!(behind, "the clock of this process is 60 s behind the broker's");
+    }
+}

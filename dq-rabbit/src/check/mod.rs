@@ -1,0 +1,369 @@
+//! The operator's `check`.
+//!
+//! The broker does not tell whether a ladder queue holds messages for too long: for quorum queues,
+//! the management API has neither `head_message_timestamp` nor `idle_since`, and getting a message
+//! would change its position. So `check` sends a test message, the *canary*, through the lowest
+//! level, and reports how many jobs were claimed before their message came.
+
+pub(crate) mod findings;
+pub(crate) mod management;
+pub(crate) mod policy;
+
+use std::time::Duration;
+
+use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
+use futures_util::StreamExt;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Consumer};
+
+use self::findings::{
+    check_failed, clock_skew, direction, finding, ladder_stalled, ladder_untested, losses,
+    lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
+};
+use self::management::ManagementApi;
+use crate::config::{LadderKind, QueueKind, TopologyMode};
+use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::error::{LostReply, from_lapin};
+use crate::log::{LostPayloads, SkippedMessages, Usage};
+use crate::topology::Topology;
+use crate::topology::ladder::TICK_MS;
+
+/// How late the canary may be.
+const CANARY_MARGIN: Duration = Duration::from_secs(4);
+/// A finding tells of claims before the message from one in this many on.
+const WITHOUT_RATIO: u64 = 100;
+
+/// Only replicated queues have members.
+const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
+
+/// A log is reported from here on, because one large job may not fit any more.
+const FULL_PERCENT: u64 = 90;
+
+const MIN_VERSION: [u32; 2] = [3, 10];
+
+#[derive(Debug)]
+pub(crate) struct BrokerCheck<'a> {
+    pub(crate) connection: &'a AmqpConnection,
+    pub(crate) topology: &'a Topology,
+    pub(crate) queues: QueueKind,
+    pub(crate) ladder: LadderKind,
+    pub(crate) mode: TopologyMode,
+    pub(crate) management: Option<&'a ManagementApi>,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) entropy: &'a Entropy,
+    /// Jobs that were claimed after and before their message came.
+    pub(crate) claim_counts: (u64, u64),
+    /// `None` if the log does not respond.
+    pub(crate) stats: Option<Vec<QueueStats>>,
+    /// Jobs whose message could not be published.
+    pub(crate) lost_messages: u64,
+    pub(crate) log_usage: Usage,
+    pub(crate) skipped: SkippedMessages,
+    pub(crate) lost_payloads: LostPayloads,
+    /// The largest clock skew of another process, in milliseconds.
+    pub(crate) skew: Option<i64>,
+    pub(crate) change_failure: Option<Error>,
+}
+
+/// Why the canary does not return.
+enum CanaryError {
+    /// Its queue could not be declared, or there is no channel.
+    NotSent(Error),
+    /// The broker did not take it.
+    Refused(Error),
+}
+
+impl BrokerCheck<'_> {
+    /// All findings, most severe first.
+    pub(crate) async fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        match self.check_queues(&mut findings).await {
+            Ok(()) if self.ladder == LadderKind::None => {}
+            Ok(()) => match self.canary_returns().await {
+                Ok(true) => {}
+                Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
+                // With passive topology, the user may not be allowed to declare the canary's queue.
+                Err(CanaryError::NotSent(error))
+                    if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
+                {
+                    let prefix = &self.connection.broker_info().prefix;
+                    findings.push(ladder_untested(&error, prefix));
+                }
+                Err(CanaryError::NotSent(error) | CanaryError::Refused(error)) => {
+                    findings.push(check_failed(&error));
+                }
+            },
+            Err(error) => findings.push(check_failed(&error)),
+        }
+        self.check_late_messages(&mut findings);
+        self.check_lost_messages(&mut findings);
+        findings.extend(self.stats.as_deref().map(|stats| self.gauges(stats)));
+        let used = self.log_usage.percent();
+        if used >= FULL_PERCENT {
+            findings.push(finding(
+                Severity::Error,
+                "rabbitmq.log-full",
+                format!(
+                    "jobs that are not done take {used} % of what the log may hold of them; \
+                     `schedule` fails when it is full"
+                ),
+                "run jobs, remove dead ones, or set a larger `log_size_mib`",
+            ));
+        }
+        findings.extend(self.change_failure.as_ref().map(|error| {
+            finding(
+                Severity::Error,
+                "rabbitmq.log-stuck",
+                format!(
+                    "the log cannot go on in its next stream, and `schedule` fails once this one has \
+                     grown by a quarter of `log_size_mib`: {}",
+                    error.message()
+                ),
+                error.remedy_text().unwrap_or("check that the broker runs"),
+            )
+        }));
+        findings.extend(self.stats.as_deref().and_then(losses));
+        findings.extend(skipped_messages(&self.skipped));
+        findings.extend(lost_payloads(&self.lost_payloads));
+        findings.extend(self.skew.and_then(process_skew));
+        if let Some(management) = self.management
+            && let Err(error) = self.check_management(management, &mut findings).await
+        {
+            findings.push(check_failed(&error));
+        }
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings
+    }
+
+    async fn check_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
+        let names = self.topology.names();
+        let orphans = self.message_count(names.orphan()).await?;
+        if orphans > 0 {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.orphans",
+                format!("{orphans} messages in {} matched no queue", names.orphan()),
+                "a ready queue or a binding was deleted: start a runner of that queue, which declares \
+                 it again. The jobs run from the log, so job messages in this queue can be purged",
+            ));
+        }
+        let dead = self.message_count(names.dead()).await?;
+        if dead > 0 {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.dead-letters",
+                format!("{dead} messages that another program has published or rejected are in {}",
+                    names.dead()),
+                "let nothing else use the queues of this prefix, and purge this one once you have seen \
+                 its messages: no job needs them. An ingress makes jobs of messages",
+            ));
+        }
+        if self.queues == QueueKind::Classic {
+            findings.push(finding(
+                Severity::Info,
+                "rabbitmq.classic",
+                "queues are classic: a crash of the broker loses messages that move between queues"
+                    .to_owned(),
+                "their jobs run from the log, a little late; use quorum queues to avoid it",
+            ));
+        }
+        if self.mode == TopologyMode::Plugin {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.plugin",
+                "the plugin for delayed messages keeps them on one node, for at most 49 days"
+                    .to_owned(),
+                "lost messages are replaced by the log; set `topology` to \"declare\" to do without the \
+                 plugin",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_late_messages(&self, findings: &mut Vec<Finding>) {
+        let (with, without) = self.claim_counts;
+        if without > 0 && without * WITHOUT_RATIO >= with {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.messages-late",
+                format!(
+                    "since this process started, {without} jobs were claimed without their messages, \
+                     and {with} jobs with them"
+                ),
+                "after a restart the broker delays dead letters for three minutes unless \
+                 `dead_letter_worker_publisher_confirm_timeout` is 5000 and \
+                 `dead_letter_worker_consumer_prefetch` 512, in advanced.config",
+            ));
+        }
+    }
+
+    fn gauges(&self, stats: &[QueueStats]) -> Finding {
+        let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
+        let first_due =
+            stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
+        let overdue = first_due.map_or(Duration::ZERO, |due| self.clock.now().since(due));
+        let (_, without_message) = self.claim_counts;
+        let seconds = self.skew.map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
+        let skew = match seconds.filter(|(seconds, _)| *seconds > 0) {
+            None => "no clock of another process differs by a second".to_owned(),
+            Some((seconds, direction)) => {
+                format!("the clock of another process is {seconds} s {direction} that of this one")
+            }
+        };
+        finding(
+            Severity::Info,
+            "rabbitmq.gauges",
+            format!(
+                "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
+                 {without_message} jobs were claimed before their messages, and {} have none; the log \
+                 uses {} % of its capacity; {skew}",
+                sum(|stats| stats.scheduled + stats.ready),
+                sum(|stats| stats.running),
+                sum(|stats| stats.dead),
+                overdue.as_secs(),
+                self.lost_messages,
+                self.log_usage.percent(),
+            ),
+            "none needed",
+        )
+    }
+
+    fn check_lost_messages(&self, findings: &mut Vec<Finding>) {
+        if self.lost_messages > 0 {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.messages-lost",
+                format!(
+                    "since this process started, the messages of {} jobs could not be published",
+                    self.lost_messages
+                ),
+                "the jobs run from the log, the first some 250 ms late. See the log of this process \
+                 for the reason",
+            ));
+        }
+        if let Some(failure) = self.topology.failure() {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.topology",
+                format!("exchanges or queues are missing: {failure}"),
+                "jobs run from the log meanwhile, the first some 250 ms late",
+            ));
+        }
+    }
+
+    async fn message_count(&self, queue: ShortString) -> Result<u32> {
+        let channel = self.connection.channel("check").await?;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel.declare_queue(queue, options, FieldTable::default());
+        let count = declared.received().await.map_err(|error| self.error(&error))?;
+        channel.close().await;
+        Ok(count)
+    }
+
+    fn canary_timeout(&self) -> Duration {
+        Duration::from_millis(TICK_MS.unsigned_abs()) + CANARY_MARGIN
+    }
+
+    /// Whether a message through the lowest level comes back in time.
+    async fn canary_returns(&self) -> Result<bool, CanaryError> {
+        let channel = self.connection.channel("check").await.map_err(CanaryError::NotSent)?;
+        let returned = match self.send_canary(&channel).await {
+            Ok(mut consumer) => {
+                match tokio::time::timeout(self.canary_timeout(), consumer.next()).await {
+                    Ok(Some(Ok(_))) => Ok(true),
+                    // The connection is lost, or the broker closed the channel because the exchange
+                    // is missing or may not be written.
+                    Ok(Some(Err(error))) => Err(CanaryError::Refused(self.error(&error))),
+                    Ok(None) | Err(_) => Ok(false),
+                }
+            }
+            Err(error) => Err(CanaryError::NotSent(self.error(&error))),
+        };
+        channel.close().await;
+        returned
+    }
+
+    async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
+        let names = self.topology.names();
+        let queue = names.canary(self.entropy.bits() as u64);
+        let expires = self.connection.response_timeout() * 2;
+        channel.declare_exclusive_queue(queue.clone(), expires).await?;
+        // Not the topic of any job queue: in a topic, `%` is followed by one of `d s h % x`.
+        let topic = format!("%canary%{}", queue.as_str().replace('.', "-"));
+        let key = ShortString::from(format!("#.{topic}"));
+        channel.bind_queue(names.due(), queue.clone(), key).received().await?;
+        let consumer = channel.consume(queue, FieldTable::default()).await?;
+        let (exchange, delay) = match self.mode {
+            TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
+            TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
+        };
+        let mut properties = BasicProperties::default().with_delivery_mode(2);
+        if let Some(delay) = delay {
+            let mut table = FieldTable::default();
+            table.insert("x-delay".into(), delay.into());
+            properties = properties.with_headers(table);
+        }
+        let key = ShortString::from(format!("1.{topic}"));
+        channel.publish(exchange, key, false, b"", properties).await?;
+        Ok(consumer)
+    }
+
+    async fn check_management(
+        &self,
+        management: &ManagementApi,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let requested = self.clock.now();
+        let overview = management.response("overview").await?;
+        let skew = overview.date.and_then(|date| clock_skew(requested, date, self.clock.now()));
+        findings.extend(skew);
+        let version = overview.body["rabbitmq_version"].as_str().unwrap_or("unknown");
+        let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
+        if numbers.len() >= 2 && numbers[..2] < MIN_VERSION[..] {
+            findings.push(finding(
+                Severity::Error,
+                "rabbitmq.version",
+                format!("RabbitMQ {version} is too old"),
+                "use 3.10 or newer: older quorum queues do not support a time to live of messages",
+            ));
+        }
+        let flags = management.get("feature-flags").await?;
+        for flag in flags.as_array().into_iter().flatten() {
+            let name = flag["name"].as_str().unwrap_or_default();
+            let needed = ["quorum_queue", "stream_queue"].contains(&name);
+            if needed && flag["state"].as_str() != Some("enabled") {
+                findings.push(finding(
+                    Severity::Error,
+                    "rabbitmq.feature-flag",
+                    format!("the feature flag {name} is not enabled"),
+                    "run `rabbitmqctl enable_feature_flag all`",
+                ));
+            }
+        }
+        let queues = management.queues(QUEUE_COLUMNS).await?;
+        if let Some(cause) = policy::harmful(&queues, self.topology) {
+            findings.push(finding(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
+        }
+        let nodes = management.get("nodes").await?;
+        let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
+        findings.extend(replica_findings(&queues, self.topology.names(), nodes.len()));
+        for node in nodes {
+            findings.extend(node_findings(node));
+        }
+        if nodes.len() == 1 {
+            findings.push(finding(
+                Severity::Info,
+                "rabbitmq.single-node",
+                "the broker is a single node: a power failure may lose the last moments of the log"
+                    .to_owned(),
+                "use a cluster of three nodes",
+            ));
+        }
+        Ok(())
+    }
+
+    fn error(&self, error: &lapin::Error) -> Error {
+        from_lapin("check", LostReply::Unavailable, self.connection.broker_info(), error)
+    }
+}

@@ -1,0 +1,236 @@
+//! Generations of the log: their numbers, and offsets that go on from one to the next.
+
+pub(super) mod compaction;
+pub(super) mod directory;
+#[cfg(test)]
+mod generation_tests;
+pub(super) mod retention;
+
+use serde::{Deserialize, Serialize};
+
+/// The broker numbers a stream's messages from 0. In an offset of the log, the generation is above
+/// these bits.
+const OFFSET_BITS: u32 = 36;
+/// A replacement's number is this much larger, so that changes under way do not reach it.
+const REPLACEMENT_DISTANCE: u32 = 1_000;
+
+/// The number of one stream of the log. Generations that begin empty are even, the others continue
+/// a closed one. No two streams have the same number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    pub(crate) const FIRST: Self = Self(0);
+
+    #[cfg(test)]
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Others begin with a snapshot of the state at the end of the one before.
+    pub(crate) const fn begins_empty(self) -> bool {
+        self.0.is_multiple_of(2)
+    }
+
+    /// Where the log goes on when this generation is closed.
+    pub(crate) const fn next(self) -> Self {
+        Self((self.0 + 1) | 1)
+    }
+
+    /// Replaces this generation when the broker has lost it.
+    pub(crate) const fn replacement(self) -> Self {
+        Self((self.0 + REPLACEMENT_DISTANCE) & !1)
+    }
+
+    pub(crate) const fn back(self, numbers: u32) -> Self {
+        Self(self.0.saturating_sub(numbers))
+    }
+
+    /// Earlier numbers that may still have a stream.
+    pub(crate) fn before(self) -> impl DoubleEndedIterator<Item = Self> {
+        const SWEPT: u32 = 24;
+        (self.back(SWEPT).0..self.0).map(Self)
+    }
+
+    pub(crate) const fn offset(self, in_stream: u64) -> u64 {
+        (self.0 as u64) << OFFSET_BITS | in_stream
+    }
+
+    pub(crate) const fn of(offset: u64) -> Self {
+        Self((offset >> OFFSET_BITS) as u32)
+    }
+
+    pub(crate) const fn offset_in_stream(offset: u64) -> u64 {
+        offset & ((1 << OFFSET_BITS) - 1)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DirectoryView {
+    /// The newest generation, and the last record that names it.
+    pub(crate) newest: Option<Generation>,
+    pub(crate) newest_offset: u64,
+    /// No stream from here on was deleted. Never after the newest.
+    pub(crate) oldest: Generation,
+    pub(crate) last: SeenRecord,
+    /// The broker had deleted records before the first one read.
+    pub(crate) is_cut_off: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SeenRecord {
+    pub(crate) offset: u64,
+    /// 0 before the first record.
+    pub(crate) nonce: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RecordKind {
+    /// Says nothing. Its writer reads up to it.
+    Probe,
+    /// This generation is complete or begins empty. Repeats `oldest`, because the broker deletes
+    /// old records.
+    Newest { number: u32, oldest: u32 },
+    /// The generation named at offset `named_at` is lost, and the log goes on in the earlier
+    /// `before`. No effect if another record has named a generation since, or if `before` may be
+    /// deleted.
+    Lost { named_at: u64, before: u32 },
+    /// Earlier generations may be deleted from now on. No effect after the newest.
+    Oldest(u32),
+}
+
+impl DirectoryView {
+    pub(crate) fn observe(&mut self, record: SeenRecord, kind: RecordKind) {
+        self.last = record;
+        match kind {
+            RecordKind::Newest { number, oldest } => {
+                if Some(Generation(number)) >= self.newest {
+                    (self.newest, self.newest_offset) = (Some(Generation(number)), record.offset);
+                }
+                self.raise_oldest(Generation(oldest));
+            }
+            RecordKind::Lost { named_at, before } => {
+                let is_current = self.newest.is_some() && self.newest_offset == named_at;
+                if is_current && Generation(before) >= self.oldest {
+                    (self.newest, self.newest_offset) = (Some(Generation(before)), record.offset);
+                }
+            }
+            RecordKind::Oldest(number) => self.raise_oldest(Generation(number)),
+            RecordKind::Probe => {}
+        }
+    }
+
+    fn raise_oldest(&mut self, oldest: Generation) {
+        if self.newest >= Some(oldest) {
+            self.oldest = self.oldest.max(oldest);
+        }
+    }
+
+    /// Whether a stream of this generation may have been deleted, so that its name may be another
+    /// stream's.
+    pub(crate) fn may_be_deleted(&self, generation: Generation) -> bool {
+        generation < self.oldest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(kinds: &[RecordKind]) -> DirectoryView {
+        let mut view = DirectoryView::default();
+        for (offset, kind) in (0..).zip(kinds) {
+            view.observe(SeenRecord { offset, nonce: 7 + offset }, *kind);
+        }
+        view
+    }
+
+    const fn newest(number: u32) -> RecordKind {
+        RecordKind::Newest { number, oldest: 0 }
+    }
+
+    #[test]
+    fn the_newest_generation_is_the_one_with_the_greatest_number() {
+        use RecordKind::Probe;
+        let view = view(&[Probe, newest(0), newest(3), newest(1), Probe, newest(3), Probe]);
+        assert_eq!((view.newest, view.newest_offset), (Some(Generation::new(3)), 5));
+        assert_eq!(view.last, SeenRecord { offset: 6, nonce: 13 });
+    }
+
+    #[test]
+    fn a_generation_is_lost_unless_it_was_named_again_since() {
+        let lost = |named_at| RecordKind::Lost { named_at, before: 1 };
+        for (kinds, expected) in [
+            (&[newest(3), lost(0)][..], Some(1)),
+            (&[newest(3), newest(3), lost(0)], Some(3)),
+            (&[newest(3), newest(5), lost(0)], Some(5)),
+            (&[newest(3), lost(0), lost(0)], Some(1)),
+            (&[newest(3), lost(0), newest(3), lost(0)], Some(3)),
+            (&[lost(0)], None),
+        ] {
+            assert_eq!(view(kinds).newest.map(Generation::number), expected, "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn a_generation_is_deleted_or_the_log_goes_back_to_it_but_not_both() {
+        use RecordKind::{Lost, Newest, Oldest};
+        for (kinds, expected) in [
+            (&[newest(5), Oldest(3)][..], (5, 3)),
+            (&[newest(5), Oldest(3), Oldest(1)], (5, 3)),
+            (&[newest(5), Oldest(3), newest(7)], (7, 3)),
+            (&[newest(5), Oldest(7)], (5, 0)),
+            (&[newest(5), Lost { named_at: 0, before: 3 }, Oldest(5)], (3, 0)),
+            (&[newest(5), Lost { named_at: 0, before: 3 }, Oldest(3)], (3, 3)),
+            (&[newest(5), Oldest(5), Lost { named_at: 0, before: 3 }], (5, 5)),
+            (&[newest(5), Oldest(3), Lost { named_at: 0, before: 3 }], (3, 3)),
+            (&[Oldest(3), Newest { number: 5, oldest: 3 }], (5, 3)),
+            (&[newest(5), Newest { number: 1_004, oldest: 1_004 }], (1_004, 1_004)),
+        ] {
+            let view = view(kinds);
+            let (newest, oldest) = (view.newest.unwrap(), view.oldest);
+            assert_eq!((newest.number(), oldest.number()), expected, "{kinds:?}");
+            assert!(!view.may_be_deleted(oldest) && !view.may_be_deleted(newest));
+            assert!(oldest.before().all(|before| view.may_be_deleted(before)));
+        }
+    }
+
+    #[test]
+    fn numbers_grow_and_tell_which_generations_begin_empty() {
+        let mut generation = Generation::FIRST;
+        assert!(generation.begins_empty());
+        for _ in 0..100 {
+            assert!(generation.next() > generation && !generation.next().begins_empty());
+            let replacement = generation.replacement();
+            assert!(replacement.begins_empty());
+            assert!(replacement > generation.next().next().next());
+            generation = generation.next();
+        }
+        assert_eq!(Generation::new(1_000).next(), Generation::new(1_001));
+    }
+
+    #[test]
+    fn offsets_go_on_over_generations() {
+        let generation = Generation::new(3);
+        let last = generation.offset((1 << OFFSET_BITS) - 1);
+        assert_eq!(last + 1, Generation::new(4).offset(0));
+        assert_eq!(Generation::of(last), generation);
+        assert_eq!(Generation::offset_in_stream(generation.offset(17)), 17);
+        assert_eq!(Generation::FIRST.offset(17), 17);
+    }
+
+    #[test]
+    fn the_generations_before_are_a_window() {
+        let before = |generation: Generation| -> Vec<u32> {
+            generation.before().map(Generation::number).collect()
+        };
+        assert_eq!(before(Generation::new(3)), [0, 1, 2]);
+        assert_eq!(before(Generation::new(3).back(2)), [0]);
+        assert_eq!(before(Generation::new(1).back(2)), [0_u32; 0]);
+        assert_eq!(before(Generation::new(100).back(2)), (74..98).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,124 @@
+//! The capacity of the log: what a snapshot may take.
+//!
+//! The log holds the limit, and each replica knows to the byte what its snapshot would take. So all
+//! replicas refuse the same jobs.
+
+use dq_core::machine::{JobNotes, JobPlacement, Machine, Sizes};
+use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
+
+use super::position::{PayloadRef, headers_bytes};
+use crate::log::wire::{self, encoded_size};
+
+// Part of the log's format, because replicas use both while they apply entries.
+
+/// What a stored job may gain besides a payload: counts, lease, worker, and an error of
+/// [`SHORT_TEXT`] bytes.
+const GROWTH_PER_JOB: u64 = 256;
+/// Longest error or reason while the log is full, in bytes.
+const SHORT_TEXT: usize = 120;
+
+/// Sizes of a snapshot's items, field by field as in [`wire`].
+pub(in crate::log) const SIZES: Sizes = Sizes { job, ended, pin, runner };
+
+/// A [`wire::SnapshotJob`].
+fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
+    let state = match placement {
+        JobPlacement::Waiting => 0,
+        JobPlacement::Leased { token, until } => encoded_size(&(token.0, until)),
+        JobPlacement::Dead(reason, since) => encoded_size(&(&**reason, since)),
+    };
+    let notes = notes.map_or(0, |notes| {
+        let remember = wire::millis(notes.remember);
+        let JobNotes { last_error, worker, leased_since, .. } = notes;
+        encoded_size(&(last_error, worker.as_deref(), leased_since, remember))
+    });
+    fields(job)
+        + encoded_size(&seq)
+        + (1 + state)
+        + (1 + notes)
+        + wire::Payload::stored_bytes(PayloadRef::of(job).length as usize)
+        + headers_bytes(job)
+}
+
+/// A [`wire::EndedJob`].
+fn ended(seq: u64, view: &JobView) -> u64 {
+    let JobView { job, leased_since, worker, last_error, ended, .. } = view;
+    let Some(ended) = ended else { return 0 };
+    let notes = (leased_since, worker, last_error);
+    fields(job) + encoded_size(&(seq, notes, ended.ending, &ended.reason, ended.at))
+}
+
+/// A `wire::entry::Job`.
+fn fields(job: &Job) -> u64 {
+    let key = job.key.as_ref().map(|key| key.as_str());
+    let first_due = wire::other_first_due(job);
+    let counts = [job.attempts, job.deliveries, job.losses];
+    let times = (job.due, first_due, job.created);
+    encoded_size(&(job.id, job.queue.as_str(), key, times, job.max_attempts, counts))
+}
+
+fn pin(receipt: &Receipt, until: Timestamp) -> u64 {
+    encoded_size(&(receipt.id, receipt.due, until))
+}
+
+fn runner(runner: &Announced) -> u64 {
+    encoded_size(&(&runner.name, &runner.info, runner.at, runner.until))
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes of a snapshot, with what its jobs may gain.
+    pub(crate) used: u64,
+    /// `None` before the log has a limit.
+    pub(crate) capacity: Option<u64>,
+}
+
+impl Usage {
+    pub(in crate::log) fn of(machine: &Machine, capacity: Option<u64>) -> Self {
+        Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
+    }
+
+    pub(crate) fn percent(self) -> u64 {
+        self.capacity.map_or(0, |capacity| self.used.saturating_mul(100) / capacity.max(1))
+    }
+
+    fn is_full(self) -> bool {
+        self.capacity.is_some_and(|capacity| self.used >= capacity)
+    }
+
+    /// A job with a known id adds nothing, and one with a known key adds the difference.
+    pub(in crate::log) fn has_room<'a>(
+        self,
+        machine: &Machine,
+        jobs: impl IntoIterator<Item = &'a wire::NewJob>,
+    ) -> bool {
+        let Some(capacity) = self.capacity else { return true };
+        let added = |job: &wire::NewJob| {
+            if machine.peek(job.id).is_some() {
+                return 0;
+            }
+            let same_key = job.key().and_then(|key| machine.stored_bytes_of_key(&job.queue, key));
+            let new = job.stored_bytes() + GROWTH_PER_JOB;
+            new.saturating_sub(same_key.map_or(0, |bytes| bytes + GROWTH_PER_JOB))
+        };
+        let added: u64 = jobs.into_iter().map(added).sum();
+        added == 0 || self.used + added <= capacity
+    }
+
+    /// Shortens texts while the log is full, because settlements always pass.
+    pub(in crate::log) fn shorten(self, mut settlement: Settlement) -> Settlement {
+        if self.is_full() {
+            match &mut settlement.verdict {
+                Verdict::Skip { reason: text } | Verdict::Retry { error: text, .. } => cut(text),
+                Verdict::Dead { reason, .. } => cut(&mut reason.message),
+                _ => {}
+            }
+        }
+        settlement
+    }
+}
+
+fn cut(text: &mut String) {
+    let end = (0..=SHORT_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+}

@@ -1,0 +1,214 @@
+//! Handles deliveries from the ready queues: job messages, and *foreign messages* of other
+//! programs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dq_core::{Clock, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
+use lapin::message::Delivery;
+
+use crate::engine::{Engine, is_payload_of};
+use crate::error::LostReply;
+use crate::log::{Replica, command, headers_of, wire};
+use crate::message::{AckHandle, PublishedJob};
+use crate::payloads::buffer::Origin;
+
+/// Pause between two attempts to handle a delivery. It doubles up to the maximum.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct DeliveryHandler {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+/// What to do with a delivered job.
+enum Disposition {
+    /// It is due soon, at this time.
+    Buffer(Timestamp),
+    /// It is due much later: its delay exceeded the ladder's, or another job of its message was due
+    /// first.
+    Republish(Job),
+    /// It is leased, has ended, has another payload, or has a newer message.
+    Drop,
+    /// It belongs to another log, and this one does not contain it.
+    Schedule,
+    /// The replica is being restored.
+    Retry,
+}
+
+type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
+
+/// Jobs that are due after `buffer_until` do not go into the buffer.
+fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestamp) -> Disposition {
+    if !replica.is_ready() {
+        return Disposition::Retry;
+    }
+    let log_id = replica.log_id();
+    let machine = replica.machine();
+    match machine.peek(job.id) {
+        Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
+        Some(current) if !is_payload_of(&job.payload, current) => Disposition::Drop,
+        // A reschedule has published another message.
+        Some(current) if current.due != job.due && current.due > buffer_until => Disposition::Drop,
+        Some(current) if current.due > buffer_until => Disposition::Republish(current.clone()),
+        Some(current) => Disposition::Buffer(current.due),
+        None if job.log_id != log_id => Disposition::Schedule,
+        None => Disposition::Drop,
+    }
+}
+
+impl DeliveryHandler {
+    /// Handles a job message. It is acknowledged when none of its jobs needs it any more.
+    pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
+        let acks: Vec<_> = ack.split(jobs.len()).collect();
+        self.dispatch(jobs.into_iter().zip(acks).collect());
+    }
+
+    fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
+        let buffer_until = self.engine.log.now() + self.engine.max_early;
+        let dispositions: Vec<_> = self.engine.log.peek(|replica| {
+            delivered.iter().map(|(job, _)| disposition(replica, job, buffer_until)).collect()
+        });
+        let [mut republish, mut schedule, mut retry] = [const { DeliveredJobs::new() }; 3];
+        let mut first_due: BTreeMap<QueueName, Timestamp> = BTreeMap::new();
+        for ((job, ack), disposition) in delivered.into_iter().zip(dispositions) {
+            match disposition {
+                Disposition::Drop => ack.ack(),
+                Disposition::Buffer(due) => {
+                    let PublishedJob { id, queue, payload, .. } = job;
+                    let origin = Origin::Message(ack);
+                    self.engine.payloads.insert(&queue, id, due, payload, origin);
+                    first_due
+                        .entry(queue)
+                        .and_modify(|first| *first = due.min(*first))
+                        .or_insert(due);
+                }
+                Disposition::Republish(current) => {
+                    let log_id = self.engine.log_id().unwrap_or(job.log_id);
+                    let headers = headers_of(&current);
+                    let job = PublishedJob::from_job(log_id, &current, headers, job.payload);
+                    republish.push((job, ack));
+                }
+                Disposition::Schedule => schedule.push((job, ack)),
+                Disposition::Retry => retry.push((job, ack)),
+            }
+        }
+        for (queue, due) in first_due {
+            self.listeners.wake(&queue, due);
+        }
+        self.in_background(republish, Self::republish);
+        self.in_background(schedule, Self::schedule_unknown);
+        self.in_background(retry, Self::retry);
+    }
+
+    fn in_background<F: Future<Output = ()> + Send>(
+        self: &Arc<Self>,
+        delivered: DeliveredJobs,
+        handle: impl FnOnce(Arc<Self>, DeliveredJobs) -> F + Send + 'static,
+    ) {
+        if delivered.is_empty() {
+            return;
+        }
+        let handler = Arc::clone(self);
+        self.engine.publisher.spawn(async move {
+            handle(handler, delivered).await;
+            Ok(())
+        });
+    }
+
+    async fn retry(self: Arc<Self>, delivered: DeliveredJobs) {
+        self.engine.log.clock().sleep(RETRY_PAUSE).await;
+        self.dispatch(delivered);
+    }
+
+    async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
+        let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
+        self.persist(|| {
+            self.engine.publisher.publish("publish", jobs.clone(), self.engine.log.now())
+        })
+        .await;
+        acks.into_iter().for_each(AckHandle::ack);
+    }
+
+    /// Schedules jobs of an earlier log with this name, unless this log contains them too. A
+    /// barrier makes sure that all earlier entries were read.
+    async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
+        let log = &self.engine.log;
+        let find_unknown = || {
+            let jobs: Vec<_> = delivered.iter().map(|(job, _)| (job.id, job.log_id)).collect();
+            log.call("restore", LostReply::Unavailable, command::Barrier, move |replica, _, _| {
+                let log_id = replica.log_id();
+                let machine = replica.machine();
+                let is_unknown =
+                    |(id, job_log): (JobId, u64)| machine.peek(id).is_none() && log_id != job_log;
+                (jobs.into_iter().map(is_unknown).collect::<Vec<_>>(), log_id)
+            })
+        };
+        let (unknown, log_id) = self.persist(find_unknown).await;
+        let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
+        let unknown: Vec<_> =
+            unknown.map(|((job, _), _)| without_options(job.to_new_job())).collect();
+        if let Some(first) = unknown.first() {
+            tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
+                "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
+            let unknown = command::Schedule(unknown);
+            self.persist(|| {
+                log.call("restore", LostReply::Unavailable, unknown.clone(), |_, _, _| ())
+            })
+            .await;
+        }
+        // This log has had all of these jobs now. With the id of the earlier log, `disposition`
+        // would schedule a job again that has ended since.
+        for (job, _) in &mut delivered {
+            job.log_id = log_id;
+        }
+        self.dispatch(delivered);
+    }
+
+    /// Moves a message that is not a job message to the dead-letter queue.
+    pub(crate) fn set_aside(
+        self: &Arc<Self>,
+        queue: &QueueName,
+        delivery: Delivery,
+        ack: AckHandle,
+    ) {
+        tracing::warn!(%queue, "a foreign message goes to the dead-letter queue");
+        let handler = Arc::clone(self);
+        self.engine.publisher.spawn(async move {
+            let publisher = &handler.engine.publisher;
+            handler.persist(|| publisher.set_aside(&delivery)).await;
+            ack.ack();
+            Ok(())
+        });
+    }
+
+    pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
+        loop {
+            clock.sleep(PRUNE_INTERVAL).await;
+            let Some(handler) = handler.upgrade() else { return };
+            handler.engine.prune_payloads();
+        }
+    }
+
+    /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
+    /// message would count towards the prefetch limit as long as the connection lasts.
+    async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
+        let mut pause = RETRY_PAUSE;
+        loop {
+            match attempt().await {
+                Ok(done) => return done,
+                Err(error) => tracing::debug!(%error, "cannot handle a delivery yet"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
+        }
+    }
+}
+
+fn without_options(job: NewJob) -> wire::NewJob {
+    job.try_into().expect("these options have a form in the log")
+}

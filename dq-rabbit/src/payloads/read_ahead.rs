@@ -1,0 +1,136 @@
+//! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
+//!
+//! If the ladder has lost messages, is slow, or is turned off, a claim has to read each payload
+//! from where it is in the log. That takes longer the larger the log is. So runners read what is
+//! due within ten seconds in one pass: always without a ladder, else for a minute after a job was
+//! claimed before its message came.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use dq_core::machine::Machine;
+use dq_core::{Job, JobId, QueueName, Result, Timestamp};
+
+use crate::engine::Engine;
+use crate::log::{PayloadRef, ReadPurpose};
+use crate::payloads::buffer::MAX_OVERDUE;
+
+/// As early as the ladder delivers a message.
+const HORIZON: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(1);
+const MAX_JOBS: usize = 20_000;
+
+pub(crate) async fn run(engine: Weak<Engine>) {
+    loop {
+        let Some(engine) = engine.upgrade() else { return };
+        if engine.read_ahead.is_active(engine.log.now())
+            && let Err(error) = engine.read_due_soon().await
+        {
+            tracing::debug!(%error, "payloads cannot be read ahead now");
+        }
+        let pause = engine.log.clock().sleep(INTERVAL);
+        tokio::select! {
+            () = pause => {}
+            () = engine.read_ahead.missed.notified() => {
+                // Many misses need only one pass. The pause protects the broker, so it does not
+                // follow the clock of the jobs.
+                tokio::time::sleep(INTERVAL / 10).await;
+            }
+        }
+    }
+}
+
+impl Engine {
+    async fn read_due_soon(&self) -> Result<()> {
+        let queues = self.payloads.served();
+        let now = self.log.now();
+        let room = self.payloads.room_for_log(now + HORIZON);
+        let jobs: Vec<_> = self.log.peek(|replica| {
+            if !replica.is_ready() {
+                return Vec::new();
+            }
+            let is_buffered = |id| self.payloads.contains(id);
+            let jobs = due_soon(replica.machine(), &queues, now, room, is_buffered);
+            jobs.iter().map(|job| (job.id, PayloadRef::of(job))).collect()
+        });
+        self.log.read_payloads(jobs, ReadPurpose::Run).await.map(drop)
+    }
+}
+
+/// The jobs of these queues that are due soon and not in the buffer, with at most `room` bytes of
+/// payloads. Each queue with such jobs gets an equal part.
+fn due_soon(
+    machine: &mut Machine,
+    queues: &[QueueName],
+    now: Timestamp,
+    mut room: usize,
+    is_buffered: impl Fn(JobId) -> bool,
+) -> Vec<Job> {
+    let length = |job: &Job| PayloadRef::of(job).length as usize;
+    let is_unread = |job: &&Job| !is_buffered(job.id);
+    let (after, until) = (now - MAX_OVERDUE, now + HORIZON);
+    let mut queues: Vec<_> = queues.iter().collect();
+    queues.retain(|queue| machine.waiting(queue, after, until).any(|job| is_unread(&job)));
+    let mut jobs: Vec<Job> = Vec::new();
+    for (queue, queues_left) in queues.iter().zip((1..=queues.len()).rev()) {
+        let max_jobs = (MAX_JOBS - jobs.len()) / queues_left;
+        let mut part = room / queues_left;
+        let fits = |job: &&Job| {
+            let left = part.checked_sub(length(job));
+            part = left.unwrap_or(0);
+            left.is_some()
+        };
+        let waiting = machine.waiting(queue, after, until).filter(is_unread);
+        let first = jobs.len();
+        jobs.extend(waiting.take(max_jobs).take_while(fits).cloned());
+        room -= jobs[first..].iter().map(length).sum::<usize>();
+    }
+    jobs
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::machine::OwnedOperation;
+    use dq_core::{Due, Headers, HistoryLimit, HistoryLimits, NewJob};
+
+    use super::*;
+    use crate::log::LogPosition;
+    use crate::log::wire::Checksum;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+    const LENGTH: usize = 100;
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).unwrap()
+    }
+
+    #[test]
+    fn jobs_that_nobody_can_claim_do_not_take_the_place_of_others() {
+        let mut machine = Machine::new(HistoryLimits::all(HistoryLimit::OFF));
+        let mut schedule = |name: &str, number: u8, due: Timestamp| {
+            let position = LogPosition { offset: 0, entry: 0, job: 0 };
+            let checksum = Checksum::of(&[]);
+            let payload = PayloadRef { position, length: LENGTH as u32, checksum };
+            let payload = payload.to_bytes(&Headers::new());
+            let id = JobId::from_bytes([number; 16]);
+            let _ = machine.schedule(NewJob::new(id, queue(name), Due::At(due), payload), NOW);
+        };
+        for number in 1..=9 {
+            schedule("busy", number, NOW);
+        }
+        schedule("quiet", 10, NOW + HORIZON);
+        schedule("quiet", 11, NOW - MAX_OVERDUE);
+        schedule("quiet", 12, NOW + HORIZON * 2);
+        schedule("paused", 13, NOW);
+        machine.operate(&queue("paused"), &OwnedOperation::Pause, NOW);
+        let queues = ["paused", "busy", "quiet", "empty"].map(queue);
+        let mut due = |room, first| {
+            let jobs = due_soon(&mut machine, &queues, NOW, room, |id| id.to_bytes()[0] < first);
+            jobs.iter().map(|job| job.id.to_bytes()[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(due(4 * LENGTH, 0), [1, 2, 10]);
+        assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are buffered");
+        assert_eq!(due(4 * LENGTH, 10), [10], "the busy queue needs nothing");
+        assert_eq!(due(20 * LENGTH, 0), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
+}

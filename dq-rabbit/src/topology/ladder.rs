@@ -1,0 +1,301 @@
+//! The delay ladder: queues with a constant time to live through which messages wait.
+//!
+//! RabbitMQ expires messages only at the head of a queue, so all messages of a queue need the same
+//! time to live. The ladder writes the remaining delay as a number and has one queue for each value
+//! of each digit. A message waits in one queue for each digit that is not zero, highest digit
+//! first. When it expires, the broker dead-letters it to the exchange of the next level; exchanges
+//! pass zeros on.
+//!
+//! The digits are years of 360 days, months of 30 days, days, quarters of an hour, and units of ten
+//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So
+//! ten seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a
+//! day at most two. Longer delays skip the seconds, because moving a message costs the broker more
+//! than storing it.
+//!
+//! Each queue expires its messages early by the *guard*, the time that the broker takes to move
+//! one. The consumer holds a job for the rest: up to one second, or ten from a minute on, plus a
+//! guard for each queue.
+//!
+//! In routing keys, the lowest digit comes first and high zeros are left out, because the broker
+//! compares topics word by word and most messages are on low levels. A message with a delay of one
+//! hour and 20 seconds is published to the exchange `l2` with the routing key `0.2.4.TOPIC`. It
+//! waits in `l2.4` (four quarters of an hour), then in `l1.2` (two times ten seconds).
+
+use dq_core::Timestamp;
+use lapin::types::ShortString;
+
+use crate::config::{LadderKind, QueueKind};
+use crate::topology::names::{LEVELS, ObjectNames, Topic};
+
+/// One second, the unit of the lowest level, in milliseconds.
+pub(crate) const TICK_MS: i64 = 1_000;
+
+/// The unit of each level, lowest first.
+const UNITS_MS: [i64; LEVELS] =
+    [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
+
+/// The number of values of each digit, lowest first.
+const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
+
+/// Shorter delays use only the lowest level, longer ones only the others.
+const SHORT_MS: i64 = 60 * TICK_MS;
+
+/// All digits at their maximum. Messages for later jobs walk the ladder again.
+const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
+
+/// Added to delays, so that a quarter of an hour is still one digit after the milliseconds of a
+/// call. Less than any guard, so it makes no job late.
+const SLACK_MS: i64 = 10;
+
+/// The longest delay that the plugin supports.
+const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
+
+/// How early a queue expires its messages. A busy broker moves nearly all messages faster.
+pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
+    match kind {
+        QueueKind::Quorum => 50,
+        QueueKind::Classic => 100,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LadderQueue {
+    pub(crate) level: usize,
+    pub(crate) digit: u32,
+    pub(crate) ttl_ms: i64,
+}
+
+pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
+    let guard = guard_ms(kind);
+    (0..LEVELS).flat_map(move |level| {
+        (1..RADICES[level]).map(move |digit| LadderQueue {
+            level,
+            digit,
+            ttl_ms: UNITS_MS[level] * i64::from(digit) - guard,
+        })
+    })
+}
+
+/// The digits of a delay, lowest first.
+fn digits(remaining_ms: i64) -> [u32; LEVELS] {
+    let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
+    std::array::from_fn(|level| {
+        if (delay_ms < SHORT_MS) != (level == 0) {
+            return 0;
+        }
+        let digit = delay_ms / UNITS_MS[level] % i64::from(RADICES[level]);
+        u32::try_from(digit).expect("a digit is smaller than its radix")
+    })
+}
+
+/// Binds one digit of a level. Zero binds the exchange of the next lower level.
+pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
+    format!("{}{digit}.#", "*.".repeat(level)).into()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) exchange: ShortString,
+    /// Digits from the lowest to the highest that is not zero, and the topic.
+    pub(crate) routing_key: ShortString,
+    /// The header `x-delay` for the plugin; `None` if the ladder delays.
+    pub(crate) delay_ms: Option<i64>,
+}
+
+/// Computes routes through the ladder, or through the plugin's exchange.
+#[derive(Debug, Clone)]
+pub(crate) struct Ladder {
+    kind: LadderKind,
+    due: ShortString,
+    levels: [ShortString; LEVELS],
+    /// The exchange of the plugin, if it is used instead of the ladder.
+    plugin: Option<ShortString>,
+}
+
+impl Ladder {
+    pub(crate) fn new(names: &ObjectNames, kind: LadderKind) -> Self {
+        Self {
+            kind,
+            due: names.due(),
+            levels: std::array::from_fn(|level| names.level(level)),
+            plugin: None,
+        }
+    }
+
+    /// Routes through the exchange of the plugin.
+    pub(crate) fn with_plugin(names: &ObjectNames) -> Self {
+        Self { plugin: Some(names.delayed()), ..Self::new(names, LadderKind::Full) }
+    }
+
+    pub(crate) fn has_messages(&self) -> bool {
+        self.kind != LadderKind::None
+    }
+
+    /// A message for a job beyond the longest delay arrives too early and is published again.
+    pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
+        let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
+        if let Some(plugin) = &self.plugin {
+            return self.plugin_route(plugin, topic, remaining_ms);
+        }
+        let digits = digits(remaining_ms);
+        let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
+        let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
+        let digits = &digits[..highest.map_or(0, |level| level + 1)];
+        Route { exchange, routing_key: routing_key(digits, topic), delay_ms: None }
+    }
+
+    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, remaining_ms: i64) -> Route {
+        let routing_key = routing_key(&[], topic);
+        // A little early, as with the ladder: the consumer holds the job until it is due.
+        let delay_ms = remaining_ms.saturating_sub(TICK_MS / 2);
+        if delay_ms <= 0 {
+            return Route { exchange: self.due.clone(), routing_key, delay_ms: None };
+        }
+        let delay_ms = Some(delay_ms.min(MAX_PLUGIN_DELAY_MS));
+        Route { exchange: plugin.clone(), routing_key, delay_ms }
+    }
+
+    /// How long before its first job is due a message arrives at most.
+    pub(crate) const fn max_early_ms(kind: QueueKind) -> i64 {
+        // The lowest unit of longer delays.
+        UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)
+    }
+}
+
+fn routing_key(digits: &[u32], topic: &Topic) -> ShortString {
+    use std::fmt::Write;
+
+    let mut key = String::with_capacity(24 + topic.as_str().len());
+    for digit in digits {
+        write!(key, "{digit}.").expect("writing to a string does not fail");
+    }
+    key.push_str(topic.as_str());
+    key.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::QueueName;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DAY: i64 = 86_400_000;
+
+    fn topic() -> Topic {
+        Topic::of(&QueueName::new("mail").unwrap())
+    }
+
+    fn route(left: i64) -> Route {
+        let now = Timestamp::from_millis(1_800_000_000_123);
+        let due = Timestamp::from_millis(now.as_millis().saturating_add(left));
+        Ladder::new(&ObjectNames::new("dq"), LadderKind::Full).route(&topic(), due, now)
+    }
+
+    #[test]
+    fn the_ladder_has_292_queues_with_calendar_units() {
+        let queues: Vec<_> = queues(QueueKind::Quorum).collect();
+        assert_eq!(queues.len(), 59 + 89 + 95 + 29 + 11 + 9);
+        for (level, digit, ttl) in
+            [(0, 1, 1_000), (1, 1, 10_000), (2, 1, 900_000), (2, 4, 3_600_000), (3, 7, 7 * DAY)]
+        {
+            let queue = LadderQueue { level, digit, ttl_ms: ttl - 50 };
+            assert!(queues.contains(&queue), "{level}.{digit}");
+        }
+        assert_eq!(queues.last().unwrap().ttl_ms, 9 * 360 * DAY - 50);
+        // The broker accepts a time to live of at most ten years of 365 days.
+        assert!(queues.last().unwrap().ttl_ms < 3650 * DAY);
+    }
+
+    #[test]
+    fn common_delays_wait_in_one_queue() {
+        for (left, exchange, key) in [
+            (5_000, "dq.v1.l0", "5.mail"),
+            (59_000, "dq.v1.l0", "59.mail"),
+            (60_000, "dq.v1.l1", "0.6.mail"),
+            (10 * 60_000, "dq.v1.l1", "0.60.mail"),
+            (15 * 60_000, "dq.v1.l2", "0.0.1.mail"),
+            (3_600_000, "dq.v1.l2", "0.0.4.mail"),
+            (DAY, "dq.v1.l3", "0.0.0.1.mail"),
+            (7 * DAY, "dq.v1.l3", "0.0.0.7.mail"),
+            (60 * DAY, "dq.v1.l4", "0.0.0.0.2.mail"),
+            (720 * DAY, "dq.v1.l5", "0.0.0.0.0.2.mail"),
+        ] {
+            for elapsed in [0, 1, SLACK_MS] {
+                let route = route(left - elapsed);
+                assert_eq!(route.exchange.as_str(), exchange);
+                assert_eq!(route.routing_key.as_str(), key);
+            }
+        }
+        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "0.89.mail");
+        assert_eq!(route(90_500).routing_key.as_str(), "0.9.mail");
+    }
+
+    #[test]
+    fn due_jobs_skip_the_ladder_and_distant_jobs_take_its_longest_route() {
+        for left in [i64::MIN, -1, 0, 1, TICK_MS - SLACK_MS - 1] {
+            assert_eq!(route(left).exchange.as_str(), "dq.v1.due");
+            assert_eq!(route(left).routing_key.as_str(), "mail");
+        }
+        for left in [3600 * DAY, 40_000 * DAY, i64::MAX] {
+            assert_eq!(route(left).exchange.as_str(), "dq.v1.l5");
+            assert_eq!(route(left).routing_key.as_str(), "0.89.95.29.11.9.mail");
+        }
+    }
+
+    #[test]
+    fn binding_keys_match_the_digit_of_their_level() {
+        assert_eq!(binding_key(0, 3).as_str(), "3.#");
+        assert_eq!(binding_key(1, 0).as_str(), "*.0.#");
+        assert_eq!(binding_key(5, 9).as_str(), "*.*.*.*.*.9.#");
+    }
+
+    #[test]
+    fn plugin_delays_are_limited_to_what_the_plugin_supports() {
+        let ladder = Ladder::with_plugin(&ObjectNames::new("dq"));
+        let now = Timestamp::from_millis(0);
+        let at = |left| ladder.route(&topic(), Timestamp::from_millis(left), now);
+        assert_eq!(at(100).exchange.as_str(), "dq.v1.due");
+        assert_eq!(at(100).delay_ms, None);
+        assert_eq!(at(10_000).exchange.as_str(), "dq.v1.delayed");
+        assert_eq!(at(10_000).delay_ms, Some(9_500));
+        assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
+    }
+
+    /// The queues that the broker moves a message through.
+    fn walk(route: &Route, kind: QueueKind) -> Vec<LadderQueue> {
+        let names = ObjectNames::new("dq");
+        let words: Vec<&str> = route.routing_key.as_str().split('.').collect();
+        let from = (0..LEVELS).rev().find(|level| names.level(*level) == route.exchange);
+        let all: Vec<LadderQueue> = queues(kind).collect();
+        let levels = from.map_or(0, |level| level + 1);
+        let mut path = Vec::new();
+        for level in (0..levels).rev() {
+            let digit: u32 = words[level].parse().unwrap();
+            path.extend(all.iter().find(|queue| (queue.level, queue.digit) == (level, digit)));
+        }
+        path
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_delivered_shortly_before_they_are_due(
+            left in prop_oneof![0..5_000i64, 0..120_000i64, 0..DAY, 0..3600 * DAY - 10_000],
+            classic: bool,
+        ) {
+            let kind = if classic { QueueKind::Classic } else { QueueKind::Quorum };
+            let now = Timestamp::from_millis(1_800_000_000_123);
+            let due = Timestamp::from_millis(now.as_millis() + left);
+            let names = ObjectNames::new("dq");
+            let route = Ladder::new(&names, LadderKind::Full).route(&topic(), due, now);
+            let path = walk(&route, kind);
+            let waited: i64 = path.iter().map(|queue| queue.ttl_ms).sum();
+            let hops = i64::try_from(path.len()).unwrap();
+            let left = left.min(MAX_DELAY_MS);
+            prop_assert!(waited <= left, "{left}: {waited} by {path:?}");
+            let unit = if left + SLACK_MS < 60_000 { 1_000 } else { 10_000 };
+            prop_assert!(waited > left - unit - hops * guard_ms(kind), "{left}: {waited} by {path:?}");
+            prop_assert!(waited >= left - Ladder::max_early_ms(kind));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Names of exchanges and queues, and routing keys.
+//!
+//! They contain the version of the layout, because the arguments of a declared object never change.
+
+use dq_core::QueueName;
+use lapin::types::ShortString;
+
+use crate::log::generation::Generation;
+
+/// Levels of the [`ladder`](crate::topology::ladder), one for each digit. Another number needs another
+/// version of the layout.
+pub(crate) const LEVELS: usize = 6;
+
+/// The routing key of the log's directory.
+pub(crate) const DIRECTORY_KEY: &str = "directory";
+
+/// AMQP's limit for names and routing keys, in bytes.
+const MAX_NAME: usize = 255;
+
+/// The longest prefix, `.v1.q.` and the topic fit into a name.
+const MAX_TOPIC: usize = MAX_NAME - 64 - ".v1.q.".len();
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ObjectNames {
+    base: String,
+}
+
+impl ObjectNames {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { base: format!("{prefix}.v1") }
+    }
+
+    fn name(&self, rest: impl std::fmt::Display) -> ShortString {
+        format!("{}.{rest}", self.base).into()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// Exchange and queue for messages that match no binding.
+    pub(crate) fn orphan(&self) -> ShortString {
+        self.name("orphan")
+    }
+
+    /// The exchange from the ladder to the ready queues.
+    pub(crate) fn due(&self) -> ShortString {
+        self.name("due")
+    }
+
+    /// Exchange and queue for dead letters of the ready queues and for foreign messages.
+    pub(crate) fn dead(&self) -> ShortString {
+        self.name("dead")
+    }
+
+    /// The stream that names the generations of the log.
+    pub(crate) fn directory(&self) -> ShortString {
+        self.name("log")
+    }
+
+    pub(crate) fn generation(&self, generation: Generation) -> ShortString {
+        self.name(format_args!("log.{}", generation.number()))
+    }
+
+    /// Whether this queue is a generation of the log or its directory.
+    pub(crate) fn is_log(&self, queue: &str) -> bool {
+        let rest = queue.strip_prefix(self.directory().as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// The exchange of the log. The routing key is a generation's number or [`DIRECTORY_KEY`].
+    pub(crate) fn generations(&self) -> ShortString {
+        self.name("generations")
+    }
+
+    /// The exchange of the plugin for delayed messages.
+    pub(crate) fn delayed(&self) -> ShortString {
+        self.name("delayed")
+    }
+
+    /// A temporary queue of `check`. The broker must not name it, because the user may need the
+    /// prefix.
+    pub(crate) fn canary(&self, number: u64) -> ShortString {
+        self.name(format_args!("canary.{number:016x}"))
+    }
+
+    pub(crate) fn level(&self, level: usize) -> ShortString {
+        debug_assert!(level < LEVELS, "no level {level}");
+        self.name(format_args!("l{level}"))
+    }
+
+    pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
+        self.name(format_args!("l{level}.{digit}"))
+    }
+
+    /// The ready queue of a job queue.
+    pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
+        self.name(format_args!("q.{}", topic.as_str()))
+    }
+}
+
+/// A job queue's name as one word of a routing key.
+///
+/// Dots separate words, and `*` and `#` are wildcards, so these become `%d`, `%s` and `%h`, and `%`
+/// becomes `%%`. If that is too long for a name, the topic is `%x` and the name in URL-safe base64.
+/// Two names never share a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Topic(String);
+
+impl Topic {
+    pub(crate) fn of(queue: &QueueName) -> Self {
+        let name = queue.as_str();
+        let mut topic = String::with_capacity(name.len());
+        for c in name.chars() {
+            match c {
+                '.' => topic.push_str("%d"),
+                '*' => topic.push_str("%s"),
+                '#' => topic.push_str("%h"),
+                '%' => topic.push_str("%%"),
+                c => topic.push(c),
+            }
+        }
+        if topic.len() > MAX_TOPIC {
+            topic = format!("%x{}", base64(name.as_bytes(), ['-', '_']));
+        }
+        Self(topic)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Any digits, then the topic.
+    pub(crate) fn binding_key(&self) -> ShortString {
+        format!("#.{}", self.0).into()
+    }
+}
+
+/// Base64 without padding, with these last two characters of the alphabet.
+pub(crate) fn base64(bytes: &[u8], last: [char; 2]) -> String {
+    let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(last).collect();
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
+        let bits = bits << (8 * (3 - chunk.len()));
+        for index in 0..=chunk.len() {
+            text.push(alphabet[((bits >> (18 - 6 * index)) & 63) as usize]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn topic(name: &str) -> String {
+        Topic::of(&QueueName::new(name).unwrap()).0
+    }
+
+    #[test]
+    fn topics_are_single_readable_words() {
+        assert_eq!(topic("orders"), "orders");
+        assert_eq!(topic("mail.out #1*"), "mail%dout %h1%s");
+        assert_eq!(topic("100%"), "100%%");
+        assert_eq!(topic("%d"), "%%d");
+        assert_eq!(topic("ÄÖÜ"), "ÄÖÜ");
+        let long = topic(&".".repeat(128));
+        assert!(long.starts_with("%x") && long.len() <= MAX_TOPIC, "{long}");
+        assert_ne!(long, topic(&".".repeat(127)));
+    }
+
+    fn decode(topic: &str) -> String {
+        let [percent, dot, star, hash] = [("\0", "%"), ("%d", "."), ("%s", "*"), ("%h", "#")];
+        let mut name = topic.replace("%%", percent.0);
+        for (code, character) in [dot, star, hash, percent] {
+            name = name.replace(code, character);
+        }
+        name
+    }
+
+    proptest! {
+        #[test]
+        fn topics_fit_into_names_and_are_unique(name in r"[a-z.*#%€ ]{1,40}", other in r"[.*#%x]{90,128}") {
+            let short = topic(&name);
+            prop_assert_eq!(decode(&short), name, "no two names share a topic");
+            let long = topic(&other);
+            for topic in [&short, &long] {
+                prop_assert!(!topic.contains(['.', '*', '#']) && topic.len() <= MAX_TOPIC);
+            }
+            let names = ObjectNames::new(&"p".repeat(64));
+            let queue = QueueName::new(&other).unwrap();
+            prop_assert!(names.ready(&Topic::of(&queue)).as_str().len() <= MAX_NAME);
+        }
+    }
+}
