@@ -60,7 +60,7 @@
 //! # }
 //! ```
 //!
-//! If another service has the handler, declare its queue with [`queue!`]:
+//! If another service has the handler, declare its queue with [`queue!`][]:
 //! `dq::queue!(pub SEND_MAIL: String);`. Use [`Dq::queue`] for payloads that are not JSON, and for
 //! queue names you learn at run time.
 //!
