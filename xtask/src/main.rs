@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
         ["test"] => test::everything(),
-        ["test", "--quick"] => test::quick(),
+        ["test", "--quick"] => programs::run_quick(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => servers::servers(),
         ["bench", ref rest @ ..] => bench::bench(rest),

@@ -1,7 +1,8 @@
-//! The workspace's test programs: built with one cargo call, run one after another.
+//! The workspace's test programs: built with one cargo call, run in two lanes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
@@ -12,9 +13,11 @@ use crate::run::{Result, cargo, output};
 /// Tests and Clippy use the same features, so they share one SQLite build.
 pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Threads per processor for a test program, unless `RUST_TEST_THREADS` is set: tests mostly wait
-/// for servers. Programs with their own harness choose their own number.
-const THREADS_PER_PROCESSOR: usize = 2;
+/// Programs that run side by side, because most of them mostly wait for servers.
+const LANES: usize = 2;
+
+/// The programs that take longest. They start first.
+const LONG: [&str; 3] = ["dq-tests behaviour", "dq-rabbit", "dq-tests faults"];
 
 /// Programs without a server, each with a filter. A name without a target means the whole package.
 const QUICK: [(&str, &str); 9] = [
@@ -30,7 +33,7 @@ const QUICK: [(&str, &str); 9] = [
 ];
 
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+struct Program {
     package: String,
     target: String,
     executable: PathBuf,
@@ -62,6 +65,11 @@ impl Program {
         })
     }
 
+    /// Whether `name` is its package, or its package and target.
+    fn is_called(&self, name: &str) -> bool {
+        name == self.package || name == self.name()
+    }
+
     fn name(&self) -> String {
         format!("{} {} {}", self.package, self.target, self.filter).trim_end().to_owned()
     }
@@ -75,7 +83,6 @@ impl Program {
         command.args((!self.filter.is_empty()).then_some(&self.filter));
         // Cargo sets these variables; `trybuild` reads them.
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
-        set_threads(&mut command);
         let output = command.output().map_err(|error| format!("{name}: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -91,37 +98,45 @@ impl Program {
     }
 }
 
-pub(crate) fn build() -> Result<Vec<Program>> {
+fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let messages = output("building the tests", command.stderr(Stdio::inherit()))?;
     Ok(messages.lines().filter_map(Program::parse).collect())
 }
 
-pub(crate) fn quick(programs: &[Program]) -> Result<Vec<Program>> {
+/// Runs all test programs, even after a failure.
+pub(crate) fn run_all() -> Result {
+    let mut programs = build()?;
+    programs.sort_by_key(|program| !LONG.iter().any(|name| program.is_called(name)));
+    run(&programs)
+}
+
+/// Runs the programs in [`QUICK`].
+pub(crate) fn run_quick() -> Result {
+    let programs = build()?;
     let mut quick = Vec::new();
     for (name, filter) in QUICK {
-        let is_meant = |program: &&Program| program.package == name || program.name() == name;
         let before = quick.len();
-        let with_filter = |program: &Program| Program { filter: filter.into(), ..program.clone() };
-        quick.extend(programs.iter().filter(is_meant).map(with_filter));
+        let called = programs.iter().filter(|program| program.is_called(name));
+        quick.extend(called.map(|program| Program { filter: filter.into(), ..program.clone() }));
         if quick.len() == before {
             return Err(format!("there is no test program {name}: mend QUICK in programs.rs"));
         }
     }
-    Ok(quick)
+    run(&quick)
 }
 
-/// Runs all programs, even after a failure.
-pub(crate) fn run(programs: &[Program]) -> Result {
-    let failed: Vec<String> = programs.iter().filter_map(|program| program.run().err()).collect();
+fn run(programs: &[Program]) -> Result {
+    let waiting = Mutex::new(programs.iter());
+    let next = || waiting.lock().ok()?.next();
+    let lane = || std::iter::from_fn(next).filter_map(|program| program.run().err());
+    let failed: Vec<String> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| lane().collect())).collect();
+        lanes
+            .into_iter()
+            .flat_map(|lane| lane.join().unwrap_or_else(|_| vec!["a lane panicked".into()]))
+            .collect()
+    });
     if failed.is_empty() { Ok(()) } else { Err(format!("tests failed:\n{}", failed.join("\n"))) }
-}
-
-/// Sets the number of test threads, unless the environment does.
-pub(crate) fn set_threads(command: &mut Command) {
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        command.env("RUST_TEST_THREADS", (processors * THREADS_PER_PROCESSOR).to_string());
-    }
 }

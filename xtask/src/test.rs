@@ -15,19 +15,13 @@ pub(crate) fn everything() -> Result {
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
     layers()?;
-    let mut tests = cargo(["test"]);
-    tests.args(SCOPE).arg("--no-fail-fast");
-    programs::set_threads(&mut tests);
-    step("tests", &mut tests)?;
+    let tests = programs::run_all();
+    let examples = step("code in the documentation", cargo(["test", "--doc"]).args(SCOPE));
+    tests.and(examples)?;
     faults::selection()?;
     soak::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
-}
-
-/// Runs the tests without servers: a minute or two once everything is built.
-pub(crate) fn quick() -> Result {
-    programs::run(&programs::quick(&programs::build()?)?)
 }
 
 pub(crate) fn filtered(filter: &str) -> Result {
