@@ -47,10 +47,8 @@ impl ReadTx<'_> {
         limit: usize,
         index: Option<(&Mutex<DueIndex>, FileState)>,
     ) -> StoreResult<ClaimPlan> {
-        let (min_writer, granted): (i64, i64) = self
-            .conn
-            .prepare_cached(&self.statements.claim_limits)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (min_writer, granted): (i64, i64) =
+            self.one(&self.statements.claim_limits, [], |row| row.try_into())?;
         schema::check_writer(min_writer)?;
         let first_jobs = self.first_jobs(queues, wants.len(), index)?;
         let mut claimable = Vec::new();
@@ -97,10 +95,8 @@ impl ReadTx<'_> {
                 lock(index).fill(state, queues, waiting);
             }
         }
-        let mut lapsed = self.conn.prepare_cached(&self.statements.lapsed_jobs)?;
-        let mut rows = lapsed.query([self.now.as_millis()])?;
-        while let Some(row) = rows.next()? {
-            let (queue_id, due) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+        for (queue_id, due) in self.lapsed_jobs()? {
+            let due = Timestamp::from_millis(due);
             if !queues.contains(queue_id) || self.is_paused(queue_id)? {
                 continue;
             }
@@ -131,9 +127,18 @@ impl ReadTx<'_> {
         Ok(None)
     }
 
+    pub(crate) fn earliest_due(self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
+        let at = self.find(&self.statements.earliest_due, [queue_id], |row| row.get(0))?;
+        Ok(at.map(Timestamp::from_millis))
+    }
+
+    /// Queue id and due time of each job with an expired lease: it waits again.
+    pub(crate) fn lapsed_jobs(self) -> StoreResult<Vec<(i64, i64)>> {
+        self.all(&self.statements.lapsed_jobs, [self.now.as_millis()], |row| row.try_into())
+    }
+
     pub(crate) fn is_paused(self, queue_id: i64) -> StoreResult<bool> {
-        let mut paused = self.conn.prepare_cached(&self.statements.is_paused)?;
-        Ok(paused.exists([queue_id])?)
+        self.exists(&self.statements.is_paused, [queue_id])
     }
 }
 

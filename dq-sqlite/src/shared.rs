@@ -1,6 +1,5 @@
 //! State shared by the backend, the writer thread and the readers.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dq_core::config::Environment;
@@ -44,10 +43,6 @@ impl StoreShared {
         Self { config, statements, clock, history, listeners, directory, due_index, file }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.config.path
-    }
-
     pub(crate) fn find_queues<'a>(
         &self,
         conn: &Connection,
@@ -61,15 +56,5 @@ impl StoreShared {
     /// The writer holds the lock while it commits.
     pub(crate) fn due_index(&self) -> MutexGuard<'_, DueIndex> {
         lock(&self.due_index)
-    }
-
-    /// Fails with `Unavailable` if the path leads to another file.
-    pub(crate) fn verify_file(&self) -> StoreResult<()> {
-        self.file.verify(self.path())
-    }
-
-    /// Fails with `Unavailable` if a new connection has opened another store.
-    pub(crate) fn verify_opened(&self, conn: &Connection) -> StoreResult<()> {
-        self.file.verify_opened(conn, &self.statements, self.path())
     }
 }

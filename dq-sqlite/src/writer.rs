@@ -13,10 +13,9 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
-use crate::connection::{self, OpenMode};
+use crate::connection::{self, OpenMode, data_version};
 use crate::error::{StoreError, StoreResult};
 use crate::maintenance;
-use crate::other_writers::{OtherWriters, notify_all};
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
@@ -50,24 +49,30 @@ const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
 struct Session {
     conn: Connection,
-    other_writers: OtherWriters,
+    /// As last seen: another connection's commit changes it.
+    data_version: i64,
 }
 
 impl Session {
     /// Never creates the store.
     fn reopen(shared: &StoreShared) -> StoreResult<Self> {
-        shared.verify_file()?;
+        shared.file.verify()?;
         let session = Self::connect(&shared.config, OpenMode::Again)?;
-        shared.verify_opened(&session.conn)?;
+        shared.file.verify_opened(&session.conn, &shared.statements)?;
         Ok(session)
     }
 
     fn connect(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Self> {
         let conn = connection::open_writer(config, mode)?;
-        let other_writers = OtherWriters::observe(&conn)?;
+        let data_version = data_version(&conn)?;
         // From now on the writer waits for the lock itself and accepts tasks meanwhile.
         conn.busy_timeout(Duration::ZERO)?;
-        Ok(Self { conn, other_writers })
+        Ok(Self { conn, data_version })
+    }
+
+    fn others_have_committed(&mut self) -> StoreResult<bool> {
+        let version = data_version(&self.conn)?;
+        Ok(std::mem::replace(&mut self.data_version, version) != version)
     }
 }
 
@@ -216,7 +221,7 @@ impl Writer {
                 self.roll_back();
                 if replies.is_empty() {
                     while let Some(task) = self.pending.pop() {
-                        task.task.reject(error.clone());
+                        task.reject(error.clone());
                     }
                 }
                 Err(error)
@@ -226,8 +231,7 @@ impl Writer {
 
     fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
-        let now = self.shared.clock.now();
-        let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids, now)?;
+        let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids)?;
         run_until_failure(tx, &mut self.pending, replies)
     }
 
@@ -247,7 +251,7 @@ impl Writer {
         }
         due_index.committed(&changes.next_due, || self.others_have_committed());
         drop(due_index);
-        self.shared.verify_file().map_err(StoreError::after_commit)
+        self.shared.file.verify().map_err(StoreError::after_commit)
     }
 
     fn roll_back(&mut self) {
@@ -265,7 +269,7 @@ impl Writer {
         self.reopen()?;
         self.take_lock()?;
         // Only now, because taking the lock may take a while.
-        self.shared.verify_file()?;
+        self.shared.file.verify()?;
         self.detect_other_writers();
         Ok(())
     }
@@ -297,7 +301,7 @@ impl Writer {
     fn reject_timed_out(&mut self, since: Instant, busy: StoreError) -> StoreResult<()> {
         let timeout = self.shared.config.busy_timeout;
         while let Some(task) = self.pending.pop_waiting_for(timeout, since) {
-            task.task.reject(busy.clone());
+            task.reject(busy.clone());
         }
         if self.pending.is_empty() { Err(busy) } else { Ok(()) }
     }
@@ -324,7 +328,7 @@ impl Writer {
             return true;
         };
         // After an error the next poll detects the commit.
-        let committed = session.other_writers.have_committed(&session.conn);
+        let committed = session.others_have_committed();
         if let Ok(true) = committed {
             self.others_last_seen = Some(Instant::now());
             self.listeners_outdated = true;
@@ -388,6 +392,15 @@ impl Writer {
     }
 }
 
+/// Sends each listener its queue's first due time: any queue may have changed.
+fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
+    let names = shared.listeners.queues();
+    let queues = shared.find_queues(conn, names.iter())?;
+    queues.for_each_waiting(conn, &shared.statements, |place, _, due| {
+        shared.listeners.wake(&names[place], due);
+    })
+}
+
 /// Runs pending tasks until the first failure: a full disk makes SQLite roll back the whole
 /// transaction, so the rest run in the next one. A task that fills a transaction runs alone,
 /// because it is the most likely to exceed the disk. Tasks that this library version may no longer
@@ -404,7 +417,7 @@ fn run_until_failure(
         if task.access == Access::Write
             && let Err(error) = tx.check_writer()
         {
-            task.task.reject(error);
+            task.reject(error);
             continue;
         }
         if fills_a_transaction(task.weight) && !replies.is_empty() {
@@ -412,7 +425,7 @@ fn run_until_failure(
             break;
         }
         sum.add(task.weight);
-        let (reply, error) = task.task.run(&mut tx);
+        let (reply, error) = task.run(&mut tx);
         replies.push(reply);
         if let Some(error) = error {
             // The failed call replies with its own error; this one is for the others.

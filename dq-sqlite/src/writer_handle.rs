@@ -11,7 +11,7 @@ use crate::config::SqliteConfig;
 use crate::connection::OpenMode;
 use crate::error::{StoreResult, closed};
 use crate::shared::StoreShared;
-use crate::task::{Access, BackgroundWrites, QueuedTask, Weight, WriterMessage};
+use crate::task::{Access, BackgroundWrites, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
@@ -84,7 +84,7 @@ impl WriterHandle {
                 None
             }
         };
-        let (task, reply) = QueuedTask::new(access, weight, slot, work, on_commit);
+        let (task, reply) = Task::new(access, weight, slot, work, on_commit);
         self.messages.send(WriterMessage::Task(task)).map_err(|_| self.no_reply(operation))?;
         match reply.await {
             Ok(result) => {

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{Fixture, MINUTE, claim, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::rusqlite::types::Null;
@@ -68,19 +66,6 @@ async fn a_transaction_in_another_file_is_refused() {
         let error = backend.schedule_in(&tx, vec![fixture.job(Due::NOW)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
-}
-
-#[tokio::test]
-async fn listeners_are_notified_of_the_commit() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let mut wakeups = backend.listen(&[common::queue()]).await.unwrap();
-    let mut conn = open(&fixture);
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let due = Duration::from_secs(5);
-    let scheduled = backend.schedule_in(&tx, vec![fixture.job(due)]).unwrap();
-    tx.commit().unwrap();
-    assert_eq!(wakeups.next().await.due, scheduled[0].due());
 }
 
 #[tokio::test]

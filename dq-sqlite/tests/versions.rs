@@ -43,22 +43,15 @@ fn assert_outdated(error: &Error) {
 }
 
 #[tokio::test]
-async fn tables_of_a_later_version_with_additions_are_used_as_before() {
+async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     let fixture = Fixture::new();
-    fixture.open().await.close().await.unwrap();
+    let running = fixture.open().await;
+    full_life(&fixture, &running).await;
     execute(&fixture, ADDITIONS);
-    let backend = fixture.open().await;
+    full_life(&fixture, &running).await;
+    let started = fixture.open().await;
     assert_eq!(integer(&fixture, "SELECT version FROM dq_meta"), 2, "is not changed back");
-    full_life(&fixture, &backend).await;
-}
-
-#[tokio::test]
-async fn a_running_process_goes_on_when_a_later_version_adds_to_the_tables() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    full_life(&fixture, &backend).await;
-    execute(&fixture, ADDITIONS);
-    full_life(&fixture, &backend).await;
+    full_life(&fixture, &started).await;
 }
 
 /// Takes a job through all states, in its own transaction and in the caller's.
