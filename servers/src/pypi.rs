@@ -4,14 +4,11 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use crate::program::unpacked_programs;
 
 const PYPI: &str = "pypi";
-
-const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A package that tests use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +50,7 @@ impl PythonPackage {
     /// Returns the package's directory, for `PYTHONPATH`; downloads it if it is missing.
     ///
     /// # Errors
-    /// If pip fails or takes too long.
+    /// If pip fails.
     pub fn install(self) -> Result<PathBuf, String> {
         self.get().map_err(|error| format!("the Python package {self:?}: {error}"))
     }
@@ -72,7 +69,7 @@ impl PythonPackage {
             let requirements = scratch.path().join("requirements.txt");
             fs::write(&requirements, self.requirements()).map_err(text)?;
             let unpacked = scratch.path().join("unpacked");
-            pip(&requirements, &unpacked, &scratch.path().join("log"), TIMEOUT)?;
+            pip(&requirements, &unpacked)?;
             // Only a complete directory gets the name.
             fs::rename(unpacked, &target).map_err(text)?;
         }
@@ -91,7 +88,7 @@ pub fn python_package(package: PythonPackage) -> PathBuf {
 }
 
 /// Installs no other version, no other file, and nothing that runs code on installation.
-fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Result<(), String> {
+fn pip(requirements: &Path, target: &Path) -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
         .args(["--no-deps", "--require-hashes", "--only-binary=:all:", "--timeout", "60"])
@@ -99,35 +96,12 @@ fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Res
         .arg(target)
         .arg("--requirement")
         .arg(requirements);
-    run(pip, log, timeout)
-}
-
-fn run(mut pip: Command, log: &Path, timeout: Duration) -> Result<(), String> {
-    let output = File::create(log).map_err(|error| error.to_string())?;
-    pip.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
-    let mut pip = pip.spawn().map_err(|error| format!("python3 does not start: {error}"))?;
-    let deadline = Instant::now() + timeout;
-    loop {
-        match pip.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => {
-                let log = fs::read_to_string(log).unwrap_or_default();
-                return Err(format!("pip fails ({status}): {log}"));
-            }
-            Ok(None) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            waited => {
-                // It may have ended meanwhile.
-                let _ = pip.kill();
-                let _ = pip.wait();
-                return Err(match waited {
-                    Ok(_) => format!("pip does not end within {} s", timeout.as_secs()),
-                    Err(error) => format!("pip is lost: {error}"),
-                });
-            }
-        }
+    let output = pip.output().map_err(|error| format!("python3 does not start: {error}"))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("pip fails ({}): {log}", output.status));
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -162,19 +136,8 @@ mod tests {
             format!("--no-index\n--find-links {}\n{wrong}", directory.path().display()),
         )
         .unwrap();
-        let refused = pip(&path("requirements.txt"), &path("target"), &path("log"), TIMEOUT);
-        let refused = refused.unwrap_err();
+        let refused = pip(&path("requirements.txt"), &path("target")).unwrap_err();
         assert!(refused.contains("DO NOT MATCH THE HASHES"), "{refused}");
         assert!(!path("target").exists());
-    }
-
-    #[test]
-    fn a_pip_that_takes_too_long_is_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        // Replaces pip, which may end before the time is compared.
-        let mut sleeping = Command::new("python3");
-        sleeping.args(["-c", "import time; time.sleep(3600)"]);
-        let limited = run(sleeping, &directory.path().join("log"), Duration::ZERO);
-        assert_eq!(limited.unwrap_err(), "pip does not end within 0 s");
     }
 }

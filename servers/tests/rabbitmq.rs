@@ -25,7 +25,6 @@ fn a_server_is_ready_and_its_directory_is_removed() {
     assert_eq!(rabbit.url(), format!("amqp://dq:secret@127.0.0.1:{}/%2f", rabbit.port()));
     assert!(rabbit.ctl(&["list_users"]).contains("dq\t[administrator]"));
     assert_eq!(rabbit.eval("node()"), format!("'{}'", rabbit.node()));
-    rabbit.try_ctl(&["no_such_command"]).expect_err("there is no such command");
     for kind in ["classic", "quorum", "stream"] {
         declare(&rabbit, kind, kind).expect("a queue");
     }
