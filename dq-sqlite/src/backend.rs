@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
+use dq_core::sync::lock;
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
     Finding, JobRef, JobView, NewJob, OperateReport, Operation, Page, QueueName, QueueStats,
@@ -29,7 +30,7 @@ use crate::due_index::MIN_QUEUES;
 use crate::error::{StoreResult, after_a_part};
 use crate::reader::{ReadTx, ReaderPool, in_read_tx, open_verified};
 use crate::shared::StoreShared;
-use crate::task::{Access, Weight};
+use crate::task::{Access, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 use crate::{check, claim, registry, renew, schedule, settle};
@@ -140,7 +141,7 @@ impl SqliteBackend {
         self.writer.ensure_open("claim")?;
         let plan = move |conn: &Connection, shared: &StoreShared| {
             // Before the transaction begins; see `DueIndex::fill`.
-            let file_state = || shared.due_index().file_state(|| open_verified(shared));
+            let file_state = || lock(&shared.due_index).file_state(|| open_verified(shared));
             let file_state = (wants.len() >= MIN_QUEUES).then(file_state).transpose()?;
             let index = file_state.map(|state| (&shared.due_index, state));
             in_read_tx(conn, shared, |tx| {
@@ -158,9 +159,9 @@ impl SqliteBackend {
         worker: &str,
     ) -> Result<Claimed> {
         let worker = worker.to_owned();
-        let background_writes = self.writer.background_writes();
+        let writer = self.writer.messages.clone();
         let work = move |tx: &mut WriteTx<'_>| claim::claim(tx, &plan, limit, &worker);
-        let guard = move |claimed| ClaimGuard::new(claimed, background_writes);
+        let guard = move |claimed| ClaimGuard { claimed, writer };
         let weight = Weight::items(limit);
         let guard = self.writer.submit_then("claim", Access::Write, weight, work, guard).await?;
         Ok(guard.into_claimed())
@@ -213,7 +214,8 @@ impl Backend for SqliteBackend {
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         self.writer.ensure_open("listen")?;
         let wakeups = self.shared.listeners.listen(queues);
-        self.writer.listener_added();
+        // Fails only if the writer has ended.
+        let _ = self.writer.messages.send(WriterMessage::ListenerAdded);
         Ok(wakeups)
     }
 
@@ -298,7 +300,7 @@ impl Backend for SqliteBackend {
         // Readers first: the writer's connection, as the last, can then remove the write-ahead log.
         self.readers.close().await;
         self.planners.close().await;
-        self.shared.due_index().close();
+        lock(&self.shared.due_index).close();
         self.writer.close().await;
         Ok(())
     }

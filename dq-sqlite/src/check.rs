@@ -98,7 +98,6 @@ impl ReadTx<'_> {
         let page_bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         findings.extend(large_log(config, page_bytes.unsigned_abs()));
         findings.extend(self.never_shrinks()?);
-        findings.extend(self.orphaned_rows()?);
         findings.extend(self.quarantined_jobs()?);
         findings.extend(self.outdated()?);
         Ok(findings)
@@ -119,48 +118,6 @@ impl ReadTx<'_> {
                 format!("{}; it only settles and renews the jobs that it runs", error.message());
             finding(Severity::Error, "sqlite.outdated", cause, error.remedy())
         }))
-    }
-
-    fn orphaned_rows(self) -> StoreResult<Vec<Finding>> {
-        let count = |sql: &str| self.one(sql, [], |row| row.get::<_, i64>(0));
-        // Counting is much cheaper than looking up each entry's job. The counts agree by chance if
-        // as many jobs have lost their row as their entry.
-        let (jobs, due, leases): (i64, i64, i64) =
-            self.one(&self.statements.count_all, [], |row| row.try_into())?;
-        if jobs == due + leases {
-            return Ok(Vec::new());
-        }
-        let waiting = count(&self.statements.count_orphaned_due)?;
-        let running = count(&self.statements.count_orphaned_leases)?;
-        let stuck = count(&self.statements.count_stuck_jobs)?;
-        let orphaned = (waiting + running > 0).then(|| {
-            finding(
-                Severity::Warning,
-                "sqlite.orphaned-rows",
-                format!(
-                    "another program has deleted rows of the job table: the entries of {waiting} \
-                     waiting and {running} running jobs are left"
-                ),
-                "cancel, purge or remove jobs through this library; the entries are counted as \
-                 jobs until they are due and dropped",
-            )
-        });
-        let stuck = (stuck > 0).then(|| {
-            finding(
-                Severity::Warning,
-                "sqlite.stuck-jobs",
-                format!(
-                    "{stuck} jobs never run: another program has deleted their rows of the due or \
-                     the lease table"
-                ),
-                format!(
-                    "run `{}` in the file; a job also waits again if it is rescheduled or its key \
-                     is scheduled",
-                    self.statements.free_stuck_jobs
-                ),
-            )
-        });
-        Ok(orphaned.into_iter().chain(stuck).collect())
     }
 
     /// Runners report a finding once, so this text changes only with another such job.

@@ -1,6 +1,7 @@
 //! Leases due jobs as planned by a reader (`claim_plan.rs`).
 
 use std::collections::HashSet;
+use std::sync::mpsc;
 
 use dq_core::{
     Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Verdict,
@@ -12,7 +13,7 @@ use crate::claim_plan::{ClaimPlan, ClaimableQueue, earlier};
 use crate::error::StoreResult;
 use crate::row::{self, Position};
 use crate::settle::{move_to_dead, settle};
-use crate::task::{BackgroundWrites, Weight};
+use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 
 /// Entries without a job row that a claim drops per queue. If there are more, the claim reports a
@@ -133,15 +134,11 @@ fn read_due(
 /// returning its leases would end another caller's.
 #[derive(Debug)]
 pub(crate) struct ClaimGuard {
-    claimed: Claimed,
-    background_writes: BackgroundWrites,
+    pub(crate) claimed: Claimed,
+    pub(crate) writer: mpsc::Sender<WriterMessage>,
 }
 
 impl ClaimGuard {
-    pub(crate) const fn new(claimed: Claimed, background_writes: BackgroundWrites) -> Self {
-        Self { claimed, background_writes }
-    }
-
     pub(crate) fn into_claimed(mut self) -> Claimed {
         let Claimed { next_due, now, .. } = self.claimed;
         let empty = Claimed::new(Vec::new(), next_due, now);
@@ -161,15 +158,19 @@ impl Drop for ClaimGuard {
             .iter()
             .map(|job| Settlement::new(job.lease(), release.clone()))
             .collect();
-        self.background_writes.send(Weight::items(releases.len()), move |tx| {
+        let weight = Weight::items(releases.len());
+        let work = move |tx: &mut WriteTx<'_>| {
             releases.iter().try_for_each(|release| settle(tx, release).map(drop))
-        });
+        };
+        let (task, _) = Task::new(Access::HeldLeases, weight, None, work, |()| ());
+        // Fails only if the store is closed; the leases then expire.
+        let _ = self.writer.send(WriterMessage::Task(task));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
     use std::task::Poll;
 
     use bytes::Bytes;
@@ -178,7 +179,6 @@ mod tests {
 
     use super::*;
     use crate::fixture::{Fixture, LEASE, name, wants};
-    use crate::task::Access;
 
     /// With one due job.
     async fn fixture() -> Fixture {

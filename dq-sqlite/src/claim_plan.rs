@@ -31,11 +31,8 @@ pub(crate) struct ClaimableQueue {
     pub(crate) earliest_due: Timestamp,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct FirstJob {
-    queue_id: i64,
-    due: Timestamp,
-}
+/// The queue's id, and when its first waiting job is due.
+type FirstJob = (i64, Timestamp);
 
 impl ReadTx<'_> {
     /// With many queues, the caller passes the file state from before the transaction, and only
@@ -54,7 +51,7 @@ impl ReadTx<'_> {
         let mut claimable = Vec::new();
         let mut next_due = self.next_lapse(|queue_id| queues.contains(queue_id))?;
         for (want, first_job) in wants.iter().zip(first_jobs) {
-            let Some(FirstJob { queue_id, due }) = first_job else {
+            let Some((queue_id, due)) = first_job else {
                 continue;
             };
             if due <= self.now && want.max > 0 && limit > 0 {
@@ -82,17 +79,16 @@ impl ReadTx<'_> {
         let is_indexed = index.is_some_and(|(index, _)| {
             lock(index).visit(queues, self.now, |queue_id, due| {
                 for place in queues.places(queue_id) {
-                    first_jobs[place] = Some(FirstJob { queue_id, due });
+                    first_jobs[place] = Some((queue_id, due));
                 }
             })
         });
         if !is_indexed {
             queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
-                first_jobs[place] = Some(FirstJob { queue_id, due });
+                first_jobs[place] = Some((queue_id, due));
             })?;
             if let Some((index, state)) = index {
-                let waiting = first_jobs.iter().flatten().map(|first| (first.queue_id, first.due));
-                lock(index).fill(state, queues, waiting);
+                lock(index).fill(state, queues, first_jobs.iter().flatten().copied());
             }
         }
         for (queue_id, due) in self.lapsed_jobs()? {
@@ -102,8 +98,8 @@ impl ReadTx<'_> {
             }
             for place in queues.places(queue_id) {
                 let first_job: &mut Option<FirstJob> = &mut first_jobs[place];
-                if first_job.is_none_or(|first| due < first.due) {
-                    *first_job = Some(FirstJob { queue_id, due });
+                if first_job.is_none_or(|(_, first)| due < first) {
+                    *first_job = Some((queue_id, due));
                 }
             }
         }

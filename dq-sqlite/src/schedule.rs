@@ -36,29 +36,21 @@ impl LiveJob {
         Receipt { id: self.id, due: self.due }
     }
 
-    /// Whether the job is leased.
-    ///
-    /// A job with neither lease nor `due` entry waits again from here on; only another program can
-    /// have removed the entry.
-    fn is_running(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
-        let Self { seq, id, due, queue_id } = *self;
-        if tx.exists(&tx.statements.is_due, [queue_id, due.as_millis(), seq])? {
-            return Ok(false);
-        }
-        if tx.exists(&tx.statements.is_leased, [seq])? {
-            return Ok(true);
-        }
-        tracing::warn!(%id, "a job waits again whose entry another program has removed");
-        tx.execute(&tx.statements.remove_due_of_job, [queue_id, seq])?;
-        tx.add_due(queue_id, due, seq)?;
-        Ok(false)
+    fn is_running(&self, tx: &WriteTx<'_>) -> StoreResult<bool> {
+        tx.exists(&tx.statements.is_leased, [self.seq])
     }
 
     /// Returns `false` if the job is running.
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
-        let remove =
-            |tx: &mut WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
-        Ok(remove(tx)? || (!self.is_running(tx)? && remove(tx)?))
+        if tx.remove_due(self.queue_id, self.due.as_millis(), self.seq)? {
+            return Ok(true);
+        }
+        if self.is_running(tx)? {
+            return Ok(false);
+        }
+        // Another program has changed the due time in one of the tables.
+        tx.execute(&tx.statements.remove_due_of_job, [self.queue_id, self.seq])?;
+        Ok(true)
     }
 }
 

@@ -9,13 +9,6 @@ macro_rules! columns {
     };
 }
 
-/// Neither waiting nor leased.
-macro_rules! where_stuck {
-    () => {
-        "WHERE seq NOT IN (SELECT seq FROM {p}due UNION ALL SELECT seq FROM {p}lease)"
-    };
-}
-
 /// Adds a job to the history. An id that has already ended is not inserted again. No constraint can
 /// fail here, so SQLite keeps no statement journal.
 macro_rules! remember {
@@ -110,7 +103,6 @@ statements! {
     remove_due = "DELETE FROM {p}due WHERE q = ?1 AND at = ?2 AND seq = ?3";
     /// At any due time.
     remove_due_of_job = "DELETE FROM {p}due WHERE q = ?1 AND seq = ?2";
-    is_due = "SELECT 1 FROM {p}due WHERE q = ?1 AND at = ?2 AND seq = ?3";
     earliest_due = "SELECT at FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT 1";
     first_waiting = "SELECT at FROM {p}due WHERE q = ?1 \
         AND NOT EXISTS (SELECT 1 FROM {p}queue WHERE q = ?1 AND paused) \
@@ -155,23 +147,12 @@ statements! {
     count_leases = "SELECT q, count(*) FROM {p}lease WHERE until > ?1 GROUP BY q";
 
     // Checks.
-    /// Without orphans and stuck jobs, the first count is the sum of the others.
-    count_all = "SELECT (SELECT count(*) FROM {p}job), (SELECT count(*) FROM {p}due), \
-        (SELECT count(*) FROM {p}lease)";
-    count_orphaned_due = "SELECT count(*) FROM {p}due AS due \
-        WHERE NOT EXISTS (SELECT 1 FROM {p}job AS job WHERE job.seq = due.seq)";
-    count_orphaned_leases = "SELECT count(*) FROM {p}lease AS lease \
-        WHERE NOT EXISTS (SELECT 1 FROM {p}job AS job WHERE job.seq = lease.seq)";
-    count_stuck_jobs = concat!("SELECT count(*) FROM {p}job ", where_stuck!());
     /// Queue by queue, because the index on dead jobs is by queue and time. SQLite returns the `id`
     /// from the row with the maximum; HAVING drops the row of nulls that an aggregate without rows
     /// returns.
     last_quarantined = "SELECT dead.id, max(dead.died) FROM {p}queue AS queue \
         JOIN {p}dead AS dead ON dead.q = queue.q AND dead.died > ?1 \
         WHERE dead.kind = 'quarantined' HAVING max(dead.died) IS NOT NULL";
-    /// `check` shows it to operators; nothing runs it.
-    free_stuck_jobs =
-        concat!("INSERT INTO {p}due (q, at, seq) SELECT q, due, seq FROM {p}job ", where_stuck!());
 
     // Dead jobs.
     add_dead = "INSERT INTO {p}dead (seq, id, q, key, due, first_due, created, attempts, deliveries, \
@@ -246,8 +227,8 @@ mod tests {
     use crate::listings::Listing;
     use crate::schema;
 
-    /// They scan or sort a table that stays small (`meta`, queues, leases), or run for operators.
-    const MAY_SCAN: [&str; 20] = [
+    /// They scan or sort a table that stays small (`meta`, queues, leases).
+    const MAY_SCAN: [&str; 15] = [
         "counters",
         "minimums",
         "claim_limits",
@@ -260,11 +241,6 @@ mod tests {
         "runners",
         "remove_runners",
         "last_quarantined",
-        "count_all",
-        "count_orphaned_due",
-        "count_orphaned_leases",
-        "count_stuck_jobs",
-        "free_stuck_jobs",
         "Running",
         "LapsedScheduled",
         "LapsedReady",

@@ -1,7 +1,6 @@
 //! Messages to the writer thread: tasks that run in a transaction and reply after its commit.
 
 use std::collections::VecDeque;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -143,22 +142,4 @@ pub(crate) enum WriterMessage {
     ListenerAdded,
     /// The sender confirms the end.
     Close(oneshot::Sender<()>),
-}
-
-/// Ends leases that no caller received, without waiting.
-#[derive(Debug, Clone)]
-pub(crate) struct BackgroundWrites {
-    pub(crate) messages: mpsc::Sender<WriterMessage>,
-}
-
-impl BackgroundWrites {
-    pub(crate) fn send(
-        &self,
-        weight: Weight,
-        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<()> + Send + 'static,
-    ) {
-        let (task, _) = Task::new(Access::HeldLeases, weight, None, work, |()| ());
-        // Fails only if the store is closed; leases then expire.
-        let _ = self.messages.send(WriterMessage::Task(task));
-    }
 }

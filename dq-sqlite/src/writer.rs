@@ -4,11 +4,13 @@
 //! of them. There is no timer: a single caller pays one sync per call, concurrent callers share
 //! one.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dq_core::Listeners;
 use dq_core::config::Environment;
+use dq_core::sync::lock;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
@@ -85,7 +87,12 @@ fn open_store(
     let statements = Statements::new(&config.table_prefix);
     let session = Session::connect(&config, mode)?;
     let file = StoreFile::of(&session.conn, &statements, &config.path)?;
-    Ok((session, Arc::new(StoreShared::new(config, statements, environment, file))))
+    let Environment { clock, history, .. } = environment;
+    let listeners = Listeners::default();
+    let (directory, due_index) = (Mutex::default(), Mutex::default());
+    let shared =
+        StoreShared { config, statements, clock, history, listeners, directory, due_index, file };
+    Ok((session, Arc::new(shared)))
 }
 
 pub(crate) struct Writer {
@@ -240,7 +247,7 @@ impl Writer {
     fn commit(&mut self, changes: &Changes) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         // Locked during the commit, so that no claim reads the new file version before the changes.
-        let mut due_index = shared.due_index();
+        let mut due_index = lock(&shared.due_index);
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         if let Err(error) = execute(conn, "COMMIT") {
             due_index.invalidate();
@@ -311,14 +318,14 @@ impl Writer {
             self.session = Some(Session::reopen(&self.shared)?);
             // A new connection does not report earlier commits.
             self.listeners_outdated = true;
-            self.shared.due_index().invalidate();
+            lock(&self.shared.due_index).invalidate();
         }
         Ok(())
     }
 
     fn detect_other_writers(&mut self) {
         if self.others_have_committed() {
-            self.shared.due_index().invalidate();
+            lock(&self.shared.due_index).invalidate();
         }
     }
 

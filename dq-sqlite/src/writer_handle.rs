@@ -11,7 +11,7 @@ use crate::config::SqliteConfig;
 use crate::connection::OpenMode;
 use crate::error::{StoreResult, closed};
 use crate::shared::StoreShared;
-use crate::task::{Access, BackgroundWrites, Task, Weight, WriterMessage};
+use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
@@ -25,7 +25,7 @@ pub(crate) struct WriterHandle {
     // Not a bounded channel: senders wait asynchronously, and the receiver needs `recv_timeout`,
     // which tokio's channel lacks.
     slots: Arc<Semaphore>,
-    messages: mpsc::Sender<WriterMessage>,
+    pub(crate) messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
 }
 
@@ -92,16 +92,6 @@ impl WriterHandle {
             }
             Err(_) => Err(self.no_reply(operation)),
         }
-    }
-
-    /// For writes whose results nobody awaits.
-    pub(crate) fn background_writes(&self) -> BackgroundWrites {
-        BackgroundWrites { messages: self.messages.clone() }
-    }
-
-    pub(crate) fn listener_added(&self) {
-        // Fails only if the writer has ended.
-        let _ = self.messages.send(WriterMessage::ListenerAdded);
     }
 
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {

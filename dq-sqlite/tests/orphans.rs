@@ -4,8 +4,8 @@ mod common;
 
 use common::{Fixture, MINUTE, claim, queue};
 use dq_core::{
-    Backend, Cancelled, ClaimParams, Due, Finding, JobRef, NewJob, OnConflict, Operation,
-    QueueName, Reschedule, Rescheduled, Scheduled, Severity, Want,
+    Backend, Cancelled, ClaimParams, Due, JobRef, NewJob, OnConflict, Operation, QueueName,
+    Reschedule, Rescheduled, Scheduled, Want,
 };
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
@@ -19,16 +19,6 @@ fn delete_job_row(fixture: &Fixture, job: &NewJob) {
 fn count(fixture: &Fixture, table: &str) -> i64 {
     let conn = Connection::open(fixture.path()).unwrap();
     conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
-}
-
-async fn orphans_found(backend: &SqliteBackend) -> Option<String> {
-    found(backend, "sqlite.orphaned-rows").await.map(|finding| finding.cause)
-}
-
-async fn found(backend: &SqliteBackend, code: &str) -> Option<Finding> {
-    let finding = backend.check().await.into_iter().find(|finding| finding.code == code)?;
-    assert_eq!(finding.severity, Severity::Warning);
-    Some(finding)
 }
 
 /// Schedules a job and breaks it with `sql`, which gets the job's `seq` as `?1`.
@@ -53,10 +43,7 @@ async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
-    assert_eq!(orphans_found(&backend).await, None);
     delete_job_row(&fixture, &job);
-    let cause = orphans_found(&backend).await.unwrap();
-    assert!(cause.contains("1 running"), "{cause}");
     fixture.clock.advance(MINUTE);
     backend.close().await.unwrap();
     let backend = fixture.open().await;
@@ -71,7 +58,6 @@ async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
     let params = ClaimParams::new(&wants, 1, "test");
     assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
     assert_eq!(count(&fixture, "dq_lease"), 1, "only that of the other queue");
-    assert_eq!(orphans_found(&backend).await, None);
 }
 
 #[tokio::test]
@@ -85,8 +71,6 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     for orphaned in [&jobs[0], &jobs[1], &jobs[4], &later] {
         delete_job_row(&fixture, orphaned);
     }
-    let cause = orphans_found(&backend).await.unwrap();
-    assert!(cause.contains("4 waiting"), "{cause}");
 
     // The first two entries are orphaned; a claim for one job still gets one.
     let first = claim(&backend, 1).await.jobs.remove(0);
@@ -100,7 +84,6 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     // Jobs with expired leases are due again; the deleted job's entry is not.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
     assert_eq!(count(&fixture, "dq_due"), 0);
-    assert_eq!(orphans_found(&backend).await, None);
 }
 
 #[tokio::test]
@@ -119,9 +102,9 @@ async fn a_purge_counts_only_jobs_that_exist() {
 }
 
 #[tokio::test]
-async fn a_job_without_its_entry_can_be_cancelled_rescheduled_kept_and_replaced() {
+async fn a_job_without_its_entry_can_be_cancelled_rescheduled_and_replaced() {
     for sql in BREAKS {
-        for change in ["cancel", "reschedule", "keep", "replace"] {
+        for change in ["cancel", "reschedule", "replace"] {
             let fixture = Fixture::new();
             let backend = fixture.open().await;
             let job = broken_job(&fixture, &backend, sql).await;
@@ -140,11 +123,6 @@ async fn a_job_without_its_entry_can_be_cancelled_rescheduled_kept_and_replaced(
                     assert!(matches!(moved[..], [Rescheduled::Moved(_)]), "{sql}: {moved:?}");
                     Some(job.id)
                 }
-                "keep" => {
-                    let kept = backend.schedule(vec![other]).await.unwrap();
-                    assert!(matches!(kept[..], [Scheduled::Kept(_)]), "{sql}: {kept:?}");
-                    Some(job.id)
-                }
                 _ => {
                     let other = other.on_conflict(OnConflict::Replace);
                     let id = other.id;
@@ -160,22 +138,4 @@ async fn a_job_without_its_entry_can_be_cancelled_rescheduled_kept_and_replaced(
             assert_eq!(count(&fixture, "dq_due"), 0, "{change} after {sql}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_job_without_its_entry_is_reported_with_a_statement_that_mends_it() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let _ = backend.schedule(vec![fixture.job(Due::NOW), fixture.job(MINUTE)]).await.unwrap();
-    assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
-    assert!(found(&backend, "sqlite.stuck-jobs").await.is_none());
-    broken_job(&fixture, &backend, BREAKS[0]).await;
-    let finding = found(&backend, "sqlite.stuck-jobs").await.unwrap();
-    assert!(finding.cause.contains("1 job"), "{finding:?}");
-    assert_eq!(orphans_found(&backend).await, None);
-
-    let statement = finding.remedy.split('`').nth(1).unwrap();
-    Connection::open(fixture.path()).unwrap().execute_batch(statement).unwrap();
-    assert!(found(&backend, "sqlite.stuck-jobs").await.is_none());
-    assert_eq!(count(&fixture, "dq_due"), 2);
 }
