@@ -49,7 +49,7 @@ const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// After the last write.
 const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
-struct Session {
+pub(crate) struct Session {
     conn: Connection,
     /// As last seen: another connection's commit changes it.
     data_version: i64,
@@ -78,7 +78,7 @@ impl Session {
     }
 }
 
-fn open_store(
+pub(crate) fn open_store(
     mut config: SqliteConfig,
     mode: OpenMode,
     environment: Environment,
@@ -112,26 +112,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Reports the opened store to `opened`, then runs tasks until the store is closed or all
-    /// senders are dropped.
-    pub(crate) fn run(
-        config: SqliteConfig,
-        mode: OpenMode,
-        environment: Environment,
+    pub(crate) fn new(
+        shared: Arc<StoreShared>,
+        session: Session,
         messages: Receiver<WriterMessage>,
-        opened: oneshot::Sender<StoreResult<Arc<StoreShared>>>,
-    ) {
-        let (session, shared) = match open_store(config, mode, environment) {
-            Ok(store) => store,
-            Err(error) => {
-                let _ = opened.send(Err(error));
-                return;
-            }
-        };
-        if opened.send(Ok(Arc::clone(&shared))).is_err() {
-            return;
-        }
-        let writer = Self {
+    ) -> Self {
+        Self {
             shared,
             messages,
             session: Some(session),
@@ -142,11 +128,11 @@ impl Writer {
             listeners_outdated: false,
             last_write: Instant::now(),
             needs_maintenance: true,
-        };
-        writer.run_tasks();
+        }
     }
 
-    fn run_tasks(mut self) {
+    /// Runs tasks until the store is closed or all senders are dropped.
+    pub(crate) fn run(mut self) {
         while self.wait() {
             self.gather();
             while !self.pending.is_empty() {
@@ -374,17 +360,13 @@ impl Writer {
         }
         self.detect_other_writers();
         self.notify_of_other_writers();
-        if self.needs_maintenance && self.last_write.elapsed() >= MAINTENANCE_DELAY {
-            self.maintain();
+        if self.needs_maintenance
+            && self.last_write.elapsed() >= MAINTENANCE_DELAY
+            && let Some(session) = &self.session
+        {
+            // After an error (busy, disk full) the next write sets the flag again.
+            self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
         }
-    }
-
-    fn maintain(&mut self) {
-        let Some(session) = &self.session else {
-            return;
-        };
-        // After an error (busy, disk full) the next write sets the flag again.
-        self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
     }
 
     fn close(mut self) {

@@ -13,7 +13,7 @@ use crate::error::{StoreResult, closed};
 use crate::shared::StoreShared;
 use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
-use crate::writer::Writer;
+use crate::writer::{Writer, open_store};
 
 /// More callers wait for a slot. Tasks for held leases need none: there are only as many as running
 /// jobs.
@@ -35,22 +35,21 @@ impl WriterHandle {
         mode: OpenMode,
         environment: Environment,
     ) -> Result<Self> {
-        let (messages, receiver) = mpsc::channel();
-        let (opened, opening) = oneshot::channel();
         let path = config.path.clone();
+        let opening = tokio::task::spawn_blocking(move || open_store(config, mode, environment));
+        let opened = opening.await.map_err(|_| writer_died("connect", &path))?;
+        let (session, shared) = opened.map_err(|error| error.into_error("connect", &path))?;
+        let (messages, receiver) = mpsc::channel();
+        let writer = Writer::new(Arc::clone(&shared), session, receiver);
         std::thread::Builder::new()
             .name("dq-sqlite".to_owned())
-            .spawn(move || Writer::run(config, mode, environment, receiver, opened))
+            .spawn(move || writer.run())
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "the writer thread could not be started")
                     .remedy("raise the limit of threads")
                     .source(error)
                     .operation("connect")
             })?;
-        let shared = match opening.await {
-            Ok(opened) => opened.map_err(|error| error.into_error("connect", &path))?,
-            Err(_) => return Err(writer_died("connect", &path)),
-        };
         let slots = Arc::new(Semaphore::new(TASK_SLOTS));
         Ok(Self { shared, slots, messages, closed: OnceCell::new() })
     }
