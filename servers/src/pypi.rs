@@ -1,11 +1,11 @@
 //! PyPI packages, installed by pip. Each file must match a known hash.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::once::create_once;
 use crate::program::unpacked_programs;
 
 const PYPI: &str = "pypi";
@@ -52,28 +52,14 @@ impl PythonPackage {
     /// # Errors
     /// If pip fails.
     pub fn install(self) -> Result<PathBuf, String> {
-        self.get().map_err(|error| format!("the Python package {self:?}: {error}"))
-    }
-
-    fn get(self) -> Result<PathBuf, String> {
-        let packages = unpacked_programs().join(PYPI);
-        let text = |error: io::Error| error.to_string();
-        fs::create_dir_all(&packages).map_err(text)?;
-        let target = packages.join(self.directory());
+        let target = unpacked_programs().join(PYPI).join(self.directory());
         // Other processes' tests may need the same package.
-        let lock = File::create(packages.join(format!("{}.lock", self.directory())));
-        let lock = lock.and_then(|file| file.lock().map(|()| file)).map_err(text)?;
-        if !target.is_dir() {
-            let scratch = tempfile::Builder::new().prefix(".installing-").tempdir_in(&packages);
-            let scratch = scratch.map_err(text)?;
-            let requirements = scratch.path().join("requirements.txt");
-            fs::write(&requirements, self.requirements()).map_err(text)?;
-            let unpacked = scratch.path().join("unpacked");
-            pip(&requirements, &unpacked)?;
-            // Only a complete directory gets the name.
-            fs::rename(unpacked, &target).map_err(text)?;
-        }
-        drop(lock);
+        let installed = create_once(&target, Path::is_dir, |scratch| {
+            let requirements = scratch.join("requirements.txt");
+            fs::write(&requirements, self.requirements()).map_err(|error| error.to_string())?;
+            pip(&requirements, &scratch.join("root"))
+        });
+        installed.map_err(|error| format!("the Python package {self:?}: {error}"))?;
         Ok(target)
     }
 }
