@@ -97,7 +97,6 @@ impl ReadTx<'_> {
         let mut findings = self.invalid_queue_names()?;
         let page_bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         findings.extend(large_log(config, page_bytes.unsigned_abs()));
-        findings.extend(self.never_shrinks()?);
         findings.extend(self.quarantined_jobs()?);
         findings.extend(self.outdated()?);
         Ok(findings)
@@ -141,20 +140,6 @@ impl ReadTx<'_> {
                 ),
                 "find that program; dead jobs of the kind `quarantined` have the reason and their \
                  payload",
-            )
-        }))
-    }
-
-    fn never_shrinks(self) -> StoreResult<Option<Finding>> {
-        const INCREMENTAL: i64 = 2;
-        let mode: i64 = self.conn.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
-        Ok((mode != INCREMENTAL).then(|| {
-            finding(
-                Severity::Info,
-                "sqlite.never-shrinks",
-                "the file was created without incremental vacuum: it never shrinks",
-                "run `PRAGMA auto_vacuum = INCREMENTAL; VACUUM` in it once, with nothing else \
-                 connected, or use a separate file for the jobs",
             )
         }))
     }

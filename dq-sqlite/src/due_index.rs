@@ -152,14 +152,6 @@ mod tests {
     const QUEUES: usize = 2 * MIN_QUEUES;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Each of many queues has a job due in an hour.
-    async fn many_queues() -> Fixture {
-        let fixture = Fixture::new().await;
-        let jobs = (0..QUEUES).map(|number| fixture.job(number, HOUR)).collect();
-        let _ = fixture.backend.schedule(jobs).await.unwrap();
-        fixture
-    }
-
     /// The claimed jobs' queues, and the seconds until the next due time.
     async fn claim_all(fixture: &Fixture) -> (Vec<QueueName>, Option<u64>) {
         let claimed = fixture.claim(0..QUEUES).await;
@@ -178,8 +170,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_first_claim_looks_at_each_queue_also_after_own_commits() {
-        let fixture = many_queues().await;
+        let fixture = Fixture::new().await;
         let backend = &fixture.backend;
+        let jobs = (0..QUEUES).map(|number| fixture.job(number, HOUR)).collect();
+        let _ = backend.schedule(jobs).await.unwrap();
         assert_eq!(claim_all(&fixture).await, (vec![], Some(3_600)));
         let first_looks = looks(&fixture).await;
         assert!(first_looks >= QUEUES as i32, "{first_looks}");
@@ -203,20 +197,5 @@ mod tests {
         let subset = fixture.claim(QUEUES - MIN_QUEUES..QUEUES).await;
         assert_eq!(subset.next_due, Some(subset.now + HOUR), "queue 5 is not wanted");
         assert_eq!(looks(&fixture).await, first_looks);
-    }
-
-    #[tokio::test]
-    async fn a_claim_sees_the_commits_of_others_at_once() {
-        let fixture = many_queues().await;
-        let other = fixture.open_another().await;
-        for round in 0..3 {
-            assert_eq!(claim_all(&fixture).await.0, []);
-            let _ = other.schedule(vec![fixture.job(7, Duration::ZERO)]).await.unwrap();
-            assert_eq!(claim_all(&fixture).await.0, [name(7)], "in round {round}");
-            // Our own commit after a foreign one does not hide it.
-            let _ = other.schedule(vec![fixture.job(8, Duration::ZERO)]).await.unwrap();
-            let _ = fixture.backend.schedule(vec![fixture.job(9, HOUR)]).await.unwrap();
-            assert_eq!(claim_all(&fixture).await.0, [name(8)], "in round {round}");
-        }
     }
 }

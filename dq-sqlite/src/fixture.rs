@@ -23,12 +23,9 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(VirtualClock::default());
         let environment = Environment::new(clock, Arc::new(Entropy::seeded(7)));
-        let backend = Arc::new(open(&dir, &environment).await);
+        let config = SqliteConfig::new(dir.path().join("jobs.db"));
+        let backend = Arc::new(SqliteBackend::open(&config, &environment).await.unwrap());
         Self { backend, environment, dir }
-    }
-
-    pub(crate) async fn open_another(&self) -> SqliteBackend {
-        open(&self.dir, &self.environment).await
     }
 
     pub(crate) fn job(&self, queue: usize, due: impl Into<Due>) -> NewJob {
@@ -41,11 +38,6 @@ impl Fixture {
         let wants = wants(queues);
         self.backend.claim(ClaimParams::new(&wants, wants.len(), "test")).await.unwrap()
     }
-}
-
-async fn open(dir: &TempDir, environment: &Environment) -> SqliteBackend {
-    let config = SqliteConfig::new(dir.path().join("jobs.db"));
-    SqliteBackend::open(&config, environment).await.unwrap()
 }
 
 pub(crate) fn name(queue: usize) -> QueueName {

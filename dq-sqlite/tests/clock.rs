@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, claim, queue, settle, stats};
+use common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
 use dq_core::{
     Backend, BrowseParams, Clock, Due, JobState, LeasedJob, NewJob, Renewal, Renewed, Settled,
     Settlement, Verdict,
@@ -27,8 +27,7 @@ async fn renew(backend: &SqliteBackend, leased: &LeasedJob) -> Renewed {
 
 #[tokio::test]
 async fn a_lease_from_before_the_clock_was_set_back_and_a_crash_ends() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let lost = lease_a_job(&fixture, &backend).await;
     backend.close().await.unwrap();
     fixture.clock.set(fixture.clock.now() - HOUR);
@@ -45,8 +44,7 @@ async fn a_lease_from_before_the_clock_was_set_back_and_a_crash_ends() {
 
 #[tokio::test]
 async fn a_lease_that_was_renewed_before_the_clock_was_set_back_ends() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let leased = lease_a_job(&fixture, &backend).await;
     for _ in 0..60 {
         fixture.clock.advance(MINUTE / 2);
@@ -122,8 +120,7 @@ async fn tokens_grow_after_the_file_is_restored_from_a_copy() {
 
 #[tokio::test]
 async fn tokens_grow_when_the_clock_is_set_back() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let first = lease_a_job(&fixture, &backend).await;
     fixture.clock.set(fixture.clock.now() - HOUR);
     let second = lease_a_job(&fixture, &backend).await;

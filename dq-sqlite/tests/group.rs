@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Fixture, WriteLock, claim, stats};
+use common::{Fixture, WriteLock, claim, open_store, stats};
 use dq_core::{
     Backend, DeadKind, DeadReason, Due, ErrorKind, LeasedJob, NewJob, Operation, Scheduled,
     Settlement, Verdict,
@@ -37,8 +37,8 @@ fn commits(fixture: &Fixture) -> usize {
 
 #[tokio::test]
 async fn waiting_calls_are_committed_together() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let before = commits(&fixture);
     let lock = WriteLock::acquire(&fixture);
     let mut calls = Vec::new();
@@ -58,9 +58,7 @@ async fn waiting_calls_are_committed_together() {
 #[tokio::test]
 async fn a_batch_that_does_not_fit_on_the_disk_fails_alone_and_entirely() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(1);
-    let backend = Arc::new(SqliteBackend::open(&config, &fixture.environment()).await.unwrap());
+    let backend = Arc::new(fixture.open_with(|config| config.size_limit_mib = Some(1)).await);
     let lock = WriteLock::acquire(&fixture);
     let large = || fixture.job(Due::NOW).payload(Bytes::from(vec![7; 4_000]));
     let first_call = send(&backend, vec![fixture.job(Due::NOW)]).await;
@@ -77,8 +75,7 @@ async fn a_batch_that_does_not_fit_on_the_disk_fails_alone_and_entirely() {
 
 #[tokio::test]
 async fn a_long_batch_is_stored_in_chunks_in_order() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let before = commits(&fixture);
     let jobs: Vec<NewJob> = (0..2_500).map(|_| fixture.job(Due::NOW)).collect();
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
@@ -90,8 +87,7 @@ async fn a_long_batch_is_stored_in_chunks_in_order() {
 
 #[tokio::test]
 async fn one_call_purges_a_limited_number_of_jobs_in_short_transactions() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule((0..2_000).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let dead = |job: &LeasedJob| {
         let reason = DeadReason::new(DeadKind::Rejected, "no");
@@ -116,9 +112,7 @@ async fn one_call_purges_a_limited_number_of_jobs_in_short_transactions() {
 #[tokio::test]
 async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outcome() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(8);
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.size_limit_mib = Some(8)).await;
     let _ = backend.schedule((0..4).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let payload = Bytes::from(vec![7; 2 << 20]);
     let again = |job: &LeasedJob| {
@@ -136,8 +130,8 @@ async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outco
 
 #[tokio::test]
 async fn a_failed_commit_fails_all_its_calls_and_the_store_recovers() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let conn = Connection::open(fixture.path()).unwrap();
     common::fail_commits(&conn);
     let lock = WriteLock::acquire(&fixture);

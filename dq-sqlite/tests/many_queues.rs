@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, settle};
+use common::{Fixture, MINUTE, open_store, settle};
 use dq_core::{
     Backend, ClaimParams, Claimed, Clock, Due, NewJob, Operation, QueueName, Verdict, Want,
 };
@@ -38,8 +38,7 @@ fn queues(claimed: &Claimed) -> Vec<usize> {
 
 #[tokio::test]
 async fn jobs_of_few_queues_are_found_among_many() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     // Every queue exists and is empty.
     let all = (0..300).map(|number| job(&fixture, number, Due::NOW)).collect();
     let _ = backend.schedule(all).await.unwrap();
@@ -86,13 +85,18 @@ async fn jobs_of_few_queues_are_found_among_many() {
 }
 
 #[tokio::test]
-async fn a_queue_that_another_process_adds_is_found() {
+async fn a_claim_sees_the_commits_and_queues_of_other_processes_at_once() {
     let fixture = Fixture::new();
     let (one, other) = (fixture.open().await, fixture.open().await);
-    let _ = one.schedule(vec![job(&fixture, 1, Due::NOW)]).await.unwrap();
-    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [1]);
-    let _ = other.schedule(vec![job(&fixture, 2, Due::NOW)]).await.unwrap();
-    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [2]);
+    for round in 0..3 {
+        assert!(claim_from(&one, 0..100, 1, 9).await.jobs.is_empty());
+        let _ = other.schedule(vec![job(&fixture, round, Due::NOW)]).await.unwrap();
+        assert_eq!(queues(&claim_from(&one, 0..100, 1, 9).await), [round]);
+        // Our own commit after a foreign one does not hide it.
+        let _ = other.schedule(vec![job(&fixture, 8, Due::NOW)]).await.unwrap();
+        let _ = one.schedule(vec![job(&fixture, 9, 10 * MINUTE)]).await.unwrap();
+        assert_eq!(queues(&claim_from(&one, 0..100, 1, 9).await), [8], "in round {round}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fixture, MINUTE, claim, queue};
+use common::{Fixture, MINUTE, claim, open_store, queue};
 use dq_core::{
     Backend, Cancelled, ClaimParams, Due, JobRef, NewJob, OnConflict, Operation, QueueName,
     Reschedule, Rescheduled, Scheduled, Want,
@@ -38,8 +38,7 @@ const BREAKS: [&str; 2] =
 
 #[tokio::test]
 async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
@@ -62,8 +61,7 @@ async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
 
 #[tokio::test]
 async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let jobs: Vec<NewJob> = (0..5).map(|_| fixture.job(Due::NOW)).collect();
     let later = fixture.job(MINUTE);
     let _ = backend.schedule(jobs.clone()).await.unwrap();
@@ -88,8 +86,7 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
 
 #[tokio::test]
 async fn a_purge_counts_only_jobs_that_exist() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let jobs = [fixture.job(Due::NOW), fixture.job(MINUTE)];
     let _ = backend.schedule(jobs.to_vec()).await.unwrap();
     delete_job_row(&fixture, &jobs[1]);
@@ -105,8 +102,7 @@ async fn a_purge_counts_only_jobs_that_exist() {
 async fn a_job_without_its_entry_can_be_cancelled_rescheduled_and_replaced() {
     for sql in BREAKS {
         for change in ["cancel", "reschedule", "replace"] {
-            let fixture = Fixture::new();
-            let backend = fixture.open().await;
+            let (fixture, backend) = open_store().await;
             let job = broken_job(&fixture, &backend, sql).await;
             let target = JobRef::new(queue(), job.id);
             let other = fixture.keyed("key", MINUTE);

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, WriteLock, assert_kind, claim, queue, stats};
+use common::{Fixture, MINUTE, WriteLock, assert_kind, claim, open_store, queue, stats};
 use dq_core::{Backend, DeadKind, Due, ErrorKind, JobRef};
 use dq_sqlite::SqliteBackend;
 
@@ -13,9 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn a_claim_without_due_jobs_does_not_wait_for_the_write_lock() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.busy_timeout = Duration::ZERO;
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.busy_timeout = Duration::ZERO).await;
     let _ = backend.schedule(vec![fixture.job(SECOND), fixture.job(Due::NOW)]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
     let lock = WriteLock::acquire(&fixture);
@@ -32,8 +30,7 @@ async fn a_claim_without_due_jobs_does_not_wait_for_the_write_lock() {
 
 #[tokio::test]
 async fn a_claim_without_due_jobs_writes_nothing() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(SECOND)]).await.unwrap();
     let log = || std::fs::metadata(fixture.dir.path().join("jobs.db-wal")).unwrap().len();
     let before = log();
@@ -45,8 +42,7 @@ async fn a_claim_without_due_jobs_writes_nothing() {
 
 #[tokio::test]
 async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let (bad, good) = (fixture.job(Due::NOW), fixture.job(Due::NOW));
     let _ = backend.schedule(vec![bad.clone(), good.clone()]).await.unwrap();
     let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
@@ -72,8 +68,7 @@ async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
 
 #[tokio::test]
 async fn every_call_after_close_fails_with_closed() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(SECOND)]).await.unwrap();
     let listening = backend.listen(&[queue()]).await.unwrap();
     backend.close().await.unwrap();

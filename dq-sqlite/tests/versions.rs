@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Fixture, MINUTE, assert_kind, claim, dead_ids, queue, settle, stats};
+use common::{Fixture, MINUTE, assert_kind, claim, dead_ids, open_store, queue, settle, stats};
 use dq_core::{
     Backend, DeadKind, Due, Error, ErrorKind, JobRef, Operation, Renewal, Renewed, Settled,
     Settlement, Verdict,
@@ -91,8 +91,8 @@ async fn a_version_that_may_not_write_or_read_is_refused_at_connecting() {
 
 #[tokio::test]
 async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule((0..3).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let leased = claim(&*backend, 2).await.jobs;
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2");
@@ -129,8 +129,8 @@ async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
 
 #[tokio::test]
 async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&*backend, 1).await.jobs.remove(0);
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2");
@@ -155,8 +155,7 @@ async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
 
 #[tokio::test]
 async fn a_running_process_that_may_not_read_any_more_is_refused_and_still_settles() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2, min_reader = 2");
@@ -167,8 +166,7 @@ async fn a_running_process_that_may_not_read_any_more_is_refused_and_still_settl
 
 #[tokio::test]
 async fn a_running_process_that_may_not_write_any_more_settles_after_a_failed_commit() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     // A foreign key violation checked only at the commit, after which the file is opened again.

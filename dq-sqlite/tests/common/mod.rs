@@ -45,7 +45,13 @@ impl Fixture {
     }
 
     pub async fn open(&self) -> SqliteBackend {
-        SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
+        self.open_with(|_| ()).await
+    }
+
+    pub async fn open_with(&self, change: impl FnOnce(&mut SqliteConfig)) -> SqliteBackend {
+        let mut config = self.config();
+        change(&mut config);
+        SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
     /// The store's clock can block it; the fixture's own clock never blocks.
@@ -81,6 +87,12 @@ impl Fixture {
     pub fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
         self.job(due).key(JobKey::new(key).unwrap())
     }
+}
+
+pub async fn open_store() -> (Fixture, SqliteBackend) {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    (fixture, backend)
 }
 
 pub fn real_environment() -> Environment {
