@@ -13,25 +13,24 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
+use dq_core::sync::lock;
 use dq_core::{
     Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
     Finding, JobRef, JobView, NewJob, OperateReport, Operation, Page, QueueName, QueueStats,
     Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp,
     Verdict, Wakeups, Want,
 };
+use rusqlite::Connection;
 
 use crate::claim::ClaimGuard;
 use crate::claim_plan::ClaimPlan;
 use crate::config::SqliteConfig;
 use crate::connection::OpenMode;
-use crate::due_index::{FileState, MIN_QUEUES};
+use crate::due_index::MIN_QUEUES;
 use crate::error::{StoreResult, after_a_part};
-use crate::file_probe::FileProbe;
-use crate::inspect::PageParams;
-use crate::operate::OperationExecutor;
-use crate::reader::{ReadTx, ReaderPool, open_verified};
+use crate::reader::{ReadTx, ReaderPool, in_read_tx, open_verified};
 use crate::shared::StoreShared;
-use crate::task::{Access, Weight};
+use crate::task::{Access, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 use crate::{check, claim, registry, renew, schedule, settle};
@@ -56,7 +55,6 @@ pub struct SqliteBackend {
     readers: ReaderPool,
     /// Separate, so that claims do not wait for long listings.
     pub(crate) planners: ReaderPool,
-    pub(crate) file_probe: FileProbe,
 }
 
 impl SqliteBackend {
@@ -94,7 +92,7 @@ impl SqliteBackend {
         let shared = Arc::clone(&writer.shared);
         let readers = ReaderPool::new(Arc::clone(&shared), READERS);
         let planners = ReaderPool::new(Arc::clone(&shared), PLANNERS);
-        Ok(Self { shared, writer, readers, planners, file_probe: FileProbe::default() })
+        Ok(Self { shared, writer, readers, planners })
     }
 
     /// Applies `apply` to all items, one transaction per chunk. `bytes` is an item's size.
@@ -141,17 +139,17 @@ impl SqliteBackend {
 
     pub(crate) async fn plan_claim(&self, wants: Arc<[Want]>, limit: usize) -> Result<ClaimPlan> {
         self.writer.ensure_open("claim")?;
-        let shared = Arc::clone(&self.shared);
-        let uses_index = wants.len() >= MIN_QUEUES;
-        let file_state = move |shared: &StoreShared| {
-            let state = || shared.due_index().file_state(|| open_verified(shared));
-            uses_index.then(state).transpose()
+        let plan = move |conn: &Connection, shared: &StoreShared| {
+            // Before the transaction begins; see `DueIndex::fill`.
+            let file_state = || lock(&shared.due_index).file_state(|| open_verified(shared));
+            let file_state = (wants.len() >= MIN_QUEUES).then(file_state).transpose()?;
+            let index = file_state.map(|state| (&shared.due_index, state));
+            in_read_tx(conn, shared, |tx| {
+                let queues = shared.find_queues(conn, wants.iter().map(|want| &want.queue))?;
+                tx.plan_claim(&queues, &wants, limit, index)
+            })
         };
-        let plan = move |tx: ReadTx<'_>, state: Option<FileState>| {
-            let queues = shared.find_queues(tx.conn, wants.iter().map(|want| &want.queue))?;
-            tx.plan_claim(&queues, &wants, limit, state.map(|state| (&shared.due_index, state)))
-        };
-        self.planners.read_after("claim", file_state, plan).await
+        self.planners.with_connection("claim", plan).await
     }
 
     pub(crate) async fn claim_planned(
@@ -161,9 +159,9 @@ impl SqliteBackend {
         worker: &str,
     ) -> Result<Claimed> {
         let worker = worker.to_owned();
-        let background_writes = self.writer.background_writes();
+        let writer = self.writer.messages.clone();
         let work = move |tx: &mut WriteTx<'_>| claim::claim(tx, &plan, limit, &worker);
-        let guard = move |claimed| ClaimGuard::new(claimed, background_writes);
+        let guard = move |claimed| ClaimGuard { claimed, writer };
         let weight = Weight::items(limit);
         let guard = self.writer.submit_then("claim", Access::Write, weight, work, guard).await?;
         Ok(guard.into_claimed())
@@ -216,7 +214,8 @@ impl Backend for SqliteBackend {
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         self.writer.ensure_open("listen")?;
         let wakeups = self.shared.listeners.listen(queues);
-        self.writer.listener_added();
+        // Fails only if the writer has ended.
+        let _ = self.writer.messages.send(WriterMessage::ListenerAdded);
         Ok(wakeups)
     }
 
@@ -255,9 +254,12 @@ impl Backend for SqliteBackend {
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let BrowseParams { state, after, limit, payloads, order, .. } = params;
-        let (queue, page) =
-            (params.queue.clone(), PageParams { state, after, limit, payloads, order });
-        self.read("browse", move |tx| tx.browse(&queue, page)).await
+        let queue = params.queue.clone();
+        let browse = move |tx: ReadTx<'_>| {
+            let params = BrowseParams::new(&queue, state).after(after).limit(limit);
+            tx.browse(params.payloads(payloads).order(order))
+        };
+        self.read("browse", browse).await
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
@@ -266,8 +268,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let executor = OperationExecutor { shared: &self.shared, writer: &self.writer };
-        executor.execute(operation).await
+        self.execute(operation).await
     }
 
     async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
@@ -287,7 +288,6 @@ impl Backend for SqliteBackend {
     async fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         findings.extend(check::corruption_bug(rusqlite::version_number(), rusqlite::version()));
-        findings.extend(check::relaxed_durability(&self.shared.config));
         let config = self.shared.config.clone();
         match self.read("check", move |tx| tx.findings(&config)).await {
             Ok(of_file) => findings.extend(of_file),
@@ -300,8 +300,7 @@ impl Backend for SqliteBackend {
         // Readers first: the writer's connection, as the last, can then remove the write-ahead log.
         self.readers.close().await;
         self.planners.close().await;
-        self.file_probe.close();
-        self.shared.due_index().close();
+        lock(&self.shared.due_index).close();
         self.writer.close().await;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Leases due jobs as planned by a reader (`claim_plan.rs`).
 
 use std::collections::HashSet;
+use std::sync::mpsc;
 
 use dq_core::{
     Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Verdict,
@@ -10,9 +11,9 @@ use rusqlite::params;
 
 use crate::claim_plan::{ClaimPlan, ClaimableQueue, earlier};
 use crate::error::StoreResult;
-use crate::row;
+use crate::row::{self, Position};
 use crate::settle::{move_to_dead, settle};
-use crate::task::{BackgroundWrites, Weight};
+use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 
 /// Entries without a job row that a claim drops per queue. If there are more, the claim reports a
@@ -35,7 +36,7 @@ pub(crate) fn claim(
         let max = want.max.min(limit - claimed.jobs.len());
         let first = if max == 0 {
             Some(*earliest_due)
-        } else if tx.reading().is_paused(*queue_id)? {
+        } else if tx.is_paused(*queue_id)? {
             // Paused after the plan was made.
             None
         } else {
@@ -45,7 +46,7 @@ pub(crate) fn claim(
         next_due = earlier(next_due, first);
     }
     let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
-    let next_lapse = tx.reading().next_lapse(|id| queue_ids.contains(&id))?;
+    let next_lapse = tx.next_lapse(|id| queue_ids.contains(&id))?;
     claimed.next_due = earlier(next_due, next_lapse);
     Ok(claimed)
 }
@@ -64,32 +65,36 @@ fn lease_due(
     let (mut remaining, mut dropped) = (max, 0);
     while remaining > 0 && dropped < MAX_DROPPED {
         let due = read_due(tx, queue_id, &want.queue, remaining)?;
-        let Some((seq, at, _)) = due.last() else {
+        let Some(((at, seq), _)) = due.last() else {
             break;
         };
         // These entries are the queue's first: one range covers exactly them.
         tx.mark_changed(queue_id);
-        tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
+        tx.execute(&tx.statements.remove_due_until, [queue_id, *at, *seq])?;
         let is_last = due.len() < remaining;
-        for (seq, _, entry) in due {
-            match entry {
-                DueEntry::Job(mut job) => {
-                    remaining -= 1;
+        for ((_, seq), job) in due {
+            let Some((mut job, invalid)) = job else {
+                dropped += 1;
+                continue;
+            };
+            remaining -= 1;
+            match invalid {
+                None => {
                     let (token, granted) = (tx.next_token(), tx.grant());
                     let until = leased_until.as_millis();
-                    tx.prepare(&tx.statements.add_lease)?
-                        .execute(params![seq, queue_id, until, token, worker, granted])?;
+                    tx.execute(
+                        &tx.statements.add_lease,
+                        params![seq, queue_id, until, token, worker, granted],
+                    )?;
                     job.deliveries = job.deliveries.saturating_add(1);
                     let token = FencingToken(token.unsigned_abs());
                     claimed.jobs.push(LeasedJob::new(job, token, leased_until));
                 }
-                DueEntry::Invalid(job, message) => {
-                    remaining -= 1;
+                Some(message) => {
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
                     move_to_dead(tx, seq, &reason, 0, 0)?;
                     claimed.quarantined.push((job, reason));
                 }
-                DueEntry::Orphan => dropped += 1,
             }
         }
         if is_last {
@@ -106,33 +111,20 @@ fn lease_due(
     Ok(())
 }
 
-enum DueEntry {
-    Job(Job),
-    /// Unreadable fields have default values.
-    Invalid(Job, String),
-    Orphan,
-}
+/// A due entry's job, and why its row is invalid, if it is. `None` without a row.
+type DueJob = Option<(Job, Option<String>)>;
 
 fn read_due(
     tx: &WriteTx<'_>,
     queue_id: i64,
     queue: &QueueName,
     max: usize,
-) -> StoreResult<Vec<(i64, i64, DueEntry)>> {
+) -> StoreResult<Vec<(Position, DueJob)>> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let mut statement = tx.prepare(&tx.statements.due_jobs)?;
-    let due = statement
-        .query_map([queue_id, tx.now.as_millis(), max], |row| {
-            let (seq, at) = row::position(row)?;
-            let entry = match row::job(row, queue) {
-                _ if row::is_orphan(row)? => DueEntry::Orphan,
-                Ok(job) => DueEntry::Job(job),
-                Err(reason) => DueEntry::Invalid(row::job_or_defaults(row, queue), reason),
-            };
-            Ok((seq, at, entry))
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-    Ok(due)
+    tx.all(&tx.statements.due_jobs, [queue_id, tx.now.as_millis(), max], |row| {
+        let job = (!row::is_orphan(row)?).then(|| row::job(row, queue));
+        Ok((row::position(row)?, job))
+    })
 }
 
 /// A committed claim's leases on their way to the caller; released at once if the caller drops its
@@ -142,15 +134,11 @@ fn read_due(
 /// returning its leases would end another caller's.
 #[derive(Debug)]
 pub(crate) struct ClaimGuard {
-    claimed: Claimed,
-    background_writes: BackgroundWrites,
+    pub(crate) claimed: Claimed,
+    pub(crate) writer: mpsc::Sender<WriterMessage>,
 }
 
 impl ClaimGuard {
-    pub(crate) const fn new(claimed: Claimed, background_writes: BackgroundWrites) -> Self {
-        Self { claimed, background_writes }
-    }
-
     pub(crate) fn into_claimed(mut self) -> Claimed {
         let Claimed { next_due, now, .. } = self.claimed;
         let empty = Claimed::new(Vec::new(), next_due, now);
@@ -170,105 +158,69 @@ impl Drop for ClaimGuard {
             .iter()
             .map(|job| Settlement::new(job.lease(), release.clone()))
             .collect();
-        self.background_writes.send(Weight::items(releases.len()), move |tx| {
+        let weight = Weight::items(releases.len());
+        let work = move |tx: &mut WriteTx<'_>| {
             releases.iter().try_for_each(|release| settle(tx, release).map(drop))
-        });
+        };
+        let (task, _) = Task::new(Access::HeldLeases, weight, None, work, |()| ());
+        // Fails only if the store is closed; the leases then expire.
+        let _ = self.writer.send(WriterMessage::Task(task));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
     use std::task::Poll;
-    use std::time::Duration;
 
     use bytes::Bytes;
-    use dq_core::config::Environment;
-    use dq_core::{
-        Backend, ClaimParams, Due, Entropy, NewJob, QueueName, Renewal, Renewed, Result,
-        VirtualClock, Want,
-    };
-    use tempfile::TempDir;
+    use dq_core::{Backend, Due, Operation, Renewal, Renewed, Result};
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::task::Access;
-    use crate::{SqliteBackend, SqliteConfig};
+    use crate::fixture::{Fixture, LEASE, name, wants};
 
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    struct Fixture {
-        backend: Arc<SqliteBackend>,
-        environment: Environment,
-        dir: TempDir,
+    /// With one due job.
+    async fn fixture() -> Fixture {
+        let fixture = Fixture::new().await;
+        let _ = fixture.backend.schedule(vec![fixture.job(0, Due::NOW)]).await.unwrap();
+        fixture
     }
 
-    impl Fixture {
-        async fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let clock = Arc::new(VirtualClock::default());
-            let environment = Environment::new(clock, Arc::new(Entropy::seeded(7)));
-            let config = SqliteConfig::new(dir.path().join("jobs.db"));
-            let backend = Arc::new(SqliteBackend::open(&config, &environment).await.unwrap());
-            let fixture = Self { backend, environment, dir };
-            let _ = fixture.backend.schedule(vec![fixture.job("{}", Due::NOW)]).await.unwrap();
-            fixture
-        }
-
-        fn job(&self, payload: &'static str, due: impl Into<Due>) -> NewJob {
-            let id = self.environment.entropy.job_id(self.environment.clock.now());
-            NewJob::new(id, queue(), due, Bytes::from_static(payload.as_bytes()))
-        }
-
-        async fn plan(&self) -> ClaimPlan {
-            self.backend.plan_claim(wants().into(), 1).await.unwrap()
-        }
-
-        /// Blocks the writer in a transaction until the returned sender sends or is dropped.
-        async fn block_writer(&self) -> mpsc::Sender<()> {
-            let (unblock, blocked) = mpsc::channel();
-            let (entered, entering) = mpsc::channel();
-            let backend = Arc::clone(&self.backend);
-            tokio::spawn(async move {
-                let wait = move |_: &mut WriteTx<'_>| {
-                    entered.send(()).unwrap();
-                    let _ = blocked.recv();
-                    Ok(())
-                };
-                backend.writer.submit("test", Access::Write, Weight::ONE, wait).await.unwrap();
-            });
-            tokio::task::yield_now().await;
-            entering.recv().unwrap();
-            unblock
-        }
-
-        /// The claim is in the writer's channel on return.
-        async fn send_claim(&self, plan: ClaimPlan) -> JoinHandle<Result<Claimed>> {
-            let backend = Arc::clone(&self.backend);
-            let claim = tokio::spawn(async move { backend.claim_planned(plan, 1, "test").await });
-            // The runtime has one thread: the call runs until it waits for its reply.
-            tokio::task::yield_now().await;
-            claim
-        }
-
-        async fn claim(&self) -> Claimed {
-            let wants = wants();
-            let params = ClaimParams::new(&wants, 1, "test");
-            self.backend.claim(params).await.unwrap()
-        }
+    async fn plan(fixture: &Fixture) -> ClaimPlan {
+        fixture.backend.plan_claim(wants(0..1).into(), 1).await.unwrap()
     }
 
-    fn queue() -> QueueName {
-        QueueName::new("mail").unwrap()
+    /// Blocks the writer in a transaction until the returned sender sends or is dropped.
+    async fn block_writer(fixture: &Fixture) -> mpsc::Sender<()> {
+        let (unblock, blocked) = mpsc::channel();
+        let (entered, entering) = mpsc::channel();
+        let backend = Arc::clone(&fixture.backend);
+        tokio::spawn(async move {
+            let wait = move |_: &mut WriteTx<'_>| {
+                entered.send(()).unwrap();
+                let _ = blocked.recv();
+                Ok(())
+            };
+            backend.writer.submit("test", Access::Write, Weight::ONE, wait).await.unwrap();
+        });
+        tokio::task::yield_now().await;
+        entering.recv().unwrap();
+        unblock
     }
 
-    fn wants() -> Vec<Want> {
-        vec![Want::new(queue(), 1, MINUTE)]
+    /// The claim is in the writer's channel on return.
+    async fn send_claim(fixture: &Fixture, plan: ClaimPlan) -> JoinHandle<Result<Claimed>> {
+        let backend = Arc::clone(&fixture.backend);
+        let claim = tokio::spawn(async move { backend.claim_planned(plan, 1, "test").await });
+        // The runtime has one thread: the call runs until it waits for its reply.
+        tokio::task::yield_now().await;
+        claim
     }
 
     #[tokio::test]
     async fn a_rolled_back_claim_returns_no_leases_of_other_callers() {
-        let fixture = Fixture::new().await;
+        let fixture = fixture().await;
         let conn = rusqlite::Connection::open(fixture.dir.path().join("jobs.db")).unwrap();
         conn.execute_batch(
             "CREATE TRIGGER reject BEFORE INSERT ON dq_job \
@@ -276,29 +228,29 @@ mod tests {
              BEGIN SELECT RAISE(ABORT, 'rejected payload'); END",
         )
         .unwrap();
-        let plan = fixture.plan().await;
-        let unblock = fixture.block_writer().await;
-        let rolled_back = fixture.send_claim(plan.clone()).await;
-        let (backend, poison) = (Arc::clone(&fixture.backend), fixture.job("poison", MINUTE));
+        let plan = plan(&fixture).await;
+        let unblock = block_writer(&fixture).await;
+        let rolled_back = send_claim(&fixture, plan.clone()).await;
+        let poison = fixture.job(0, LEASE).payload(Bytes::from_static(b"poison"));
+        let backend = Arc::clone(&fixture.backend);
         let failing = tokio::spawn(async move { backend.schedule(vec![poison]).await });
         tokio::task::yield_now().await;
         // Runs in the transaction after the failed one, which issues the same token again.
-        let next = fixture.send_claim(plan).await;
+        let next = send_claim(&fixture, plan).await;
         drop(unblock);
         failing.await.unwrap().unwrap_err();
         rolled_back.await.unwrap().unwrap_err();
         let held = next.await.unwrap().unwrap().jobs.remove(0);
-        assert!(fixture.claim().await.jobs.is_empty(), "one lease at a time");
-        let renewal = Renewal::new(held.lease(), MINUTE);
-        let renewed = fixture.backend.renew(&[renewal]).await.unwrap();
-        assert_eq!(renewed, [Renewed::Until(fixture.environment.clock.now() + MINUTE)]);
+        assert!(fixture.claim(0..1).await.jobs.is_empty(), "one lease at a time");
+        let renewed = fixture.backend.renew(&[Renewal::new(held.lease(), LEASE)]).await.unwrap();
+        assert_eq!(renewed, [Renewed::Until(fixture.environment.clock.now() + LEASE)]);
     }
 
     #[tokio::test]
     async fn a_dropped_claim_returns_its_leases() {
-        let fixture = Fixture::new().await;
-        let plan = fixture.plan().await;
-        let unblock = fixture.block_writer().await;
+        let fixture = fixture().await;
+        let plan = plan(&fixture).await;
+        let unblock = block_writer(&fixture).await;
         {
             let dropped = fixture.backend.claim_planned(plan, 1, "test");
             tokio::pin!(dropped);
@@ -311,7 +263,7 @@ mod tests {
         drop(unblock);
         // The release runs in its own transaction, after the claim's.
         let again = loop {
-            if let Some(job) = fixture.claim().await.jobs.pop() {
+            if let Some(job) = fixture.claim(0..1).await.jobs.pop() {
                 break job;
             }
             tokio::task::yield_now().await;
@@ -321,15 +273,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_plan_that_others_were_faster_than_leases_nothing() {
-        let fixture = Fixture::new().await;
-        let plan = fixture.plan().await;
-        assert_eq!(fixture.claim().await.jobs.len(), 1);
-        let late = fixture.backend.claim_planned(plan.clone(), 1, "test").await.unwrap();
-        assert_eq!((late.jobs.len(), late.next_due), (0, Some(late.now + MINUTE)));
-        let _ = fixture.backend.schedule(vec![fixture.job("{}", Due::NOW)]).await.unwrap();
-        let plan = fixture.plan().await;
-        let queue = queue();
-        fixture.backend.operate(dq_core::Operation::Pause { queue: &queue }).await.unwrap();
+        let fixture = fixture().await;
+        let late = plan(&fixture).await;
+        assert_eq!(fixture.claim(0..1).await.jobs.len(), 1);
+        let late = fixture.backend.claim_planned(late, 1, "test").await.unwrap();
+        assert_eq!((late.jobs.len(), late.next_due), (0, Some(late.now + LEASE)));
+        let _ = fixture.backend.schedule(vec![fixture.job(0, Due::NOW)]).await.unwrap();
+        let plan = plan(&fixture).await;
+        fixture.backend.operate(Operation::Pause { queue: &name(0) }).await.unwrap();
         let paused = fixture.backend.claim_planned(plan, 1, "test").await.unwrap();
         assert_eq!(paused.jobs.len(), 0, "the queue was paused after the plan");
     }

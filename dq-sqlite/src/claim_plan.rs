@@ -31,11 +31,8 @@ pub(crate) struct ClaimableQueue {
     pub(crate) earliest_due: Timestamp,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct FirstJob {
-    queue_id: i64,
-    due: Timestamp,
-}
+/// The queue's id, and when its first waiting job is due.
+type FirstJob = (i64, Timestamp);
 
 impl ReadTx<'_> {
     /// With many queues, the caller passes the file state from before the transaction, and only
@@ -47,16 +44,14 @@ impl ReadTx<'_> {
         limit: usize,
         index: Option<(&Mutex<DueIndex>, FileState)>,
     ) -> StoreResult<ClaimPlan> {
-        let (min_writer, granted): (i64, i64) = self
-            .conn
-            .prepare_cached(&self.statements.claim_limits)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (min_writer, granted): (i64, i64) =
+            self.one(&self.statements.claim_limits, [], |row| row.try_into())?;
         schema::check_writer(min_writer)?;
         let first_jobs = self.first_jobs(queues, wants.len(), index)?;
         let mut claimable = Vec::new();
         let mut next_due = self.next_lapse(|queue_id| queues.contains(queue_id))?;
         for (want, first_job) in wants.iter().zip(first_jobs) {
-            let Some(FirstJob { queue_id, due }) = first_job else {
+            let Some((queue_id, due)) = first_job else {
                 continue;
             };
             if due <= self.now && want.max > 0 && limit > 0 {
@@ -84,30 +79,27 @@ impl ReadTx<'_> {
         let is_indexed = index.is_some_and(|(index, _)| {
             lock(index).visit(queues, self.now, |queue_id, due| {
                 for place in queues.places(queue_id) {
-                    first_jobs[place] = Some(FirstJob { queue_id, due });
+                    first_jobs[place] = Some((queue_id, due));
                 }
             })
         });
         if !is_indexed {
             queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
-                first_jobs[place] = Some(FirstJob { queue_id, due });
+                first_jobs[place] = Some((queue_id, due));
             })?;
             if let Some((index, state)) = index {
-                let waiting = first_jobs.iter().flatten().map(|first| (first.queue_id, first.due));
-                lock(index).fill(state, queues, waiting);
+                lock(index).fill(state, queues, first_jobs.iter().flatten().copied());
             }
         }
-        let mut lapsed = self.conn.prepare_cached(&self.statements.lapsed_jobs)?;
-        let mut rows = lapsed.query([self.now.as_millis()])?;
-        while let Some(row) = rows.next()? {
-            let (queue_id, due) = (row.get(0)?, Timestamp::from_millis(row.get(1)?));
+        for (queue_id, due) in self.lapsed_jobs()? {
+            let due = Timestamp::from_millis(due);
             if !queues.contains(queue_id) || self.is_paused(queue_id)? {
                 continue;
             }
             for place in queues.places(queue_id) {
                 let first_job: &mut Option<FirstJob> = &mut first_jobs[place];
-                if first_job.is_none_or(|first| due < first.due) {
-                    *first_job = Some(FirstJob { queue_id, due });
+                if first_job.is_none_or(|(_, first)| due < first) {
+                    *first_job = Some((queue_id, due));
                 }
             }
         }
@@ -131,9 +123,18 @@ impl ReadTx<'_> {
         Ok(None)
     }
 
+    pub(crate) fn earliest_due(self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
+        let at = self.find(&self.statements.earliest_due, [queue_id], |row| row.get(0))?;
+        Ok(at.map(Timestamp::from_millis))
+    }
+
+    /// Queue id and due time of each job with an expired lease: it waits again.
+    pub(crate) fn lapsed_jobs(self) -> StoreResult<Vec<(i64, i64)>> {
+        self.all(&self.statements.lapsed_jobs, [self.now.as_millis()], |row| row.try_into())
+    }
+
     pub(crate) fn is_paused(self, queue_id: i64) -> StoreResult<bool> {
-        let mut paused = self.conn.prepare_cached(&self.statements.is_paused)?;
-        Ok(paused.exists([queue_id])?)
+        self.exists(&self.statements.is_paused, [queue_id])
     }
 }
 

@@ -123,7 +123,20 @@ impl SqliteConfig {
         Ok(config)
     }
 
-    fn validate_ranges(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
+        let path = self.path.to_string_lossy();
+        if path.is_empty() {
+            return Err(invalid(
+                "the path of the SQLite file is missing".to_owned(),
+                "write sqlite://jobs.db or sqlite:///var/lib/app/jobs.db",
+            ));
+        }
+        if path.contains(":memory:") || path.starts_with("file:") {
+            return Err(invalid(
+                format!("{path:?} is not the path of a file"),
+                "use the memory backend for jobs in memory, or give the plain path of a file",
+            ));
+        }
         if self.busy_timeout > MAX_BUSY_TIMEOUT {
             return Err(invalid(
                 format!("`busy_timeout` is {:?}, which is too long", self.busy_timeout),
@@ -142,24 +155,6 @@ impl SqliteConfig {
                 ));
             }
         }
-        Ok(())
-    }
-
-    pub(crate) fn validate(&self) -> Result<()> {
-        let path = self.path.to_string_lossy();
-        if path.is_empty() {
-            return Err(invalid(
-                "the path of the SQLite file is missing".to_owned(),
-                "write sqlite://jobs.db or sqlite:///var/lib/app/jobs.db",
-            ));
-        }
-        if path.contains(":memory:") || path.starts_with("file:") {
-            return Err(invalid(
-                format!("{path:?} is not the path of a file"),
-                "use the memory backend for jobs in memory, or give the plain path of a file",
-            ));
-        }
-        self.validate_ranges()?;
         let prefix = &self.table_prefix;
         let well_formed = prefix.len() <= 32
             && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -211,9 +206,12 @@ mod tests {
                 "`durability` of the sqlite URL is invalid: expected `full`",
             ),
             ("sqlite://f?cache_mib=lots", "`cache_mib`"),
+            ("sqlite://f?cache_mib=0", "`cache_mib` is 0"),
+            ("sqlite://f?cache_mib=1048577", "`cache_mib` is 1048577"),
             ("sqlite://f?busy_timeout=5", "`busy_timeout`"),
             ("sqlite://f?busy_timeout=30days", "`busy_timeout` is 2592000s"),
             ("sqlite://f?size_limit_mib=0", "`size_limit_mib` is 0"),
+            ("sqlite://f?size_limit_mib=16777216", "`size_limit_mib` is 16777216"),
             ("sqlite://f?table_prefix=dq;--", "dq;--"),
             ("sqlite://f?table_prefix=SQLite_x", "SQLite_x"),
         ] {

@@ -141,119 +141,61 @@ impl DueIndex {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use dq_core::config::Environment;
-    use dq_core::{
-        Backend, ClaimParams, Claimed, Entropy, JobRef, NewJob, Operation, QueueName, Settlement,
-        Verdict, VirtualClock, Want,
-    };
+    use dq_core::{Backend, JobRef, Operation, QueueName, Settlement, Verdict};
     use rusqlite::StatementStatus;
-    use tempfile::TempDir;
 
     use super::*;
-    use crate::{SqliteBackend, SqliteConfig};
+    use crate::fixture::{Fixture, name};
 
     const QUEUES: usize = 2 * MIN_QUEUES;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Two backends on one file; each of many queues has a job due in an hour.
-    struct Fixture {
-        one: SqliteBackend,
-        other: SqliteBackend,
-        environment: Environment,
-        _dir: TempDir,
+    /// The claimed jobs' queues, and the seconds until the next due time.
+    async fn claim_all(fixture: &Fixture) -> (Vec<QueueName>, Option<u64>) {
+        let claimed = fixture.claim(0..QUEUES).await;
+        let next_due = claimed.next_due.map(|due| due.since(claimed.now).as_secs());
+        (claimed.jobs.into_iter().map(|leased| leased.job.queue).collect(), next_due)
     }
 
-    fn name(number: usize) -> QueueName {
-        QueueName::new(format!("queue-{number}")).unwrap()
-    }
-
-    impl Fixture {
-        async fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let clock = Arc::new(VirtualClock::default());
-            let environment = Environment::new(clock, Arc::new(Entropy::seeded(7)));
-            let config = SqliteConfig::new(dir.path().join("jobs.db"));
-            let [one, other] = [
-                SqliteBackend::open(&config, &environment).await.unwrap(),
-                SqliteBackend::open(&config, &environment).await.unwrap(),
-            ];
-            let fixture = Self { one, other, environment, _dir: dir };
-            let jobs = (0..QUEUES).map(|number| fixture.job(number, HOUR)).collect();
-            let _ = fixture.one.schedule(jobs).await.unwrap();
-            fixture
-        }
-
-        fn job(&self, number: usize, due: Duration) -> NewJob {
-            let id = self.environment.entropy.job_id(self.environment.clock.now());
-            NewJob::new(id, name(number), due, vec![1].into())
-        }
-
-        async fn claim(&self, queues: impl Iterator<Item = usize>) -> Claimed {
-            let wants: Vec<Want> = queues.map(|number| Want::new(name(number), 1, HOUR)).collect();
-            self.one.claim(ClaimParams::new(&wants, QUEUES, "test")).await.unwrap()
-        }
-
-        /// The claimed jobs' queues, and the seconds until the next due time.
-        async fn claim_all(&self) -> (Vec<QueueName>, Option<u64>) {
-            let Claimed { jobs, next_due, now, .. } = self.claim(0..QUEUES).await;
-            let queues = jobs.into_iter().map(|leased| leased.job.queue).collect();
-            (queues, next_due.map(|due| due.since(now).as_secs()))
-        }
-
-        /// How often claims searched for the next queue with jobs.
-        async fn looks(&self) -> i32 {
-            let looks = |tx: crate::reader::ReadTx<'_>| {
-                let statement = tx.conn.prepare_cached(&tx.statements.next_waiting)?;
-                Ok(statement.get_status(StatementStatus::Run))
-            };
-            self.one.planners.read("test", looks).await.unwrap()
-        }
+    /// How often claims searched for the next queue with jobs.
+    async fn looks(fixture: &Fixture) -> i32 {
+        let looks = |tx: crate::reader::ReadTx<'_>| {
+            let statement = tx.conn.prepare_cached(&tx.statements.next_waiting)?;
+            Ok(statement.get_status(StatementStatus::Run))
+        };
+        fixture.backend.planners.read("test", looks).await.unwrap()
     }
 
     #[tokio::test]
     async fn only_the_first_claim_looks_at_each_queue_also_after_own_commits() {
         let fixture = Fixture::new().await;
-        assert_eq!(fixture.claim_all().await, (vec![], Some(3_600)));
-        let looks = fixture.looks().await;
-        assert!(looks >= QUEUES as i32, "{looks}");
+        let backend = &fixture.backend;
+        let jobs = (0..QUEUES).map(|number| fixture.job(number, HOUR)).collect();
+        let _ = backend.schedule(jobs).await.unwrap();
+        assert_eq!(claim_all(&fixture).await, (vec![], Some(3_600)));
+        let first_looks = looks(&fixture).await;
+        assert!(first_looks >= QUEUES as i32, "{first_looks}");
 
         let (due, soon) = (fixture.job(5, Duration::ZERO), fixture.job(6, Duration::from_secs(9)));
         let soon_ref = JobRef::new(name(6), soon.id);
-        let _ = fixture.one.schedule(vec![due, soon]).await.unwrap();
+        let _ = backend.schedule(vec![due, soon]).await.unwrap();
         let claimed = fixture.claim(0..QUEUES).await;
         assert_eq!(claimed.jobs[0].job.queue, name(5));
         assert_eq!(claimed.next_due, Some(claimed.now + Duration::from_secs(9)));
         let snooze = Verdict::Snooze(Duration::from_secs(3).into());
         let settlement = Settlement::new(claimed.jobs[0].lease(), snooze);
-        let _ = fixture.one.settle(&[settlement]).await.unwrap();
-        assert_eq!(fixture.claim_all().await, (vec![], Some(3)));
-        let _ = fixture.one.operate(Operation::Pause { queue: &name(5) }).await.unwrap();
-        assert_eq!(fixture.claim_all().await, (vec![], Some(9)));
-        let _ = fixture.one.cancel(&[soon_ref]).await.unwrap();
-        assert_eq!(fixture.claim_all().await, (vec![], Some(3_600)));
-        let _ = fixture.one.operate(Operation::Resume { queue: &name(5) }).await.unwrap();
-        assert_eq!(fixture.claim_all().await, (vec![], Some(3)));
+        let _ = backend.settle(&[settlement]).await.unwrap();
+        assert_eq!(claim_all(&fixture).await, (vec![], Some(3)));
+        let _ = backend.operate(Operation::Pause { queue: &name(5) }).await.unwrap();
+        assert_eq!(claim_all(&fixture).await, (vec![], Some(9)));
+        let _ = backend.cancel(&[soon_ref]).await.unwrap();
+        assert_eq!(claim_all(&fixture).await.1, Some(3_600));
+        let _ = backend.operate(Operation::Resume { queue: &name(5) }).await.unwrap();
+        assert_eq!(claim_all(&fixture).await, (vec![], Some(3)));
         let subset = fixture.claim(QUEUES - MIN_QUEUES..QUEUES).await;
         assert_eq!(subset.next_due, Some(subset.now + HOUR), "queue 5 is not wanted");
-        assert_eq!(fixture.looks().await, looks);
-    }
-
-    #[tokio::test]
-    async fn a_claim_sees_the_commits_of_others_at_once() {
-        let fixture = Fixture::new().await;
-        for round in 0..3 {
-            assert_eq!(fixture.claim_all().await.0, []);
-            let due = fixture.job(7, Duration::ZERO);
-            let _ = fixture.other.schedule(vec![due]).await.unwrap();
-            assert_eq!(fixture.claim_all().await.0, [name(7)], "in round {round}");
-            // Our own commit after a foreign one does not hide it.
-            let due = fixture.job(8, Duration::ZERO);
-            let _ = fixture.other.schedule(vec![due]).await.unwrap();
-            let _ = fixture.one.schedule(vec![fixture.job(9, HOUR)]).await.unwrap();
-            assert_eq!(fixture.claim_all().await.0, [name(8)], "in round {round}");
-        }
+        assert_eq!(looks(&fixture).await, first_looks);
     }
 }

@@ -1,7 +1,7 @@
 //! Ends a job: deletes its rows, adds it to the history, pins its id.
 
 use dq_core::{Ending, QueueName};
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::params;
 
 use crate::error::StoreResult;
 use crate::write_tx::{EndedLease, WriteTx};
@@ -17,6 +17,7 @@ pub(crate) struct JobEnd<'a> {
     pub(crate) ending: Ending,
     /// For a skip. A dead job's reason is in its row.
     pub(crate) reason: Option<&'a str>,
+    /// Only a live job has one.
     pub(crate) lease: Option<&'a EndedLease>,
 }
 
@@ -26,19 +27,13 @@ impl JobEnd<'_> {
     }
 }
 
+#[derive(Default)]
 struct Note {
     /// Pin time in milliseconds.
     remember: i64,
     started: Option<i64>,
     worker: Option<String>,
     last_error: Option<String>,
-}
-
-impl Note {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (remember, started) = (row.get(0)?, row.get(1)?);
-        Ok(Self { remember, started, worker: row.get(2)?, last_error: row.get(3)? })
-    }
 }
 
 /// Returns `false` if the job has no row. The caller has removed its `due` or `lease` row.
@@ -50,25 +45,30 @@ pub(crate) fn end_job(
     table: JobTable,
     end: JobEnd<'_>,
 ) -> StoreResult<bool> {
-    let note = tx.prepare(&tx.statements.note)?.query_row([seq], Note::read).optional()?;
-    add_to_history(tx, queue, queue_id, seq, table, end, note.as_ref())?;
-    if let Some(note) = note {
-        if note.remember > 0 {
-            let until = tx.now.as_millis().saturating_add(note.remember);
-            let sql = match table {
-                JobTable::Live => &tx.statements.pin_job,
-                JobTable::Dead => &tx.statements.pin_dead,
-            };
-            tx.prepare(sql)?.execute([seq, until])?;
-            tx.ended().add_pin();
+    let note = tx.find(&tx.statements.note, [seq], |row| {
+        let (remember, started) = (row.get(0)?, row.get(1)?);
+        Ok(Note { remember, started, worker: row.get(2)?, last_error: row.get(3)? })
+    })?;
+    let (remember, pin, remove) = match table {
+        JobTable::Live => {
+            (&tx.statements.remember_job, &tx.statements.pin_job, &tx.statements.remove_job)
         }
-        tx.prepare(&tx.statements.remove_note)?.execute([seq])?;
-    }
-    let sql = match table {
-        JobTable::Live => &tx.statements.remove_job,
-        JobTable::Dead => &tx.statements.remove_dead,
+        JobTable::Dead => {
+            (&tx.statements.remember_dead, &tx.statements.pin_dead, &tx.statements.remove_dead)
+        }
     };
-    let removed = tx.prepare(sql)?.execute([seq])? == 1;
+    let has_note = note.is_some();
+    let note = note.unwrap_or_default();
+    add_to_history(tx, queue, queue_id, seq, remember, end, &note)?;
+    if note.remember > 0 {
+        let until = tx.now.as_millis().saturating_add(note.remember);
+        tx.execute(pin, [seq, until])?;
+        tx.ended().add_pin();
+    }
+    if has_note {
+        tx.execute(&tx.statements.remove_note, [seq])?;
+    }
+    let removed = tx.execute(remove, [seq])? == 1;
     let totals = tx.totals(queue_id);
     let total = match end.ending {
         Ending::Done => &mut totals.done,
@@ -86,9 +86,9 @@ fn add_to_history(
     queue: &QueueName,
     queue_id: i64,
     seq: i64,
-    table: JobTable,
+    remember: &str,
     end: JobEnd<'_>,
-    note: Option<&Note>,
+    note: &Note,
 ) -> StoreResult<()> {
     let Some(limit) = tx.history.get(queue) else { return Ok(()) };
     if limit.max == 0 {
@@ -97,50 +97,28 @@ fn add_to_history(
         return Ok(());
     }
     let JobEnd { ending, reason, lease } = end;
-    let started = match lease {
-        Some(lease) => Some(lease.since),
-        None => note.and_then(|note| note.started),
+    let (started, worker) = match lease {
+        Some(lease) => (Some(lease.since), Some(&lease.worker)),
+        None => (note.started, note.worker.as_ref()),
     };
-    let worker = match lease {
-        Some(lease) => Some(lease.worker.as_str()),
-        None => note.and_then(|note| note.worker.as_deref()),
-    };
-    let last_error = note.and_then(|note| note.last_error.as_deref());
-    let now = tx.now.as_millis();
-    let add = |tx: &WriteTx<'_>| match table {
-        JobTable::Live => tx.prepare(&tx.statements.remember_job)?.execute(params![
-            seq,
-            now,
-            // A lease's delivery is added to the row only when the lease ends.
-            lease.is_some(),
-            started,
-            worker,
-            last_error,
-            ending.as_str(),
-            reason,
-        ]),
-        JobTable::Dead => tx.prepare(&tx.statements.remember_dead)?.execute(params![
-            seq,
-            now,
-            started,
-            worker,
-            last_error,
-            ending.as_str(),
-        ]),
+    // A lease's delivery is added to the row only when the lease ends.
+    let deliveries = lease.is_some();
+    let (at, ending) = (tx.now.as_millis(), ending.as_str());
+    let add = |tx: &WriteTx<'_>| {
+        let values = params![seq, at, deliveries, started, worker, note.last_error, ending, reason];
+        tx.execute(remember, values)
     };
     let mut added = add(tx)? == 1;
-    if !added && let Some(queue_id) = forget(tx, seq)? {
-        tx.ended().remove(queue_id);
-        added = add(tx)? == 1;
+    if !added {
+        // The id has ended before, perhaps in another queue.
+        let earlier = tx.find(&tx.statements.forget_ended, [seq], |row| row.get(0))?;
+        if let Some(queue_id) = earlier {
+            tx.ended().remove(queue_id);
+            added = add(tx)? == 1;
+        }
     }
     if added {
         tx.ended().add(queue_id, limit);
     }
     Ok(())
-}
-
-/// Returns the queue of the earlier end.
-fn forget(tx: &WriteTx<'_>, seq: i64) -> StoreResult<Option<i64>> {
-    let mut forget = tx.prepare(&tx.statements.forget_ended)?;
-    Ok(forget.query_row([seq], |row| row.get(0)).optional()?)
 }

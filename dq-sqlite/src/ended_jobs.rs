@@ -3,17 +3,15 @@
 
 use std::collections::HashMap;
 
-use dq_core::{HistoryLimit, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row};
+use dq_core::{HistoryLimit, QueueName};
 
 use crate::error::StoreResult;
-use crate::statements::Statements;
+use crate::reader::ReadTx;
+use crate::row::Position;
+use crate::write_tx::WriteTx;
 
 /// Beyond two for each added row.
 const EXTRA_DELETIONS: i64 = 64;
-
-/// End time and `seq`.
-pub(crate) type EndedPosition = (i64, i64);
 
 #[derive(Debug, Default)]
 pub(crate) struct EndedJobs {
@@ -49,99 +47,88 @@ impl EndedJobs {
         self.pins += 1;
     }
 
-    pub(crate) fn trim(
-        &self,
-        conn: &Connection,
-        statements: &Statements,
-        now: Timestamp,
-    ) -> StoreResult<()> {
+    pub(crate) fn trim(&self, tx: &WriteTx<'_>) -> StoreResult<()> {
         for (queue_id, AddedRows { limit, added, removed }) in &self.queues {
             let mut count = added - removed;
             if let Some(limit) = limit {
-                let before = count_ended(conn, statements, *queue_id)?;
-                let max = added * 2 + EXTRA_DELETIONS;
-                count -= trim_queue(conn, statements, *queue_id, *limit, before + count, max, now)?;
+                let stored = tx.count_ended(*queue_id)? + count;
+                count -= trim_queue(tx, *queue_id, *limit, stored, added * 2 + EXTRA_DELETIONS)?;
             }
             if count != 0 {
-                conn.prepare_cached(&statements.add_ended_count)?.execute([*queue_id, count])?;
+                tx.execute(&tx.statements.add_ended_count, [*queue_id, count])?;
             }
         }
         if self.pins > 0 {
             let max = self.pins * 2 + EXTRA_DELETIONS;
-            conn.prepare_cached(&statements.remove_pins)?.execute([now.as_millis(), max])?;
+            tx.execute(&tx.statements.remove_pins, [tx.now.as_millis(), max])?;
         }
         Ok(())
     }
 }
 
-fn count_ended(conn: &Connection, statements: &Statements, queue_id: i64) -> StoreResult<i64> {
-    let mut count = conn.prepare_cached(&statements.count_ended)?;
-    Ok(count.query_row([queue_id], |row| row.get(0)).optional()?.unwrap_or(0))
-}
-
 /// Deletes a queue's oldest rows beyond the limit, at most `max`; returns how many.
 fn trim_queue(
-    conn: &Connection,
-    statements: &Statements,
+    tx: &WriteTx<'_>,
     queue_id: i64,
     limit: HistoryLimit,
-    count: i64,
+    stored: i64,
     max: i64,
-    now: Timestamp,
 ) -> StoreResult<i64> {
-    if count <= 0 {
+    if stored <= 0 {
         return Ok(0);
     }
-    let oldest = oldest(limit, now);
-    let mut outdated = 0;
-    let mut statement = conn.prepare_cached(&statements.outdated_ended)?;
-    let mut rows = statement.query([queue_id, oldest, max])?;
-    while rows.next()?.is_some() {
-        outdated += 1;
-    }
-    let excess = outdated.max(count - i64::from(limit.max)).min(max);
+    let bounds = [queue_id, tx.oldest_within(limit), max];
+    let outdated = tx.all(&tx.statements.outdated_ended, bounds, |_| Ok(()))?.len() as i64;
+    let excess = outdated.max(stored - i64::from(limit.max)).min(max);
     if excess <= 0 {
         return Ok(0);
     }
-    let last: Option<EndedPosition> = conn
-        .prepare_cached(&statements.ended_at_offset)?
-        .query_row([queue_id, excess - 1], position)
-        .optional()?;
-    let Some((at, seq)) = last else {
+    let Some((at, seq)) = tx.ended_at(queue_id, excess - 1)? else {
         return Ok(0);
     };
-    let deleted = conn.prepare_cached(&statements.remove_ended)?.execute([queue_id, at, seq])?;
-    Ok(deleted as i64)
+    Ok(tx.execute(&tx.statements.remove_ended, [queue_id, at, seq])? as i64)
 }
 
-/// The queue's rows from this position on, if any, are within the limit. `None` if the limit allows
-/// none. Rows that this transaction has just added do not count yet.
-pub(crate) fn first_within(
-    conn: &Connection,
-    statements: &Statements,
-    queue_id: i64,
-    limit: HistoryLimit,
-    now: Timestamp,
-) -> StoreResult<Option<EndedPosition>> {
-    if limit.max == 0 {
-        return Ok(None);
+impl ReadTx<'_> {
+    /// The queue's ended jobs from this position on, if any, are within the limit. `None` if the
+    /// limit allows none. Rows that this transaction has just added do not count yet.
+    pub(crate) fn first_in_history(
+        self,
+        queue: &QueueName,
+        queue_id: i64,
+    ) -> StoreResult<Option<Position>> {
+        let limit = self.history.of(queue);
+        if limit.max == 0 {
+            return Ok(None);
+        }
+        let first = (self.oldest_within(limit), i64::MIN);
+        let excess = self.count_ended(queue_id)? - i64::from(limit.max);
+        if excess <= 0 {
+            return Ok(Some(first));
+        }
+        Ok(self.ended_at(queue_id, excess)?.map(|at_limit| at_limit.max(first)))
     }
-    let first = (oldest(limit, now), i64::MIN);
-    let excess = count_ended(conn, statements, queue_id)? - i64::from(limit.max);
-    if excess <= 0 {
-        return Ok(Some(first));
+
+    pub(crate) fn is_in_history(
+        self,
+        queue: &QueueName,
+        queue_id: i64,
+        position: Position,
+    ) -> StoreResult<bool> {
+        let first = self.first_in_history(queue, queue_id)?;
+        Ok(first.is_some_and(|first| position >= first))
     }
-    let at_limit: Option<EndedPosition> = conn
-        .prepare_cached(&statements.ended_at_offset)?
-        .query_row([queue_id, excess], position)
-        .optional()?;
-    Ok(at_limit.map(|at_limit| at_limit.max(first)))
-}
 
-fn oldest(limit: HistoryLimit, now: Timestamp) -> i64 {
-    (now - limit.age).as_millis()
-}
+    fn count_ended(self, queue_id: i64) -> StoreResult<i64> {
+        let count = self.find(&self.statements.count_ended, [queue_id], |row| row.get(0))?;
+        Ok(count.unwrap_or(0))
+    }
 
-fn position(row: &Row<'_>) -> rusqlite::Result<EndedPosition> {
-    Ok((row.get(0)?, row.get(1)?))
+    fn oldest_within(self, limit: HistoryLimit) -> i64 {
+        (self.now - limit.age).as_millis()
+    }
+
+    fn ended_at(self, queue_id: i64, offset: i64) -> StoreResult<Option<Position>> {
+        self.find(&self.statements.ended_at_offset, [queue_id, offset], |row| row.try_into())
+    }
 }

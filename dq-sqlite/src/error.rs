@@ -159,24 +159,6 @@ mod tests {
 
     use super::*;
 
-    fn error_of(conn: &Connection, sql: &str) -> StoreError {
-        conn.execute_batch(sql).unwrap_err().into()
-    }
-
-    #[test]
-    fn sqlite_errors_get_a_kind_and_a_remedy() {
-        let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch("CREATE TABLE t (x); PRAGMA query_only = ON").unwrap();
-        let read_only = error_of(&conn, "INSERT INTO t VALUES (1)");
-        assert_eq!(read_only.kind, ErrorKind::ReadOnly);
-        conn.execute_batch("PRAGMA query_only = OFF; PRAGMA max_page_count = 1").unwrap();
-        let full = error_of(&conn, "INSERT INTO t VALUES (zeroblob(100000))");
-        assert_eq!(full.kind, ErrorKind::Full);
-        let error = full.into_error("schedule", Path::new("jobs.db"));
-        assert!(error.to_string().starts_with("schedule: full: jobs.db: "), "{error}");
-        assert!(error.remedy_text().is_some());
-    }
-
     #[test]
     fn a_failed_open_names_the_path_once() {
         let path = Path::new("no/such/dir/jobs.db");
@@ -184,14 +166,6 @@ mod tests {
         let text = error.into_error("connect", path).to_string();
         assert_eq!(text.matches("no/such/dir").count(), 1, "{text}");
         assert!(text.contains("jobs.db: unable to open database file ("), "{text}");
-    }
-
-    #[test]
-    fn a_permanent_error_of_one_call_is_retryable_for_the_others() {
-        let kind_for_others = |kind| StoreError::new(kind, "", "").for_other_calls().kind;
-        assert_eq!(kind_for_others(ErrorKind::Unsupported), ErrorKind::Unavailable);
-        assert_eq!(kind_for_others(ErrorKind::Internal), ErrorKind::Unavailable);
-        assert_eq!(kind_for_others(ErrorKind::Full), ErrorKind::Full);
     }
 
     #[test]

@@ -52,12 +52,12 @@ mod due_index;
 mod end;
 mod ended_jobs;
 mod error;
-mod file_probe;
+#[cfg(test)]
+mod fixture;
 mod inspect;
 mod listings;
 mod maintenance;
 mod operate;
-mod other_writers;
 mod queue_directory;
 mod reader;
 mod registry;

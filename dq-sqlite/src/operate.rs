@@ -6,14 +6,12 @@
 use std::time::{Duration, Instant};
 
 use dq_core::{Ending, JobId, OperateReport, Operation, QueueName, Result, Timestamp};
-use rusqlite::OptionalExtension;
 
+use crate::backend::SqliteBackend;
 use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::{StoreError, StoreResult};
-use crate::shared::StoreShared;
 use crate::task::{Access, Weight};
 use crate::write_tx::WriteTx;
-use crate::writer_handle::WriterHandle;
 
 /// Few enough for some milliseconds.
 const STEP_JOBS: usize = 500;
@@ -25,83 +23,58 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 
-/// Gets the queue, its id and the dead job's `seq`; returns whether the job changed.
-trait Change:
-    Fn(&mut WriteTx<'_>, &QueueName, i64, i64) -> StoreResult<bool> + Copy + Send + 'static
-{
-}
-
-impl<F> Change for F where
-    F: Fn(&mut WriteTx<'_>, &QueueName, i64, i64) -> StoreResult<bool> + Copy + Send + 'static
-{
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OperationExecutor<'a> {
-    pub(crate) shared: &'a StoreShared,
-    pub(crate) writer: &'a WriterHandle,
-}
-
-impl OperationExecutor<'_> {
-    pub(crate) async fn execute(self, operation: Operation<'_>) -> Result<OperateReport> {
+impl SqliteBackend {
+    pub(crate) async fn execute(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let affected = match operation {
             Operation::Replay { queue, jobs, due } => {
                 let due = due.resolve(self.shared.clock.now());
-                let replay = move |tx: &mut WriteTx<'_>, _: &QueueName, queue_id, seq| {
-                    replay(tx, queue_id, seq, due)
-                };
-                self.change_dead("replay", queue, jobs, replay).await
+                self.change_dead("replay", queue, jobs, Some(due)).await?
             }
             Operation::Remove { queue, jobs } => {
-                self.change_dead("remove", queue, jobs, remove).await
+                self.change_dead("remove", queue, jobs, None).await?
             }
-            Operation::Pause { queue } => self.set_paused("pause", queue, true).await,
+            Operation::Pause { queue } => self.set_paused("pause", queue, true).await?,
             Operation::Resume { queue } => {
                 let affected = self.set_paused("resume", queue, false).await?;
-                let now = self.shared.clock.now();
-                self.shared.listeners.wake(queue, now);
-                Ok(affected)
+                self.shared.listeners.wake(queue, self.shared.clock.now());
+                affected
             }
             Operation::Purge { queue } => return self.purge(queue).await,
             operation => {
                 let error = StoreError::unsupported(&operation);
-                Err(error.into_error("operate", &self.shared.config.path))
+                return Err(error.into_error("operate", &self.shared.config.path));
             }
         };
-        affected.map(OperateReport::new)
+        Ok(OperateReport::new(affected))
     }
 
     async fn set_paused(
-        self,
+        &self,
         operation: &'static str,
         queue: &QueueName,
         paused: bool,
     ) -> Result<u64> {
         let queue = queue.clone();
-        self.writer
-            .submit(operation, Access::Write, Weight::ONE, move |tx| {
-                write_paused(tx, &queue, paused)
-            })
-            .await
+        let work = move |tx: &mut WriteTx<'_>| write_paused(tx, &queue, paused);
+        self.writer.submit(operation, Access::Write, Weight::ONE, work).await
     }
 
+    /// Replays dead jobs at `replay_at`, or removes them.
     async fn change_dead(
-        self,
+        &self,
         operation: &'static str,
         queue: &QueueName,
         jobs: &[JobId],
-        change: impl Change,
+        replay_at: Option<Timestamp>,
     ) -> Result<u64> {
         let mut affected = 0;
         let mut chunks = jobs.chunks(STEP_JOBS).peekable();
         while let Some(chunk) = chunks.next() {
             let start = Instant::now();
             let (queue, ids) = (queue.clone(), chunk.to_vec());
-            let work = move |tx: &mut WriteTx<'_>| change_by_id(tx, &queue, &ids, change);
-            affected += self
-                .writer
-                .submit(operation, Access::Write, Weight::items(chunk.len()), work)
-                .await?;
+            let work = move |tx: &mut WriteTx<'_>| change_by_id(tx, &queue, &ids, replay_at);
+            let weight = Weight::items(chunk.len());
+            affected += self.writer.submit(operation, Access::Write, weight, work).await?;
             if chunks.peek().is_some() {
                 pause_after(start).await;
             }
@@ -109,7 +82,7 @@ impl OperationExecutor<'_> {
         Ok(affected)
     }
 
-    async fn purge(self, queue: &QueueName) -> Result<OperateReport> {
+    async fn purge(&self, queue: &QueueName) -> Result<OperateReport> {
         let mut report = OperateReport::default();
         for _ in 0..PURGE_STEPS {
             let start = Instant::now();
@@ -143,14 +116,11 @@ fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateRep
     };
     // One extra shows whether jobs remain.
     let limit = STEP_JOBS + 1;
-    let waiting: Vec<(i64, i64)> = tx
-        .prepare(&tx.statements.first_due_entries)?
-        .query_map([queue_id, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    let dead: Vec<i64> = tx
-        .prepare(&tx.statements.first_dead)?
-        .query_map([queue_id, (limit - waiting.len()) as i64], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+    let waiting: Vec<(i64, i64)> =
+        tx.all(&tx.statements.first_due_entries, [queue_id, limit as i64], |row| row.try_into())?;
+    let dead_limit = (limit - waiting.len()) as i64;
+    let dead: Vec<i64> =
+        tx.all(&tx.statements.first_dead, [queue_id, dead_limit], |row| row.get(0))?;
     report.more = waiting.len() + dead.len() > STEP_JOBS;
     let dead_left = STEP_JOBS.saturating_sub(waiting.len());
     for (at, seq) in waiting.into_iter().take(STEP_JOBS) {
@@ -169,32 +139,35 @@ fn change_by_id(
     tx: &mut WriteTx<'_>,
     queue: &QueueName,
     ids: &[JobId],
-    change: impl Change,
+    replay_at: Option<Timestamp>,
 ) -> StoreResult<u64> {
     let Some(queue_id) = tx.find_queue(queue)? else {
         return Ok(0);
     };
     let mut affected = 0;
     for id in ids {
-        let dead_row: Option<(i64, i64)> = tx
-            .prepare(&tx.statements.dead_by_id)?
-            .query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(2)?)))
-            .optional()?;
-        if let Some((seq, job_queue)) = dead_row
-            && job_queue == queue_id
-        {
-            affected += u64::from(change(tx, queue, queue_id, seq)?);
-        }
+        let dead: Option<(i64, i64)> =
+            tx.find(&tx.statements.dead_by_id, [id.to_bytes()], |row| {
+                Ok((row.get(0)?, row.get(2)?))
+            })?;
+        let Some((seq, _)) = dead.filter(|(_, job_queue)| *job_queue == queue_id) else {
+            continue;
+        };
+        let changed = match replay_at {
+            Some(due) => replay(tx, queue_id, seq, due)?,
+            None => remove(tx, queue, queue_id, seq)?,
+        };
+        affected += u64::from(changed);
     }
     Ok(affected)
 }
 
 /// Returns `false` if another live job has the id or key.
 fn replay(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64, due: Timestamp) -> StoreResult<bool> {
-    if tx.prepare(&tx.statements.replay_job)?.execute([seq, due.as_millis()])? == 0 {
+    if tx.execute(&tx.statements.replay_job, [seq, due.as_millis()])? == 0 {
         return Ok(false);
     }
-    tx.prepare(&tx.statements.remove_dead)?.execute([seq])?;
+    tx.execute(&tx.statements.remove_dead, [seq])?;
     tx.clear_error(seq)?;
     tx.add_due(queue_id, due, seq)?;
     Ok(true)
@@ -211,5 +184,5 @@ fn write_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreR
         return Ok(0);
     };
     tx.mark_changed(queue_id);
-    Ok(tx.prepare(&tx.statements.pause_queue)?.execute([queue_id, i64::from(paused)])? as u64)
+    Ok(tx.execute(&tx.statements.pause_queue, [queue_id, i64::from(paused)])? as u64)
 }

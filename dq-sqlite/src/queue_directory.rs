@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 
 use dq_core::{QueueName, Timestamp};
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::StoreResult;
@@ -15,86 +14,38 @@ use crate::statements::Statements;
 #[derive(Debug, Default)]
 pub(crate) struct QueueDirectory {
     ids: HashMap<QueueName, i64>,
-    /// Another program may correct their names.
-    invalid: Vec<i64>,
     newest: Option<QueueRow>,
+    /// Another program may correct an invalid name.
+    has_invalid: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct QueueRow {
-    queue_id: i64,
-    /// Perhaps no valid name.
-    name: Vec<u8>,
-}
+/// The name, unless it is invalid, and the id.
+type QueueRow = (Option<QueueName>, i64);
 
-impl QueueRow {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let name = match row.get_ref(1)? {
-            ValueRef::Text(name) | ValueRef::Blob(name) => name.to_vec(),
-            _ => Vec::new(),
-        };
-        Ok(Self { queue_id: row.get(0)?, name })
-    }
+fn queue(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
+    Ok((row::queue_name(row.get_ref(0)?).ok(), row.get(1)?))
 }
 
 impl QueueDirectory {
-    /// Reads new queues. Reads all if the newest known queue is gone: the file was restored from a
-    /// backup.
+    /// Reads the queues if there is a new one, or the newest is gone because a backup was restored.
     pub(crate) fn refresh(
         &mut self,
         conn: &Connection,
         statements: &Statements,
     ) -> StoreResult<()> {
-        let mut newest = conn.prepare_cached(&statements.newest_queue)?;
-        let newest = newest.query_row([], QueueRow::read).optional()?;
-        if newest != self.newest {
-            if !self.is_known(conn, statements)? {
-                *self = Self::default();
-            }
-            let after = self.newest.as_ref().map_or(i64::MIN, |known| known.queue_id);
-            self.add_after(after, conn, statements)?;
-            self.newest = newest;
+        let newest =
+            conn.prepare_cached(&statements.newest_queue)?.query_row([], queue).optional()?;
+        if newest == self.newest && !self.has_invalid {
+            return Ok(());
         }
-        self.recheck_invalid(conn, statements)
-    }
-
-    fn is_known(&self, conn: &Connection, statements: &Statements) -> StoreResult<bool> {
-        let Some(known) = &self.newest else {
-            return Ok(true);
-        };
-        let mut by_id = conn.prepare_cached(&statements.queue_by_id)?;
-        let stored = by_id.query_row([known.queue_id], QueueRow::read).optional()?;
-        Ok(stored.as_ref() == Some(known))
-    }
-
-    fn add_after(
-        &mut self,
-        queue_id: i64,
-        conn: &Connection,
-        statements: &Statements,
-    ) -> StoreResult<()> {
-        let mut added = conn.prepare_cached(&statements.queues_after)?;
-        let mut rows = added.query([queue_id])?;
-        while let Some(row) = rows.next()? {
-            match row::queue_name(row.get_ref(1)?) {
-                Ok(name) => drop(self.ids.insert(name, row.get(0)?)),
-                Err(_) => self.invalid.push(row.get(0)?),
+        let mut directory = Self { newest, ..Self::default() };
+        for queue in conn.prepare_cached(&statements.queue_names)?.query_map([], queue)? {
+            match queue? {
+                (Some(name), queue_id) => drop(directory.ids.insert(name, queue_id)),
+                (None, _) => directory.has_invalid = true,
             }
         }
-        Ok(())
-    }
-
-    fn recheck_invalid(&mut self, conn: &Connection, statements: &Statements) -> StoreResult<()> {
-        let mut still_invalid = Vec::new();
-        for queue_id in std::mem::take(&mut self.invalid) {
-            let mut by_id = conn.prepare_cached(&statements.queue_by_id)?;
-            let mut rows = by_id.query([queue_id])?;
-            match rows.next()?.map(|row| row.get_ref(1).map(row::queue_name)).transpose()? {
-                Some(Ok(name)) => drop(self.ids.insert(name, queue_id)),
-                _ => still_invalid.push(queue_id),
-            }
-        }
-        self.invalid = still_invalid;
+        *self = directory;
         Ok(())
     }
 
@@ -188,31 +139,6 @@ mod tests {
     fn ids_of(directory: &QueueDirectory, name: &str) -> Vec<usize> {
         let set = directory.find([QueueName::new(name).unwrap()].iter());
         set.queues.iter().map(|(id, _)| *id as usize).collect()
-    }
-
-    #[test]
-    fn only_wanted_queues_with_waiting_jobs_are_visited() {
-        let (conn, statements) = store(50);
-        conn.execute_batch(
-            "INSERT INTO dq_due (q, at, seq) VALUES (3, 30, 1), (3, 20, 2), (7, 5, 3), (50, 1, 4);
-             UPDATE dq_queue SET paused = 1 WHERE q = 50",
-        )
-        .unwrap();
-        let mut directory = QueueDirectory::default();
-        directory.refresh(&conn, &statements).unwrap();
-        let visited = |queues: Vec<QueueName>| {
-            let mut visited = Vec::new();
-            let set = directory.find(queues.iter());
-            set.for_each_waiting(&conn, &statements, |place, queue_id, due| {
-                visited.push((place, queue_id, due.as_millis()));
-            })
-            .unwrap();
-            visited
-        };
-        assert_eq!(visited(names([3, 4, 7, 50])), [(0, 3, 20), (2, 7, 5)]);
-        assert_eq!(visited(names([60, 7, 8, 3, 7])), [(3, 3, 20), (1, 7, 5), (4, 7, 5)]);
-        assert_eq!(visited(names([1, 2, 49])), []);
-        assert_eq!(visited(Vec::new()), []);
     }
 
     #[test]

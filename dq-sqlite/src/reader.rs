@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, HistoryLimits, Result, Timestamp};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, Params, Row};
 use tokio::sync::Semaphore;
 
 use crate::connection::open_reader;
@@ -23,6 +23,45 @@ pub(crate) struct ReadTx<'c> {
     pub(crate) statements: &'c Statements,
     pub(crate) history: &'c HistoryLimits,
     pub(crate) now: Timestamp,
+}
+
+impl<'c> ReadTx<'c> {
+    pub(crate) fn new(conn: &'c Connection, shared: &'c StoreShared) -> Self {
+        let StoreShared { statements, history, clock, .. } = shared;
+        Self { conn, statements, history, now: clock.now() }
+    }
+
+    pub(crate) fn one<T>(
+        self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> StoreResult<T> {
+        Ok(self.conn.prepare_cached(sql)?.query_row(params, read)?)
+    }
+
+    pub(crate) fn find<T>(
+        self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> StoreResult<Option<T>> {
+        Ok(self.conn.prepare_cached(sql)?.query_row(params, read).optional()?)
+    }
+
+    pub(crate) fn all<T>(
+        self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> StoreResult<Vec<T>> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        Ok(statement.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
+    }
+
+    pub(crate) fn exists(self, sql: &str, params: impl Params) -> StoreResult<bool> {
+        Ok(self.conn.prepare_cached(sql)?.exists(params)?)
+    }
 }
 
 #[derive(Debug)]
@@ -45,15 +84,13 @@ impl ReaderPool {
         operation: &'static str,
         query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> Result<T> {
-        self.read_after(operation, |_| Ok(()), |tx, ()| query(tx)).await
+        self.with_connection(operation, |conn, shared| in_read_tx(conn, shared, query)).await
     }
 
-    /// `before` runs before the transaction and passes its result to `query`.
-    pub(crate) async fn read_after<T: Send + 'static, B>(
+    pub(crate) async fn with_connection<T: Send + 'static>(
         &self,
         operation: &'static str,
-        before: impl FnOnce(&StoreShared) -> StoreResult<B> + Send + 'static,
-        query: impl FnOnce(ReadTx<'_>, B) -> StoreResult<T> + Send + 'static,
+        work: impl FnOnce(&Connection, &StoreShared) -> StoreResult<T> + Send + 'static,
     ) -> Result<T> {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed(operation))?;
@@ -65,8 +102,7 @@ impl ReaderPool {
                 Some(conn) => conn,
                 None => open_verified(&shared)?,
             };
-            let before = before(&shared)?;
-            let value = in_read_tx(&conn, &shared, |tx| query(tx, before))?;
+            let value = work(&conn, &shared)?;
             lock(&idle).push(conn);
             Ok::<_, StoreError>(value)
         });
@@ -90,25 +126,24 @@ impl ReaderPool {
 
 pub(crate) fn open_verified(shared: &StoreShared) -> StoreResult<Connection> {
     // First, because SQLite does not say that a missing file was deleted.
-    shared.verify_file()?;
+    shared.file.verify()?;
     let conn = open_reader(&shared.config)?;
-    shared.verify_opened(&conn)?;
+    shared.file.verify_opened(&conn, &shared.statements)?;
     Ok(conn)
 }
 
 /// An open transaction prevents reuse of the write-ahead log.
-fn in_read_tx<T>(
+pub(crate) fn in_read_tx<T>(
     conn: &Connection,
     shared: &StoreShared,
     query: impl FnOnce(ReadTx<'_>) -> StoreResult<T>,
 ) -> StoreResult<T> {
-    shared.verify_file()?;
+    shared.file.verify()?;
     let transaction = conn.unchecked_transaction()?;
-    let StoreShared { statements, history, .. } = shared;
     let min_reader =
-        transaction.prepare_cached(&statements.minimums)?.query_row([], |row| row.get(0))?;
+        transaction.prepare_cached(&shared.statements.minimums)?.query_row([], |row| row.get(0))?;
     // A newer library version may have migrated the tables.
     schema::check_reader(min_reader)?;
-    // Read after the first statement, which takes the snapshot: nothing in it is newer.
-    query(ReadTx { conn: &transaction, statements, history, now: shared.clock.now() })
+    // Reads the time after the first statement, which takes the snapshot: nothing in it is newer.
+    query(ReadTx::new(&transaction, shared))
 }

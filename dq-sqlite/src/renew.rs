@@ -1,7 +1,7 @@
 //! Extends leases.
 
 use dq_core::{Lease, Renewal, Renewed};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use crate::error::StoreResult;
 use crate::write_tx::WriteTx;
@@ -12,7 +12,7 @@ pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Rene
     };
     let until = tx.now + renewal.lease_for;
     let granted = tx.grant();
-    tx.prepare(&tx.statements.extend_lease)?.execute([seq, until.as_millis(), granted])?;
+    tx.execute(&tx.statements.extend_lease, [seq, until.as_millis(), granted])?;
     Ok(Renewed::Until(until))
 }
 
@@ -20,13 +20,10 @@ fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
     let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
     };
-    let lease_row: Option<(i64, i64, i64)> = tx
-        .prepare(&tx.statements.lease_of_job)?
-        .query_row(params![lease.job.to_bytes(), tx.now.as_millis()], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-        .optional()?;
-    Ok(lease_row
+    let held = params![lease.job.to_bytes(), tx.now.as_millis()];
+    let found: Option<(i64, i64, i64)> =
+        tx.find(&tx.statements.lease_of_job, held, |row| row.try_into())?;
+    Ok(found
         .filter(|(_, lease_queue, token)| {
             *lease_queue == queue_id && token.unsigned_abs() == lease.token.0
         })

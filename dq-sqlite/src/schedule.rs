@@ -7,7 +7,7 @@ use dq_core::{
     Cancelled, Ending, JobId, JobRef, NewJob, OnRunning, Receipt, Reschedule, Rescheduled,
     Scheduled, Target, Timestamp,
 };
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
 use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::StoreResult;
@@ -36,29 +36,21 @@ impl LiveJob {
         Receipt { id: self.id, due: self.due }
     }
 
-    /// Whether the job is leased.
-    ///
-    /// A job with neither lease nor `due` entry waits again from here on; only another program can
-    /// have removed the entry.
-    fn is_running(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
-        let Self { seq, id, due, queue_id } = *self;
-        if tx.prepare(&tx.statements.is_due)?.exists([queue_id, due.as_millis(), seq])? {
-            return Ok(false);
-        }
-        if tx.prepare(&tx.statements.is_leased)?.exists([seq])? {
-            return Ok(true);
-        }
-        tracing::warn!(%id, "a job waits again whose entry another program has removed");
-        tx.prepare(&tx.statements.remove_due_of_job)?.execute([queue_id, seq])?;
-        tx.add_due(queue_id, due, seq)?;
-        Ok(false)
+    fn is_running(&self, tx: &WriteTx<'_>) -> StoreResult<bool> {
+        tx.exists(&tx.statements.is_leased, [self.seq])
     }
 
     /// Returns `false` if the job is running.
     fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
-        let remove =
-            |tx: &mut WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
-        Ok(remove(tx)? || (!self.is_running(tx)? && remove(tx)?))
+        if tx.remove_due(self.queue_id, self.due.as_millis(), self.seq)? {
+            return Ok(true);
+        }
+        if self.is_running(tx)? {
+            return Ok(false);
+        }
+        // Another program has changed the due time in one of the tables.
+        tx.execute(&tx.statements.remove_due_of_job, [self.queue_id, self.seq])?;
+        Ok(true)
     }
 }
 
@@ -98,13 +90,12 @@ fn resolve_key_conflict(
     due: Timestamp,
 ) -> StoreResult<Scheduled> {
     let key = job.key.as_ref().map(|key| key.as_str());
-    let existing =
-        tx.prepare(&tx.statements.job_by_key)?.query_row(params![queue_id, key], LiveJob::read)?;
+    let existing = tx.one(&tx.statements.job_by_key, params![queue_id, key], LiveJob::read)?;
     if existing.is_running(tx)? {
         if job.on_running != OnRunning::Detach {
             return Ok(Scheduled::AlreadyRunning(existing.receipt()));
         }
-        tx.prepare(&tx.statements.detach_job)?.execute([existing.seq])?;
+        tx.execute(&tx.statements.detach_job, [existing.seq])?;
         insert(tx, queue_id, job, due)?;
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
@@ -121,7 +112,7 @@ fn resolve_key_conflict(
 /// Returns `false` if another live job has the id or key.
 fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> StoreResult<bool> {
     let seq = tx.next_seq();
-    let inserted = tx.prepare(&tx.statements.add_job)?.execute(params![
+    let values = params![
         seq,
         job.id.to_bytes(),
         queue_id,
@@ -131,14 +122,14 @@ fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> 
         job.max_attempts,
         encode_headers(&job.headers),
         &*job.payload,
-    ])?;
-    if inserted == 0 {
+    ];
+    if tx.execute(&tx.statements.add_job, values)? == 0 {
         return Ok(false);
     }
     tx.advance_seq();
     if !job.remember.is_zero() {
         let remember = i64::try_from(job.remember.as_millis()).unwrap_or(i64::MAX).max(1);
-        tx.prepare(&tx.statements.note_remember)?.execute([seq, remember])?;
+        tx.execute(&tx.statements.note_remember, [seq, remember])?;
     }
     tx.add_due(queue_id, due, seq)?;
     tx.totals(queue_id).created += 1;
@@ -165,7 +156,7 @@ pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResu
         return Ok(Rescheduled::AlreadyRunning);
     }
     let due = change.due.resolve(tx.now);
-    tx.prepare(&tx.statements.reschedule_job)?.execute([existing.seq, due.as_millis()])?;
+    tx.execute(&tx.statements.reschedule_job, [existing.seq, due.as_millis()])?;
     tx.add_due(existing.queue_id, due, existing.seq)?;
     Ok(Rescheduled::Moved(Receipt { id: existing.id, due }))
 }
@@ -176,40 +167,31 @@ fn find(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Option<LiveJob>> {
     };
     match &job.target {
         Target::Id(id) => Ok(by_id(tx, *id)?.filter(|existing| existing.queue_id == queue_id)),
-        Target::Key(key) => Ok(tx
-            .prepare(&tx.statements.job_by_key)?
-            .query_row(params![queue_id, key.as_str()], LiveJob::read)
-            .optional()?),
+        Target::Key(key) => {
+            tx.find(&tx.statements.job_by_key, params![queue_id, key.as_str()], LiveJob::read)
+        }
     }
 }
 
 fn by_id(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<LiveJob>> {
-    Ok(tx
-        .prepare(&tx.statements.job_by_id)?
-        .query_row([id.to_bytes()], LiveJob::read)
-        .optional()?)
+    tx.find(&tx.statements.job_by_id, [id.to_bytes()], LiveJob::read)
 }
 
 fn dead_job(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<(Timestamp, i64)>> {
-    Ok(tx
-        .prepare(&tx.statements.dead_by_id)?
-        .query_row([id.to_bytes()], |row| Ok((Timestamp::from_millis(row.get(1)?), row.get(2)?)))
-        .optional()?)
+    tx.find(&tx.statements.dead_by_id, [id.to_bytes()], |row| {
+        Ok((Timestamp::from_millis(row.get(1)?), row.get(2)?))
+    })
 }
 
 /// Due time of the ended job, if its id is pinned or the queue's history still has it.
 fn remembered(tx: &WriteTx<'_>, job: &NewJob, queue_id: i64) -> StoreResult<Option<Timestamp>> {
     type Found = (i64, Option<i64>, Option<i64>);
-    let found: Vec<Found> = tx
-        .prepare(&tx.statements.remembered)?
-        .query_map(params![job.id.to_bytes(), tx.now.as_millis(), queue_id], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })?
-        .collect::<rusqlite::Result<_>>()?;
+    let ended = params![job.id.to_bytes(), tx.now.as_millis(), queue_id];
+    let found: Vec<Found> = tx.all(&tx.statements.remembered, ended, |row| row.try_into())?;
     for (due, at, seq) in found {
         let is_remembered = match at.zip(seq) {
             None => true,
-            Some(position) => tx.reading().is_in_history(&job.queue, queue_id, position)?,
+            Some(position) => tx.is_in_history(&job.queue, queue_id, position)?,
         };
         if is_remembered {
             return Ok(Some(Timestamp::from_millis(due)));

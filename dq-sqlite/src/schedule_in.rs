@@ -1,5 +1,7 @@
 //! Scheduling inside the application's own transaction (transactional outbox).
 
+use std::path::Path;
+
 use dq_core::backend::escape_payload;
 use dq_core::{ErrorKind, Limits, NewJob, Result, Scheduled};
 use rusqlite::Transaction;
@@ -82,8 +84,7 @@ impl SqliteBackend {
         jobs: &[NewJob],
     ) -> StoreResult<Vec<Scheduled>> {
         let mut queue_ids = QueueIds::default();
-        let now = self.shared.clock.now();
-        let mut tx = WriteTx::begin(transaction, &self.shared, &mut queue_ids, now)?;
+        let mut tx = WriteTx::begin(transaction, &self.shared, &mut queue_ids)?;
         tx.check_writer()?;
         let scheduled =
             jobs.iter().map(|job| schedule::schedule(&mut tx, job)).collect::<StoreResult<_>>()?;
@@ -94,18 +95,19 @@ impl SqliteBackend {
 
     /// This backend would never run jobs from another file.
     fn ensure_same_file(&self, transaction: &Transaction<'_>) -> StoreResult<()> {
-        let StoreShared { statements, file, .. } = &*self.shared;
+        let StoreShared { config, statements, file, .. } = &*self.shared;
         if file.is_store_of(transaction, statements) {
-            self.shared.verify_file()?;
-            if self.file_probe.is_same_file(&self.shared, transaction)? {
+            file.verify()?;
+            // A copy has the same store id.
+            let path = transaction.path().and_then(|path| Path::new(path).canonicalize().ok());
+            if path.as_ref() == Some(&config.path) {
                 return Ok(());
             }
         }
         Err(StoreError::new(
             ErrorKind::InvalidInput,
             "the transaction is open in another file",
-            "open the transaction in the backend's file, on a connection that was opened after the \
-             file was last replaced; a table in an attached file does not count",
+            "open the transaction in the backend's file; a table in an attached file does not count",
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! Settles leases with a verdict.
 
 use dq_core::{DeadReason, Ending, Lease, Settled, Settlement, Timestamp, Verdict};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::{StoreError, StoreResult};
@@ -21,33 +21,24 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         Verdict::Done => drop(end(tx, Ending::Done, None)?),
         Verdict::Skip { reason } => drop(end(tx, Ending::Skipped, Some(reason.as_str()))?),
         Verdict::Retry { due, error } => {
-            tx.note_run(seq, &lease, Some(error))?;
-            requeue(tx, queue_id, seq, due.resolve(tx.now), 1)?;
+            requeue(tx, queue_id, seq, &lease, due.resolve(tx.now), Some(error))?;
         }
-        Verdict::Snooze(due) => {
-            tx.note_run(seq, &lease, None)?;
-            requeue(tx, queue_id, seq, due.resolve(tx.now), 0)?;
-        }
+        Verdict::Snooze(due) => requeue(tx, queue_id, seq, &lease, due.resolve(tx.now), None)?,
         Verdict::Again { due, payload } => {
             tx.note_run(seq, &lease, None)?;
             tx.clear_error(seq)?;
             let due = due.resolve(tx.now);
-            tx.prepare(&tx.statements.again_job)?.execute(params![
-                seq,
-                due.as_millis(),
-                &payload[..]
-            ])?;
+            let values = params![seq, due.as_millis(), &payload[..]];
+            tx.execute(&tx.statements.again_job, values)?;
             tx.add_due(queue_id, due, seq)?;
         }
         Verdict::Dead { reason, failed } => {
             tx.note_run(seq, &lease, None)?;
             move_to_dead(tx, seq, reason, i64::from(*failed), 1)?;
         }
-        // The delivery counts; the lease was not lost (0).
-        Verdict::Release { started: true } => tx.release_job(queue_id, seq, 0, &lease)?,
-        Verdict::Release { started: false } => {
-            tx.note_run(seq, &lease, None)?;
-            release_unstarted(tx, queue_id, seq)?;
+        // A delivery counts only if the handler started. The lease was not lost.
+        Verdict::Release { started } => {
+            tx.release_job(queue_id, seq, &lease, i64::from(*started), 0)?;
         }
         verdict => return Err(StoreError::unsupported(verdict)),
     }
@@ -63,32 +54,26 @@ fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i6
     let Ok(token) = i64::try_from(lease.token.0) else {
         return Ok(None);
     };
-    let ended = tx
-        .prepare(&tx.statements.end_lease)?
-        .query_row(params![lease.job.to_bytes(), queue_id, token, tx.now.as_millis()], |row| {
-            let ended = EndedLease { worker: row.get(1)?, since: row.get(2)? };
-            Ok((queue_id, row.get(0)?, ended))
-        })
-        .optional()?;
-    Ok(ended)
+    let held = params![lease.job.to_bytes(), queue_id, token, tx.now.as_millis()];
+    tx.find(&tx.statements.end_lease, held, |row| {
+        let ended = EndedLease { worker: row.get(1)?, since: row.get(2)? };
+        Ok((queue_id, row.get(0)?, ended))
+    })
 }
 
-/// Counts the delivery, adds `attempts` failed attempts, resets the losses.
+/// Counts the delivery, and an attempt if it failed; resets the losses.
 fn requeue(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
     seq: i64,
+    lease: &EndedLease,
     due: Timestamp,
-    attempts: i64,
+    error: Option<&str>,
 ) -> StoreResult<()> {
-    tx.prepare(&tx.statements.requeue_job)?.execute([seq, due.as_millis(), attempts])?;
+    tx.note_run(seq, lease, error)?;
+    let attempts = i64::from(error.is_some());
+    tx.execute(&tx.statements.requeue_job, [seq, due.as_millis(), attempts])?;
     tx.add_due(queue_id, due, seq)
-}
-
-/// A delivery counts only if the handler started.
-fn release_unstarted(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64) -> StoreResult<()> {
-    let due = tx.prepare(&tx.statements.job_due)?.query_row([seq], |row| row.get(0))?;
-    tx.add_due(queue_id, Timestamp::from_millis(due), seq)
 }
 
 /// The caller has removed the job's `due` or `lease` row.
@@ -100,14 +85,8 @@ pub(crate) fn move_to_dead(
     deliveries: i64,
 ) -> StoreResult<()> {
     let (kind, died) = (reason.kind.as_str(), tx.now.as_millis());
-    tx.prepare(&tx.statements.add_dead)?.execute(params![
-        seq,
-        attempts,
-        deliveries,
-        died,
-        kind,
-        reason.message
-    ])?;
-    tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
+    let values = params![seq, attempts, deliveries, died, kind, reason.message];
+    tx.execute(&tx.statements.add_dead, values)?;
+    tx.execute(&tx.statements.remove_job, [seq])?;
     Ok(())
 }

@@ -1,9 +1,7 @@
 //! State shared by the backend, the writer thread and the readers.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use dq_core::config::Environment;
 use dq_core::sync::lock;
 use dq_core::{Clock, HistoryLimits, Listeners, QueueName};
 use rusqlite::Connection;
@@ -25,29 +23,14 @@ pub(crate) struct StoreShared {
     /// 1.4 times as long; it leaves other processes' history alone.
     pub(crate) history: HistoryLimits,
     pub(crate) listeners: Listeners,
-    directory: Mutex<QueueDirectory>,
+    pub(crate) directory: Mutex<QueueDirectory>,
+    /// The writer holds the lock while it commits.
     pub(crate) due_index: Mutex<DueIndex>,
     /// All other connections must open the same file and store.
     pub(crate) file: StoreFile,
 }
 
 impl StoreShared {
-    pub(crate) fn new(
-        config: SqliteConfig,
-        statements: Statements,
-        environment: Environment,
-        file: StoreFile,
-    ) -> Self {
-        let listeners = Listeners::default();
-        let (directory, due_index) = (Mutex::default(), Mutex::default());
-        let Environment { clock, history, .. } = environment;
-        Self { config, statements, clock, history, listeners, directory, due_index, file }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.config.path
-    }
-
     pub(crate) fn find_queues<'a>(
         &self,
         conn: &Connection,
@@ -56,20 +39,5 @@ impl StoreShared {
         let mut directory = lock(&self.directory);
         directory.refresh(conn, &self.statements)?;
         Ok(directory.find(queues))
-    }
-
-    /// The writer holds the lock while it commits.
-    pub(crate) fn due_index(&self) -> MutexGuard<'_, DueIndex> {
-        lock(&self.due_index)
-    }
-
-    /// Fails with `Unavailable` if the path leads to another file.
-    pub(crate) fn verify_file(&self) -> StoreResult<()> {
-        self.file.verify(self.path())
-    }
-
-    /// Fails with `Unavailable` if a new connection has opened another store.
-    pub(crate) fn verify_opened(&self, conn: &Connection) -> StoreResult<()> {
-        self.file.verify_opened(conn, &self.statements, self.path())
     }
 }

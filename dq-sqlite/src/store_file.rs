@@ -4,7 +4,7 @@
 //! acknowledged in a file that nobody opens again, and new connections would open another one.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dq_core::ErrorKind;
 use rusqlite::Connection;
@@ -12,37 +12,36 @@ use rusqlite::Connection;
 use crate::error::{StoreError, StoreResult};
 use crate::statements::Statements;
 
-/// 16 random bytes in the `meta` table, written when the tables are created.
-pub(crate) type StoreId = [u8; 16];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoreFile {
-    store_id: StoreId,
+    path: PathBuf,
+    /// 16 random bytes, written when the tables are created.
+    store_id: [u8; 16],
     inode: Inode,
 }
 
 impl StoreFile {
     pub(crate) fn of(conn: &Connection, statements: &Statements, path: &Path) -> StoreResult<Self> {
         let inode = inode(path).map_err(|error| missing(&error))?;
-        Ok(Self { store_id: store_id(conn, statements)?, inode })
+        Ok(Self { path: path.to_owned(), store_id: store_id(conn, statements)?, inode })
     }
 
-    /// Fails with `Unavailable` if `path` leads to another file. Costs one `stat`.
-    pub(crate) fn verify(&self, path: &Path) -> StoreResult<()> {
-        match inode(path) {
+    /// Fails with `Unavailable` if the path leads to another file. Costs one `stat`.
+    pub(crate) fn verify(&self) -> StoreResult<()> {
+        match inode(&self.path) {
             Ok(found) if found == self.inode => Ok(()),
             Ok(_) => Err(replaced()),
             Err(error) => Err(missing(&error)),
         }
     }
 
+    /// Fails with `Unavailable` if a new connection has opened another file or store.
     pub(crate) fn verify_opened(
         &self,
         conn: &Connection,
         statements: &Statements,
-        path: &Path,
     ) -> StoreResult<()> {
-        self.verify(path)?;
+        self.verify()?;
         if self.is_store_of(conn, statements) { Ok(()) } else { Err(replaced()) }
     }
 
@@ -52,8 +51,8 @@ impl StoreFile {
     }
 }
 
-fn store_id(conn: &Connection, statements: &Statements) -> StoreResult<StoreId> {
-    Ok(conn.prepare_cached(&statements.store_id)?.query_row([], |row| row.get(0))?)
+fn store_id(conn: &Connection, statements: &Statements) -> rusqlite::Result<[u8; 16]> {
+    conn.prepare_cached(&statements.store_id)?.query_row([], |row| row.get(0))
 }
 
 /// Device and inode.

@@ -1,7 +1,6 @@
 //! Messages to the writer thread: tasks that run in a transaction and reply after its commit.
 
 use std::collections::VecDeque;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -41,59 +40,20 @@ pub(crate) enum Access {
 /// Sends a task's result to its caller; gets the transaction's error, or `None` after a commit.
 pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 
-/// A store call with any result type.
-pub(crate) trait Task: Send {
-    /// Also returns the call's error, because it ends the transaction.
-    fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
+/// Runs a call in a transaction, or gets the reason why it is rejected. Also returns the call's
+/// error, because it ends the transaction.
+type Run = Box<dyn FnOnce(StoreResult<&mut WriteTx<'_>>) -> (SendReply, Option<StoreError>) + Send>;
 
-    fn reject(self: Box<Self>, error: StoreError);
-}
-
-/// See [`QueuedTask::new`].
-struct Call<F, C, R> {
-    work: F,
-    on_commit: C,
-    reply: oneshot::Sender<StoreResult<R>>,
-}
-
-impl<F, C, T, R> Task for Call<F, C, R>
-where
-    F: FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send,
-    C: FnOnce(T) -> R + Send + 'static,
-    T: Send + 'static,
-    R: Send + 'static,
-{
-    fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>) {
-        let Self { work, on_commit, reply } = *self;
-        let result = work(tx);
-        let error = result.as_ref().err().cloned();
-        let send_reply = move |tx_error: Option<&StoreError>| {
-            let result = match (result, tx_error) {
-                (Ok(_), Some(error)) => Err(error.clone()),
-                (Ok(value), None) => Ok(on_commit(value)),
-                (Err(error), _) => Err(error),
-            };
-            // If the caller has stopped waiting, `ClaimGuard` returns its leases on drop.
-            let _ = reply.send(result);
-        };
-        (Box::new(send_reply), error)
-    }
-
-    fn reject(self: Box<Self>, error: StoreError) {
-        let _ = self.reply.send(Err(error));
-    }
-}
-
-pub(crate) struct QueuedTask {
+pub(crate) struct Task {
     pub(crate) access: Access,
     pub(crate) weight: Weight,
     /// Held until the task runs.
     _slot: Option<OwnedSemaphorePermit>,
     queued_at: Instant,
-    pub(crate) task: Box<dyn Task>,
+    run: Run,
 }
 
-impl QueuedTask {
+impl Task {
     /// `work` runs in a transaction; after a commit, `on_commit` turns its result into the reply.
     pub(crate) fn new<T: Send + 'static, R: Send + 'static>(
         access: Access,
@@ -103,8 +63,30 @@ impl QueuedTask {
         on_commit: impl FnOnce(T) -> R + Send + 'static,
     ) -> (Self, oneshot::Receiver<StoreResult<R>>) {
         let (reply, receiver) = oneshot::channel();
-        let task = Box::new(Call { work, on_commit, reply });
-        (Self { access, weight, _slot: slot, queued_at: Instant::now(), task }, receiver)
+        let run: Run = Box::new(move |tx| {
+            let result = tx.and_then(work);
+            let error = result.as_ref().err().cloned();
+            let send_reply = move |tx_error: Option<&StoreError>| {
+                let result = match (result, tx_error) {
+                    (Ok(_), Some(error)) => Err(error.clone()),
+                    (Ok(value), None) => Ok(on_commit(value)),
+                    (Err(error), _) => Err(error),
+                };
+                // If the caller has stopped waiting, `ClaimGuard` returns its leases on drop.
+                let _ = reply.send(result);
+            };
+            (Box::new(send_reply), error)
+        });
+        (Self { access, weight, _slot: slot, queued_at: Instant::now(), run }, receiver)
+    }
+
+    pub(crate) fn run(self, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>) {
+        (self.run)(Ok(tx))
+    }
+
+    pub(crate) fn reject(self, error: StoreError) {
+        let (send_reply, _) = (self.run)(Err(error));
+        send_reply(None);
     }
 }
 
@@ -112,40 +94,36 @@ impl QueuedTask {
 #[derive(Default)]
 pub(crate) struct TaskQueue {
     /// Fills a transaction by itself and found one in use, so it runs first in the next.
-    first: Option<QueuedTask>,
-    held_leases: VecDeque<QueuedTask>,
-    writes: VecDeque<QueuedTask>,
+    first: Option<Task>,
+    held_leases: VecDeque<Task>,
+    writes: VecDeque<Task>,
 }
 
 impl TaskQueue {
-    fn part(&mut self, access: Access) -> &mut VecDeque<QueuedTask> {
+    fn part(&mut self, access: Access) -> &mut VecDeque<Task> {
         match access {
             Access::HeldLeases => &mut self.held_leases,
             Access::Write => &mut self.writes,
         }
     }
 
-    pub(crate) fn push(&mut self, task: QueuedTask) {
+    pub(crate) fn push(&mut self, task: Task) {
         self.part(task.access).push_back(task);
     }
 
     /// The next [`pop`](Self::pop) returns the task again.
-    pub(crate) fn put_back(&mut self, task: QueuedTask) {
+    pub(crate) fn put_back(&mut self, task: Task) {
         self.first = Some(task);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<QueuedTask> {
+    pub(crate) fn pop(&mut self) -> Option<Task> {
         let first = self.first.take().or_else(|| self.held_leases.pop_front());
         first.or_else(|| self.writes.pop_front())
     }
 
     /// Takes a task that has waited `timeout` since `since`, or since its arrival if later.
-    pub(crate) fn pop_waiting_for(
-        &mut self,
-        timeout: Duration,
-        since: Instant,
-    ) -> Option<QueuedTask> {
-        let is_over = |task: &QueuedTask| task.queued_at.max(since).elapsed() >= timeout;
+    pub(crate) fn pop_waiting_for(&mut self, timeout: Duration, since: Instant) -> Option<Task> {
+        let is_over = |task: &Task| task.queued_at.max(since).elapsed() >= timeout;
         if self.first.as_ref().is_some_and(is_over) {
             return self.first.take();
         }
@@ -159,27 +137,9 @@ impl TaskQueue {
 }
 
 pub(crate) enum WriterMessage {
-    Task(QueuedTask),
+    Task(Task),
     /// The writer then polls for foreign commits.
     ListenerAdded,
     /// The sender confirms the end.
     Close(oneshot::Sender<()>),
-}
-
-/// Ends leases that no caller received, without waiting.
-#[derive(Debug, Clone)]
-pub(crate) struct BackgroundWrites {
-    pub(crate) messages: mpsc::Sender<WriterMessage>,
-}
-
-impl BackgroundWrites {
-    pub(crate) fn send(
-        &self,
-        weight: Weight,
-        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<()> + Send + 'static,
-    ) {
-        let (task, _) = QueuedTask::new(Access::HeldLeases, weight, None, work, |()| ());
-        // Fails only if the store is closed; leases then expire.
-        let _ = self.messages.send(WriterMessage::Task(task));
-    }
 }

@@ -1,11 +1,13 @@
 //! A write transaction: its time, its counters, and changes buffered until its end, to write them
 //! once and not once per job.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::ops::Deref;
 
-use dq_core::{HistoryLimits, QueueName, Timestamp, Totals};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use dq_core::{QueueName, Timestamp, Totals};
+use rusqlite::{Connection, Params, params};
 
+use crate::claim_plan::earlier;
 use crate::due_index::NextDue;
 use crate::ended_jobs::EndedJobs;
 use crate::error::StoreResult;
@@ -13,28 +15,11 @@ use crate::reader::ReadTx;
 use crate::row;
 use crate::schema;
 use crate::shared::StoreShared;
-use crate::statements::Statements;
 
 /// Queues are never deleted, so only a rollback can make an entry stale.
+pub(crate) type QueueIds = HashMap<QueueName, i64>;
+
 #[derive(Debug, Default)]
-pub(crate) struct QueueIds {
-    by_name: HashMap<QueueName, i64>,
-    by_id: HashMap<i64, QueueName>,
-}
-
-impl QueueIds {
-    pub(crate) fn clear(&mut self) {
-        self.by_name.clear();
-        self.by_id.clear();
-    }
-
-    fn insert(&mut self, name: &QueueName, queue_id: i64) {
-        self.by_name.insert(name.clone(), queue_id);
-        self.by_id.insert(queue_id, name.clone());
-    }
-}
-
-#[derive(Debug)]
 struct Buffered {
     seq: i64,
     token: i64,
@@ -43,10 +28,9 @@ struct Buffered {
     counters_changed: bool,
     /// By queue id.
     totals: HashMap<i64, Totals>,
-    /// By queue id: the earliest due time that this transaction added.
-    earliest_added: HashMap<i64, Timestamp>,
-    /// Their first waiting job may have changed.
-    changed: HashSet<i64>,
+    /// By id, the queues whose first waiting job may have changed, with the earliest due time that
+    /// this transaction added.
+    changed: HashMap<i64, Option<Timestamp>>,
     ended: EndedJobs,
 }
 
@@ -70,15 +54,20 @@ pub(crate) struct Changes {
 /// renew](crate::task::Access::HeldLeases) held leases.
 #[derive(Debug)]
 pub(crate) struct WriteTx<'c> {
-    conn: &'c Connection,
-    pub(crate) statements: &'c Statements,
-    pub(crate) history: &'c HistoryLimits,
+    /// Its time is read after the write lock was taken; for `schedule_in`, at its call.
+    reading: ReadTx<'c>,
     queue_ids: &'c mut QueueIds,
     buffered: Buffered,
     /// The oldest table version whose programs may write.
     min_writer: i64,
-    /// Read after the write lock was taken; for `schedule_in`, at its call.
-    pub(crate) now: Timestamp,
+}
+
+impl<'c> Deref for WriteTx<'c> {
+    type Target = ReadTx<'c>;
+
+    fn deref(&self) -> &ReadTx<'c> {
+        &self.reading
+    }
 }
 
 impl<'c> WriteTx<'c> {
@@ -86,23 +75,12 @@ impl<'c> WriteTx<'c> {
         conn: &'c Connection,
         shared: &'c StoreShared,
         queue_ids: &'c mut QueueIds,
-        now: Timestamp,
     ) -> StoreResult<Self> {
-        let StoreShared { statements, history, .. } = shared;
-        let (min_writer, seq, token, granted) = conn
-            .prepare_cached(&statements.counters)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
-        let buffered = Buffered {
-            seq,
-            token,
-            granted,
-            counters_changed: false,
-            totals: HashMap::new(),
-            earliest_added: HashMap::new(),
-            changed: HashSet::new(),
-            ended: EndedJobs::default(),
-        };
-        let mut tx = Self { conn, statements, history, queue_ids, buffered, min_writer, now };
+        let reading = ReadTx::new(conn, shared);
+        let (min_writer, seq, token, granted) =
+            reading.one(&shared.statements.counters, [], |row| row.try_into())?;
+        let buffered = Buffered { seq, token, granted, ..Buffered::default() };
+        let mut tx = Self { reading, queue_ids, buffered, min_writer };
         if tx.check_writer().is_ok() {
             tx.shorten_leases()?;
             tx.return_lapsed()?;
@@ -119,42 +97,31 @@ impl<'c> WriteTx<'c> {
     pub(crate) fn finish(self) -> StoreResult<Changes> {
         if self.buffered.counters_changed {
             let Buffered { seq, token, granted, .. } = self.buffered;
-            self.prepare(&self.statements.save_counters)?.execute([seq, token, granted])?;
+            self.execute(&self.statements.save_counters, [seq, token, granted])?;
         }
         for (queue_id, delta) in &self.buffered.totals {
-            let counts = [
-                delta.created,
-                delta.done,
-                delta.skipped,
-                delta.cancelled,
-                delta.replaced,
-                delta.removed,
-            ];
+            let Totals { created, done, skipped, cancelled, replaced, removed, .. } = *delta;
             let [created, done, skipped, cancelled, replaced, removed] =
-                counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-            self.prepare(&self.statements.add_totals)?
-                .execute(params![queue_id, created, done, skipped, cancelled, replaced, removed])?;
+                [created, done, skipped, cancelled, replaced, removed]
+                    .map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+            let values = [*queue_id, created, done, skipped, cancelled, replaced, removed];
+            self.execute(&self.statements.add_totals, values)?;
         }
-        self.buffered.ended.trim(self.conn, self.statements, self.now)?;
+        self.buffered.ended.trim(&self)?;
         self.changes()
     }
 
     /// Wakes listeners if the first waiting job may be new: due no later than the earliest job
     /// added. If it is due later, this transaction removed the added job again.
-    fn changes(self) -> StoreResult<Changes> {
+    fn changes(&self) -> StoreResult<Changes> {
         let mut changes = Changes::default();
-        for queue_id in &self.buffered.changed {
-            let first = self
-                .prepare(&self.statements.first_waiting)?
-                .query_row([queue_id], |row| row.get(0))
-                .optional()?
-                .map(Timestamp::from_millis);
+        for (queue_id, added) in &self.buffered.changed {
+            let first = self.find(&self.statements.first_waiting, [queue_id], |row| row.get(0))?;
+            let first = first.map(Timestamp::from_millis);
             changes.next_due.push((*queue_id, first));
-            let added = self.buffered.earliest_added.get(queue_id);
             if let (Some(due), Some(added)) = (first, added)
                 && due >= *added
-                && let Some(name) =
-                    queue_name(self.conn, self.statements, self.queue_ids, *queue_id)?
+                && let Some(name) = self.queue_name(*queue_id)?
             {
                 changes.wakeups.push((name, due));
             }
@@ -162,22 +129,21 @@ impl<'c> WriteTx<'c> {
         Ok(changes)
     }
 
+    /// `None` if the row is missing or its name invalid; such a queue has no listeners.
+    fn queue_name(&self, queue_id: i64) -> StoreResult<Option<QueueName>> {
+        let name = self.find(&self.statements.name_queue, [queue_id], |row| {
+            Ok(row::queue_name(row.get_ref(0)?).ok())
+        })?;
+        Ok(name.flatten())
+    }
+
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> StoreResult<usize> {
+        Ok(self.conn.prepare_cached(sql)?.execute(params)?)
+    }
+
     /// The queue's first waiting job may have changed, or the queue was paused or resumed.
     pub(crate) fn mark_changed(&mut self, queue_id: i64) {
-        self.buffered.changed.insert(queue_id);
-    }
-
-    pub(crate) fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
-        self.conn.prepare_cached(sql)
-    }
-
-    pub(crate) const fn reading(&self) -> ReadTx<'_> {
-        ReadTx {
-            conn: self.conn,
-            statements: self.statements,
-            history: self.history,
-            now: self.now,
-        }
+        self.buffered.changed.entry(queue_id).or_default();
     }
 
     pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {
@@ -217,16 +183,14 @@ impl<'c> WriteTx<'c> {
         now
     }
 
+    /// Like [`ReadTx::find_queue`], but remembers the queue.
     pub(crate) fn find_queue(&mut self, name: &QueueName) -> StoreResult<Option<i64>> {
-        if let Some(queue_id) = self.queue_ids.by_name.get(name) {
+        if let Some(queue_id) = self.queue_ids.get(name) {
             return Ok(Some(*queue_id));
         }
-        let queue_id = self
-            .prepare(&self.statements.find_queue)?
-            .query_row([name.as_str()], |row| row.get(0))
-            .optional()?;
+        let queue_id = self.reading.find_queue(name)?;
         if let Some(queue_id) = queue_id {
-            self.queue_ids.insert(name, queue_id);
+            self.queue_ids.insert(name.clone(), queue_id);
         }
         Ok(queue_id)
     }
@@ -236,33 +200,22 @@ impl<'c> WriteTx<'c> {
         if let Some(queue_id) = self.find_queue(name)? {
             return Ok(queue_id);
         }
-        let queue_id = self
-            .prepare(&self.statements.add_queue)?
-            .query_row([name.as_str()], |row| row.get(0))?;
-        self.queue_ids.insert(name, queue_id);
+        let queue_id = self.one(&self.statements.add_queue, [name.as_str()], |row| row.get(0))?;
+        self.queue_ids.insert(name.clone(), queue_id);
         Ok(queue_id)
     }
 
     pub(crate) fn add_due(&mut self, queue_id: i64, at: Timestamp, seq: i64) -> StoreResult<()> {
-        self.prepare(&self.statements.add_due)?.execute([queue_id, at.as_millis(), seq])?;
-        self.mark_changed(queue_id);
-        let earliest = self.buffered.earliest_added.entry(queue_id).or_insert(at);
-        *earliest = at.min(*earliest);
+        self.execute(&self.statements.add_due, [queue_id, at.as_millis(), seq])?;
+        let added = self.buffered.changed.entry(queue_id).or_default();
+        *added = earlier(*added, Some(at));
         Ok(())
     }
 
     /// Returns `false` if the job is leased instead.
     pub(crate) fn remove_due(&mut self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
         self.mark_changed(queue_id);
-        Ok(self.prepare(&self.statements.remove_due)?.execute([queue_id, at, seq])? == 1)
-    }
-
-    pub(crate) fn earliest_due(&self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
-        let at = self
-            .prepare(&self.statements.earliest_due)?
-            .query_row([queue_id], |row| row.get(0))
-            .optional()?;
-        Ok(at.map(Timestamp::from_millis))
+        Ok(self.execute(&self.statements.remove_due, [queue_id, at, seq])? == 1)
     }
 
     /// Restarts leases granted in the future, which exist only after the clock was set back.
@@ -270,7 +223,7 @@ impl<'c> WriteTx<'c> {
     fn shorten_leases(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
         if self.buffered.granted > now {
-            let shortened = self.prepare(&self.statements.shorten_leases)?.execute([now])?;
+            let shortened = self.execute(&self.statements.shorten_leases, [now])?;
             tracing::warn!(
                 by_ms = self.buffered.granted - now,
                 leases = shortened,
@@ -284,33 +237,30 @@ impl<'c> WriteTx<'c> {
 
     /// The jobs keep their due time and count one more loss.
     fn return_lapsed(&mut self) -> StoreResult<()> {
-        let lapsed: Vec<(i64, i64, EndedLease)> = self
-            .prepare(&self.statements.lapsed_leases)?
-            .query_map([self.now.as_millis()], |row| {
-                let lease = EndedLease { worker: row.get(2)?, since: row.get(3)? };
-                Ok((row.get(0)?, row.get(1)?, lease))
-            })?
-            .collect::<rusqlite::Result<_>>()?;
+        let now = self.now.as_millis();
+        let lapsed = self.all(&self.statements.lapsed_leases, [now], |row| {
+            let lease = EndedLease { worker: row.get(2)?, since: row.get(3)? };
+            Ok((row.get(0)?, row.get(1)?, lease))
+        })?;
         for (seq, queue_id, lease) in lapsed {
-            self.prepare(&self.statements.remove_lease)?.execute([seq])?;
-            self.release_job(queue_id, seq, 1, &lease)?;
+            self.execute(&self.statements.remove_lease, [seq])?;
+            self.release_job(queue_id, seq, &lease, 1, 1)?;
         }
         Ok(())
     }
 
-    /// Returns a job whose lease was removed to its queue, with unchanged due time. Counts the
-    /// delivery here because a claim does not write the job's row; readers of a leased job add one.
+    /// Returns a job whose lease was removed to its queue, with unchanged due time. Adds to its
+    /// counts: a claim does not write the job's row, and readers of a leased job add its delivery.
     pub(crate) fn release_job(
         &mut self,
         queue_id: i64,
         seq: i64,
-        losses: i64,
         lease: &EndedLease,
+        deliveries: i64,
+        losses: i64,
     ) -> StoreResult<()> {
-        let due = self
-            .prepare(&self.statements.release_job)?
-            .query_row([seq, losses], |row| row.get(0))
-            .optional()?;
+        let counts = [seq, deliveries, losses];
+        let due = self.find(&self.statements.release_job, counts, |row| row.get(0))?;
         match due.map(Timestamp::from_millis) {
             Some(due) => {
                 self.note_run(seq, lease, None)?;
@@ -333,31 +283,12 @@ impl<'c> WriteTx<'c> {
         error: Option<&str>,
     ) -> StoreResult<()> {
         let EndedLease { worker, since } = lease;
-        self.prepare(&self.statements.note_run)?.execute(params![seq, since, worker, error])?;
+        self.execute(&self.statements.note_run, params![seq, since, worker, error])?;
         Ok(())
     }
 
     pub(crate) fn clear_error(&self, seq: i64) -> StoreResult<()> {
-        self.prepare(&self.statements.clear_error)?.execute([seq])?;
+        self.execute(&self.statements.clear_error, [seq])?;
         Ok(())
     }
-}
-
-/// `None` if the row is missing or its name invalid; such a queue has no listeners.
-fn queue_name(
-    conn: &Connection,
-    statements: &Statements,
-    queue_ids: &mut QueueIds,
-    queue_id: i64,
-) -> StoreResult<Option<QueueName>> {
-    if let Some(name) = queue_ids.by_id.get(&queue_id) {
-        return Ok(Some(name.clone()));
-    }
-    let mut statement = conn.prepare_cached(&statements.name_queue)?;
-    let name = statement.query_row([queue_id], |row| Ok(row::queue_name(row.get_ref(0)?).ok()));
-    let name = name.optional()?.flatten();
-    if let Some(name) = &name {
-        queue_ids.insert(name, queue_id);
-    }
-    Ok(name)
 }

@@ -4,19 +4,20 @@
 //! of them. There is no timer: a single caller pays one sync per call, concurrent callers share
 //! one.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dq_core::Listeners;
 use dq_core::config::Environment;
+use dq_core::sync::lock;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
-use crate::connection::{self, OpenMode};
+use crate::connection::{self, OpenMode, data_version};
 use crate::error::{StoreError, StoreResult};
 use crate::maintenance;
-use crate::other_writers::{OtherWriters, notify_all};
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 use crate::store_file::StoreFile;
@@ -48,30 +49,36 @@ const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// After the last write.
 const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
-struct Session {
+pub(crate) struct Session {
     conn: Connection,
-    other_writers: OtherWriters,
+    /// As last seen: another connection's commit changes it.
+    data_version: i64,
 }
 
 impl Session {
     /// Never creates the store.
     fn reopen(shared: &StoreShared) -> StoreResult<Self> {
-        shared.verify_file()?;
+        shared.file.verify()?;
         let session = Self::connect(&shared.config, OpenMode::Again)?;
-        shared.verify_opened(&session.conn)?;
+        shared.file.verify_opened(&session.conn, &shared.statements)?;
         Ok(session)
     }
 
     fn connect(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Self> {
         let conn = connection::open_writer(config, mode)?;
-        let other_writers = OtherWriters::observe(&conn)?;
+        let data_version = data_version(&conn)?;
         // From now on the writer waits for the lock itself and accepts tasks meanwhile.
         conn.busy_timeout(Duration::ZERO)?;
-        Ok(Self { conn, other_writers })
+        Ok(Self { conn, data_version })
+    }
+
+    fn others_have_committed(&mut self) -> StoreResult<bool> {
+        let version = data_version(&self.conn)?;
+        Ok(std::mem::replace(&mut self.data_version, version) != version)
     }
 }
 
-fn open_store(
+pub(crate) fn open_store(
     mut config: SqliteConfig,
     mode: OpenMode,
     environment: Environment,
@@ -80,7 +87,12 @@ fn open_store(
     let statements = Statements::new(&config.table_prefix);
     let session = Session::connect(&config, mode)?;
     let file = StoreFile::of(&session.conn, &statements, &config.path)?;
-    Ok((session, Arc::new(StoreShared::new(config, statements, environment, file))))
+    let Environment { clock, history, .. } = environment;
+    let listeners = Listeners::default();
+    let (directory, due_index) = (Mutex::default(), Mutex::default());
+    let shared =
+        StoreShared { config, statements, clock, history, listeners, directory, due_index, file };
+    Ok((session, Arc::new(shared)))
 }
 
 pub(crate) struct Writer {
@@ -100,26 +112,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Reports the opened store to `opened`, then runs tasks until the store is closed or all
-    /// senders are dropped.
-    pub(crate) fn run(
-        config: SqliteConfig,
-        mode: OpenMode,
-        environment: Environment,
+    pub(crate) fn new(
+        shared: Arc<StoreShared>,
+        session: Session,
         messages: Receiver<WriterMessage>,
-        opened: oneshot::Sender<StoreResult<Arc<StoreShared>>>,
-    ) {
-        let (session, shared) = match open_store(config, mode, environment) {
-            Ok(store) => store,
-            Err(error) => {
-                let _ = opened.send(Err(error));
-                return;
-            }
-        };
-        if opened.send(Ok(Arc::clone(&shared))).is_err() {
-            return;
-        }
-        let writer = Self {
+    ) -> Self {
+        Self {
             shared,
             messages,
             session: Some(session),
@@ -130,11 +128,11 @@ impl Writer {
             listeners_outdated: false,
             last_write: Instant::now(),
             needs_maintenance: true,
-        };
-        writer.run_tasks();
+        }
     }
 
-    fn run_tasks(mut self) {
+    /// Runs tasks until the store is closed or all senders are dropped.
+    pub(crate) fn run(mut self) {
         while self.wait() {
             self.gather();
             while !self.pending.is_empty() {
@@ -216,7 +214,7 @@ impl Writer {
                 self.roll_back();
                 if replies.is_empty() {
                     while let Some(task) = self.pending.pop() {
-                        task.task.reject(error.clone());
+                        task.reject(error.clone());
                     }
                 }
                 Err(error)
@@ -226,8 +224,7 @@ impl Writer {
 
     fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Changes> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
-        let now = self.shared.clock.now();
-        let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids, now)?;
+        let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids)?;
         run_until_failure(tx, &mut self.pending, replies)
     }
 
@@ -236,7 +233,7 @@ impl Writer {
     fn commit(&mut self, changes: &Changes) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         // Locked during the commit, so that no claim reads the new file version before the changes.
-        let mut due_index = shared.due_index();
+        let mut due_index = lock(&shared.due_index);
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         if let Err(error) = execute(conn, "COMMIT") {
             due_index.invalidate();
@@ -247,7 +244,7 @@ impl Writer {
         }
         due_index.committed(&changes.next_due, || self.others_have_committed());
         drop(due_index);
-        self.shared.verify_file().map_err(StoreError::after_commit)
+        self.shared.file.verify().map_err(StoreError::after_commit)
     }
 
     fn roll_back(&mut self) {
@@ -265,7 +262,7 @@ impl Writer {
         self.reopen()?;
         self.take_lock()?;
         // Only now, because taking the lock may take a while.
-        self.shared.verify_file()?;
+        self.shared.file.verify()?;
         self.detect_other_writers();
         Ok(())
     }
@@ -297,7 +294,7 @@ impl Writer {
     fn reject_timed_out(&mut self, since: Instant, busy: StoreError) -> StoreResult<()> {
         let timeout = self.shared.config.busy_timeout;
         while let Some(task) = self.pending.pop_waiting_for(timeout, since) {
-            task.task.reject(busy.clone());
+            task.reject(busy.clone());
         }
         if self.pending.is_empty() { Err(busy) } else { Ok(()) }
     }
@@ -307,14 +304,14 @@ impl Writer {
             self.session = Some(Session::reopen(&self.shared)?);
             // A new connection does not report earlier commits.
             self.listeners_outdated = true;
-            self.shared.due_index().invalidate();
+            lock(&self.shared.due_index).invalidate();
         }
         Ok(())
     }
 
     fn detect_other_writers(&mut self) {
         if self.others_have_committed() {
-            self.shared.due_index().invalidate();
+            lock(&self.shared.due_index).invalidate();
         }
     }
 
@@ -324,7 +321,7 @@ impl Writer {
             return true;
         };
         // After an error the next poll detects the commit.
-        let committed = session.other_writers.have_committed(&session.conn);
+        let committed = session.others_have_committed();
         if let Ok(true) = committed {
             self.others_last_seen = Some(Instant::now());
             self.listeners_outdated = true;
@@ -363,17 +360,13 @@ impl Writer {
         }
         self.detect_other_writers();
         self.notify_of_other_writers();
-        if self.needs_maintenance && self.last_write.elapsed() >= MAINTENANCE_DELAY {
-            self.maintain();
+        if self.needs_maintenance
+            && self.last_write.elapsed() >= MAINTENANCE_DELAY
+            && let Some(session) = &self.session
+        {
+            // After an error (busy, disk full) the next write sets the flag again.
+            self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
         }
-    }
-
-    fn maintain(&mut self) {
-        let Some(session) = &self.session else {
-            return;
-        };
-        // After an error (busy, disk full) the next write sets the flag again.
-        self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
     }
 
     fn close(mut self) {
@@ -386,6 +379,15 @@ impl Writer {
             let _ = done.send(());
         }
     }
+}
+
+/// Sends each listener its queue's first due time: any queue may have changed.
+fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
+    let names = shared.listeners.queues();
+    let queues = shared.find_queues(conn, names.iter())?;
+    queues.for_each_waiting(conn, &shared.statements, |place, _, due| {
+        shared.listeners.wake(&names[place], due);
+    })
 }
 
 /// Runs pending tasks until the first failure: a full disk makes SQLite roll back the whole
@@ -404,7 +406,7 @@ fn run_until_failure(
         if task.access == Access::Write
             && let Err(error) = tx.check_writer()
         {
-            task.task.reject(error);
+            task.reject(error);
             continue;
         }
         if fills_a_transaction(task.weight) && !replies.is_empty() {
@@ -412,7 +414,7 @@ fn run_until_failure(
             break;
         }
         sum.add(task.weight);
-        let (reply, error) = task.task.run(&mut tx);
+        let (reply, error) = task.run(&mut tx);
         replies.push(reply);
         if let Some(error) = error {
             // The failed call replies with its own error; this one is for the others.

@@ -11,9 +11,9 @@ use crate::config::SqliteConfig;
 use crate::connection::OpenMode;
 use crate::error::{StoreResult, closed};
 use crate::shared::StoreShared;
-use crate::task::{Access, BackgroundWrites, QueuedTask, Weight, WriterMessage};
+use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
-use crate::writer::Writer;
+use crate::writer::{Writer, open_store};
 
 /// More callers wait for a slot. Tasks for held leases need none: there are only as many as running
 /// jobs.
@@ -25,7 +25,7 @@ pub(crate) struct WriterHandle {
     // Not a bounded channel: senders wait asynchronously, and the receiver needs `recv_timeout`,
     // which tokio's channel lacks.
     slots: Arc<Semaphore>,
-    messages: mpsc::Sender<WriterMessage>,
+    pub(crate) messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
 }
 
@@ -35,22 +35,21 @@ impl WriterHandle {
         mode: OpenMode,
         environment: Environment,
     ) -> Result<Self> {
-        let (messages, receiver) = mpsc::channel();
-        let (opened, opening) = oneshot::channel();
         let path = config.path.clone();
+        let opening = tokio::task::spawn_blocking(move || open_store(config, mode, environment));
+        let opened = opening.await.map_err(|_| writer_died("connect", &path))?;
+        let (session, shared) = opened.map_err(|error| error.into_error("connect", &path))?;
+        let (messages, receiver) = mpsc::channel();
+        let writer = Writer::new(Arc::clone(&shared), session, receiver);
         std::thread::Builder::new()
             .name("dq-sqlite".to_owned())
-            .spawn(move || Writer::run(config, mode, environment, receiver, opened))
+            .spawn(move || writer.run())
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "the writer thread could not be started")
                     .remedy("raise the limit of threads")
                     .source(error)
                     .operation("connect")
             })?;
-        let shared = match opening.await {
-            Ok(opened) => opened.map_err(|error| error.into_error("connect", &path))?,
-            Err(_) => return Err(writer_died("connect", &path)),
-        };
         let slots = Arc::new(Semaphore::new(TASK_SLOTS));
         Ok(Self { shared, slots, messages, closed: OnceCell::new() })
     }
@@ -84,7 +83,7 @@ impl WriterHandle {
                 None
             }
         };
-        let (task, reply) = QueuedTask::new(access, weight, slot, work, on_commit);
+        let (task, reply) = Task::new(access, weight, slot, work, on_commit);
         self.messages.send(WriterMessage::Task(task)).map_err(|_| self.no_reply(operation))?;
         match reply.await {
             Ok(result) => {
@@ -92,16 +91,6 @@ impl WriterHandle {
             }
             Err(_) => Err(self.no_reply(operation)),
         }
-    }
-
-    /// For writes whose results nobody awaits.
-    pub(crate) fn background_writes(&self) -> BackgroundWrites {
-        BackgroundWrites { messages: self.messages.clone() }
-    }
-
-    pub(crate) fn listener_added(&self) {
-        // Fails only if the writer has ended.
-        let _ = self.messages.send(WriterMessage::ListenerAdded);
     }
 
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {

@@ -64,9 +64,7 @@ impl BusyWriter {
 async fn renewals_and_settlements_find_the_short_gaps_of_a_busy_writer() {
     const CALLS: usize = 4;
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.busy_timeout = 10 * MINUTE;
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.busy_timeout = 10 * MINUTE).await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let lease = claim(&backend, 1).await.jobs.remove(0).lease();
 
@@ -96,8 +94,8 @@ enum Ended {
 
 #[tokio::test]
 async fn a_renewal_that_arrives_last_passes_long_batches_that_wait_for_the_lock() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let lease = claim(&*backend, 1).await.jobs.remove(0).lease();
 

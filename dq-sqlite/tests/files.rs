@@ -6,32 +6,10 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Fixture, claim, queue, settle, stats};
-use dq_core::{Backend, Due, ErrorKind, JobRef, Severity, Verdict};
+use common::{Fixture, claim, open_store, settle, stats};
+use dq_core::{Backend, Due, ErrorKind, Severity, Verdict};
+use dq_sqlite::SqliteConfig;
 use dq_sqlite::rusqlite::Connection;
-use dq_sqlite::{Durability, SqliteBackend, SqliteConfig};
-
-#[tokio::test]
-async fn jobs_tokens_and_totals_survive_reopening() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let (stays, runs) = (fixture.keyed("stays", Duration::from_secs(1)), fixture.job(Due::NOW));
-    let _ = backend.schedule(vec![stays.clone(), runs]).await.unwrap();
-    let first = claim(&backend, 1).await.jobs.remove(0);
-    backend.close().await.unwrap();
-
-    let backend = fixture.open().await;
-    // The lease survives, too: any process with its token can settle it.
-    settle(&backend, &first, Verdict::retry(Due::NOW, "a reason")).await;
-    let second = claim(&backend, 1).await.jobs.remove(0);
-    assert!(second.token > first.token);
-    assert_eq!((second.job.attempts, second.job.deliveries), (1, 2));
-    settle(&backend, &second, Verdict::Done).await;
-    let stats = stats(&backend).await;
-    assert_eq!((stats.scheduled, stats.totals.unwrap().done), (1, 1));
-    let view = backend.get(&JobRef::new(queue(), stays.key.unwrap())).await.unwrap().unwrap();
-    assert_eq!(view.job.id, stays.id);
-}
 
 #[tokio::test]
 async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
@@ -57,21 +35,6 @@ async fn the_tables_can_be_added_to_an_application_database() {
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((pragma("application_id"), pragma("user_version")), (7, 42));
-    let findings = backend.check().await;
-    assert!(findings.iter().any(|finding| finding.code == "sqlite.never-shrinks"));
-}
-
-#[tokio::test]
-async fn foreign_tables_with_the_same_names_are_refused_and_another_prefix_works() {
-    let fixture = Fixture::new();
-    let conn = Connection::open(fixture.path()).unwrap();
-    conn.execute_batch("CREATE TABLE dq_meta (x); CREATE TABLE dq_job (x)").unwrap();
-    let mut config = fixture.config();
-    assert_eq!(fixture.open_error(&config).await.kind(), ErrorKind::Incompatible);
-    config.table_prefix = "jobs_".to_owned();
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
-    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
-    assert_eq!(stats(&backend).await.ready, 1);
 }
 
 #[tokio::test]
@@ -89,9 +52,7 @@ async fn paths_that_are_not_files_are_refused() {
 #[tokio::test]
 async fn a_full_file_is_reported_as_full_and_can_be_drained() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(1);
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.size_limit_mib = Some(1)).await;
     let large = || fixture.job(Due::NOW).payload(Bytes::from(vec![7; 100_000]));
     let mut stored = 0;
     let error = loop {
@@ -115,9 +76,7 @@ async fn a_full_file_is_reported_as_full_and_can_be_drained() {
 #[tokio::test]
 async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.busy_timeout = Duration::from_millis(1);
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.busy_timeout = Duration::from_millis(1)).await;
     let other = Connection::open(fixture.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err();
@@ -128,20 +87,8 @@ async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
 }
 
 #[tokio::test]
-async fn check_reports_relaxed_durability() {
-    let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.durability = Durability::Relaxed;
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
-    let findings = backend.check().await;
-    let relaxed = findings.iter().find(|finding| finding.code == "sqlite.relaxed-durability");
-    assert_eq!(relaxed.unwrap().severity, Severity::Info);
-}
-
-#[tokio::test]
 async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(
@@ -162,30 +109,4 @@ async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
     assert_eq!(names.len(), 3, "{findings:?}");
     assert!(names.iter().all(|finding| finding.severity == Severity::Error));
     assert!(names[0].cause.contains(r#""mail\n""#), "{}", names[0]);
-}
-
-#[tokio::test]
-async fn settings_out_of_range_are_refused_by_name() {
-    let fixture = Fixture::new();
-    let day = Duration::from_secs(86_400);
-    for (setting, range, change) in [
-        (
-            "busy_timeout",
-            "24h",
-            (|config: &mut SqliteConfig, day| config.busy_timeout = 30 * day)
-                as fn(&mut SqliteConfig, Duration),
-        ),
-        ("size_limit_mib", "1 to", |config, _| config.size_limit_mib = Some(0)),
-        ("size_limit_mib", "1 to", |config, _| config.size_limit_mib = Some(u32::MAX)),
-        ("cache_mib", "1 to", |config, _| config.cache_mib = 0),
-        ("cache_mib", "1 to", |config, _| config.cache_mib = u32::MAX),
-    ] {
-        let mut config = fixture.config();
-        change(&mut config, day);
-        let error = fixture.open_error(&config).await;
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-        assert!(error.message().contains(setting), "{error}");
-        assert!(error.remedy_text().unwrap().contains(range), "{error}");
-    }
-    assert!(!fixture.path().exists());
 }

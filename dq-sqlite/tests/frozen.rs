@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, claim, queue, settle, stats};
+use common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
 use dq_core::{
     Announcement, Backend, BrowseParams, Clock, DeadKind, DeadReason, Due, Ending, FencingToken,
     JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,
@@ -37,8 +37,7 @@ fn job(last: u8) -> NewJob {
 #[tokio::test]
 #[ignore = "writes the file that the other tests read"]
 async fn write_the_file() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let jobs = vec![job(1).remember(365 * DAY), job(2), job(3), job(4), job(5)];
     let _ = backend.schedule(jobs).await.unwrap();
     fixture.clock.advance(SECOND);

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Fixture, WriteLock, claim, purge, stats};
+use common::{Fixture, WriteLock, claim, open_store, stats};
 use dq_core::{
     Backend, DeadKind, DeadReason, Due, ErrorKind, LeasedJob, NewJob, Operation, Scheduled,
     Settlement, Verdict,
@@ -37,8 +37,8 @@ fn commits(fixture: &Fixture) -> usize {
 
 #[tokio::test]
 async fn waiting_calls_are_committed_together() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let before = commits(&fixture);
     let lock = WriteLock::acquire(&fixture);
     let mut calls = Vec::new();
@@ -56,34 +56,9 @@ async fn waiting_calls_are_committed_together() {
 }
 
 #[tokio::test]
-async fn a_duplicate_does_not_fail_other_calls_of_its_transaction() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
-    let lock = WriteLock::acquire(&fixture);
-    let first = fixture.keyed("k", Due::NOW);
-    let mut calls = vec![send(&backend, vec![first.clone()]).await];
-    for n in 0..20 {
-        let job = if n % 2 == 0 { fixture.keyed("k", Due::NOW) } else { fixture.job(Due::NOW) };
-        calls.push(send(&backend, vec![job]).await);
-    }
-    lock.release();
-    for (n, call) in calls.into_iter().enumerate() {
-        let scheduled = call.await.unwrap().unwrap()[0];
-        if n % 2 == 1 {
-            assert!(matches!(scheduled, Scheduled::Kept(kept) if kept.id == first.id));
-        } else {
-            assert!(matches!(scheduled, Scheduled::Created(_)));
-        }
-    }
-    assert_eq!(stats(&*backend).await.ready, 11);
-}
-
-#[tokio::test]
 async fn a_batch_that_does_not_fit_on_the_disk_fails_alone_and_entirely() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(1);
-    let backend = Arc::new(SqliteBackend::open(&config, &fixture.environment()).await.unwrap());
+    let backend = Arc::new(fixture.open_with(|config| config.size_limit_mib = Some(1)).await);
     let lock = WriteLock::acquire(&fixture);
     let large = || fixture.job(Due::NOW).payload(Bytes::from(vec![7; 4_000]));
     let first_call = send(&backend, vec![fixture.job(Due::NOW)]).await;
@@ -100,8 +75,7 @@ async fn a_batch_that_does_not_fit_on_the_disk_fails_alone_and_entirely() {
 
 #[tokio::test]
 async fn a_long_batch_is_stored_in_chunks_in_order() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let before = commits(&fixture);
     let jobs: Vec<NewJob> = (0..2_500).map(|_| fixture.job(Due::NOW)).collect();
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
@@ -112,20 +86,8 @@ async fn a_long_batch_is_stored_in_chunks_in_order() {
 }
 
 #[tokio::test]
-async fn a_purge_is_many_short_transactions() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let _ = backend.schedule((0..2_500).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
-    let before = commits(&fixture);
-    assert_eq!(purge(&backend).await, 2_500);
-    let steps = commits(&fixture) - before;
-    assert!(steps >= 5, "{steps} transactions for 2,500 jobs");
-}
-
-#[tokio::test]
-async fn one_call_purges_a_limited_number_of_jobs() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+async fn one_call_purges_a_limited_number_of_jobs_in_short_transactions() {
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule((0..2_000).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let dead = |job: &LeasedJob| {
         let reason = DeadReason::new(DeadKind::Rejected, "no");
@@ -134,6 +96,7 @@ async fn one_call_purges_a_limited_number_of_jobs() {
     let settlements: Vec<_> = claim(&backend, 500).await.jobs.iter().map(dead).collect();
     backend.settle(&settlements).await.unwrap();
     let queue = common::queue();
+    let before = commits(&fixture);
     let mut reports = Vec::new();
     for _ in 0..3 {
         let report = backend.operate(Operation::Purge { queue: &queue }).await.unwrap();
@@ -141,15 +104,15 @@ async fn one_call_purges_a_limited_number_of_jobs() {
     }
     // One call removes the last waiting jobs and the first dead ones.
     assert_eq!(reports, [(1_000, true), (1_000, false), (0, false)]);
+    let steps = commits(&fixture) - before;
+    assert!(steps >= 4, "{steps} transactions for 2,000 jobs");
     assert_eq!(stats(&backend).await.stored(), 0);
 }
 
 #[tokio::test]
 async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outcome() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(8);
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.size_limit_mib = Some(8)).await;
     let _ = backend.schedule((0..4).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let payload = Bytes::from(vec![7; 2 << 20]);
     let again = |job: &LeasedJob| {
@@ -167,8 +130,8 @@ async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outco
 
 #[tokio::test]
 async fn a_failed_commit_fails_all_its_calls_and_the_store_recovers() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let conn = Connection::open(fixture.path()).unwrap();
     common::fail_commits(&conn);
     let lock = WriteLock::acquire(&fixture);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Fixture, TEST_TIMEOUT, WriteLock, queue};
+use common::{Fixture, TEST_TIMEOUT, WriteLock, open_store, queue};
 use dq_core::{Backend, Clock, Due, Hint, OnConflict, Scheduled, Timestamp, Wakeups};
 use dq_sqlite::rusqlite::params;
 use dq_sqlite::rusqlite::types::Null;
@@ -24,8 +24,7 @@ async fn hint_within(timeout: Duration, wakeups: &mut Wakeups) -> Option<Hint> {
 
 #[tokio::test]
 async fn a_job_that_replaces_another_of_its_transaction_wakes_listeners() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
     let first = fixture.keyed("k", SECOND);
     let second = fixture.keyed("k", 2 * SECOND).on_conflict(OnConflict::Replace);
@@ -38,8 +37,8 @@ async fn a_job_that_replaces_another_of_its_transaction_wakes_listeners() {
 
 #[tokio::test]
 async fn a_commit_of_others_wakes_listeners_even_if_the_transaction_that_detects_it_fails() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     fixture.reject_payload("poison");
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
     // The listener hears of the trigger's commit; afterwards no hint is outstanding.

@@ -1,17 +1,17 @@
-//! The stored history: its limits and its cost.
+//! The stored history and its limits.
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Fixture, MINUTE, claim, queue, settle, stats};
-use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Due, HistoryLimit, HistoryLimits, JobState, NewJob,
-    Scheduled, Settlement, Verdict, Want,
+    Backend, BrowseParams, Due, HistoryLimit, HistoryLimits, JobState, NewJob, Scheduled,
+    Settlement, Verdict,
 };
-use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
-use dq_sqlite::{SqliteBackend, SqliteConfig};
+use dq_sqlite::rusqlite::types::Null;
+use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
+use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
 async fn open(fixture: &Fixture, max: u32) -> SqliteBackend {
     let limits = HistoryLimits::all(HistoryLimit::new(max, 60 * MINUTE));
@@ -138,36 +138,25 @@ async fn pins_that_have_ended_are_deleted_by_later_ones() {
 }
 
 #[tokio::test]
-async fn scheduling_in_a_transaction_and_in_sql_respects_pins() {
-    // The SQL statement uses the machine's clock.
-    schedule_ended_in_a_transaction(0, MINUTE * 60 * 24 * 365 * 100).await;
-}
-
-#[tokio::test]
-async fn scheduling_in_a_transaction_and_in_sql_respects_the_history() {
-    schedule_ended_in_a_transaction(10, Duration::ZERO).await;
-}
-
-/// Schedules an ended job again, with history limit `max`.
-async fn schedule_ended_in_a_transaction(max: u32, remember: Duration) {
-    let fixture = Fixture::new();
-    let backend = open(&fixture, max).await;
-    let job = fixture.job(Due::NOW).remember(remember);
-    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
-    let leased = claim(&backend, 1).await.jobs.remove(0);
-    settle(&backend, &leased, Verdict::Done).await;
-    let mut conn = Connection::open(fixture.path()).unwrap();
-    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let scheduled = backend.schedule_in(&transaction, vec![job.clone()]).unwrap();
-    assert!(matches!(scheduled[..], [Scheduled::Ended(_)]), "{scheduled:?}");
-    transaction
-        .execute(
-            dq_sqlite::SCHEDULE_SQL,
-            (queue().as_str(), job.id.to_bytes(), None::<&str>, 0, "{}", None::<&str>, None::<i64>),
-        )
-        .unwrap();
-    transaction.commit().unwrap();
-    assert_eq!(stats(&backend).await.stored(), 0);
+async fn scheduling_in_a_transaction_and_in_sql_respects_pins_and_the_history() {
+    // The SQL statement compares pins with the machine's clock.
+    for (max, remember) in [(0, MINUTE * 60 * 24 * 365 * 100), (10, Duration::ZERO)] {
+        let fixture = Fixture::new();
+        let backend = open(&fixture, max).await;
+        let job = fixture.job(Due::NOW).remember(remember);
+        let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+        let leased = claim(&backend, 1).await.jobs.remove(0);
+        settle(&backend, &leased, Verdict::Done).await;
+        let mut conn = Connection::open(fixture.path()).unwrap();
+        let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let scheduled = backend.schedule_in(&transaction, vec![job.clone()]).unwrap();
+        assert!(matches!(scheduled[..], [Scheduled::Ended(_)]), "limit {max}: {scheduled:?}");
+        let id = job.id.to_bytes();
+        let values = params!["mail", id, Null, 0, "{}", Null, Null];
+        transaction.execute(SCHEDULE_SQL, values).unwrap();
+        transaction.commit().unwrap();
+        assert_eq!(stats(&backend).await.stored(), 0, "limit {max}");
+    }
 }
 
 #[tokio::test]
@@ -185,48 +174,4 @@ async fn a_job_that_a_process_with_a_shorter_history_stored_again_is_found() {
         assert!(matches!(again[..], [Scheduled::Created(_)]), "{again:?}");
     }
     assert_eq!(count(&fixture, "job"), 1);
-}
-
-/// Prints throughput with and without history, for settlements (100 jobs per call) and for jobs
-/// from schedule to settlement. Run it with
-/// `cargo test --release -p dq-sqlite --all-features --test history -- --ignored --nocapture`.
-#[tokio::test]
-#[ignore = "measures"]
-async fn throughput_of_settlements() {
-    let jobs: usize = std::env::var("JOBS").map_or(20_000, |jobs| jobs.parse().unwrap());
-    let rounds: usize = std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().unwrap());
-    for round in 0..rounds {
-        let (off, on) = (measure(jobs, 0).await, measure(jobs, 1_000).await);
-        for (what, off, on) in [("settled", off.0, on.0), ("whole", off.1, on.1)] {
-            println!("round {round}, {what}: off {off:.0}/s, on {on:.0}/s, ratio {:.3}", on / off);
-        }
-    }
-}
-
-/// Settlements per second, and jobs per second from schedule to settlement.
-async fn measure(jobs: usize, max: u32) -> (f64, f64) {
-    let directory = tempfile::tempdir().unwrap();
-    let limits = HistoryLimits::all(HistoryLimit::new(max, 24 * 60 * MINUTE));
-    let environment: Environment = common::real_environment().history(limits);
-    let config = SqliteConfig::new(directory.path().join("jobs.db"));
-    let backend = SqliteBackend::open(&config, &environment).await.unwrap();
-    let id = || environment.entropy.job_id(environment.clock.now());
-    let mut time = Duration::ZERO;
-    let began = Instant::now();
-    for _ in 0..jobs / 1_000 {
-        let chunk = (0..1_000).map(|_| NewJob::new(id(), queue(), Due::NOW, vec![1; 200].into()));
-        let _ = backend.schedule(chunk.collect()).await.unwrap();
-        let wants = [Want::new(queue(), 1_000, 60 * MINUTE)];
-        let leased = backend.claim(ClaimParams::new(&wants, 1_000, "worker")).await.unwrap().jobs;
-        for leased in leased.chunks(100) {
-            let done = leased.iter().map(|job| Settlement::new(job.lease(), Verdict::Done));
-            let done: Vec<_> = done.collect();
-            let start = Instant::now();
-            backend.settle(&done).await.unwrap();
-            time += start.elapsed();
-        }
-    }
-    let whole = began.elapsed();
-    backend.close().await.unwrap();
-    (jobs as f64 / time.as_secs_f64(), jobs as f64 / whole.as_secs_f64())
 }

@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Fixture, MINUTE, real_environment, settle};
+use common::{Fixture, MINUTE, open_store, settle};
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, LeasedJob, NewJob, Operation, QueueName, Settlement,
-    Verdict, Want,
+    Backend, ClaimParams, Claimed, Clock, Due, NewJob, Operation, QueueName, Verdict, Want,
 };
-use dq_sqlite::{SqliteBackend, SqliteConfig};
+use dq_sqlite::SqliteBackend;
 
 fn name(number: usize) -> QueueName {
     QueueName::new(format!("queue-{number}")).unwrap()
@@ -39,8 +38,7 @@ fn queues(claimed: &Claimed) -> Vec<usize> {
 
 #[tokio::test]
 async fn jobs_of_few_queues_are_found_among_many() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     // Every queue exists and is empty.
     let all = (0..300).map(|number| job(&fixture, number, Due::NOW)).collect();
     let _ = backend.schedule(all).await.unwrap();
@@ -87,13 +85,18 @@ async fn jobs_of_few_queues_are_found_among_many() {
 }
 
 #[tokio::test]
-async fn a_queue_that_another_process_adds_is_found() {
+async fn a_claim_sees_the_commits_and_queues_of_other_processes_at_once() {
     let fixture = Fixture::new();
     let (one, other) = (fixture.open().await, fixture.open().await);
-    let _ = one.schedule(vec![job(&fixture, 1, Due::NOW)]).await.unwrap();
-    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [1]);
-    let _ = other.schedule(vec![job(&fixture, 2, Due::NOW)]).await.unwrap();
-    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [2]);
+    for round in 0..3 {
+        assert!(claim_from(&one, 0..100, 1, 9).await.jobs.is_empty());
+        let _ = other.schedule(vec![job(&fixture, round, Due::NOW)]).await.unwrap();
+        assert_eq!(queues(&claim_from(&one, 0..100, 1, 9).await), [round]);
+        // Our own commit after a foreign one does not hide it.
+        let _ = other.schedule(vec![job(&fixture, 8, Due::NOW)]).await.unwrap();
+        let _ = one.schedule(vec![job(&fixture, 9, 10 * MINUTE)]).await.unwrap();
+        assert_eq!(queues(&claim_from(&one, 0..100, 1, 9).await), [8], "in round {round}");
+    }
 }
 
 #[tokio::test]
@@ -108,84 +111,4 @@ async fn listeners_of_many_queues_are_notified_of_a_commit_of_another_process() 
         .await
         .unwrap();
     assert_eq!(wakeups.next().await.due, fixture.clock.now() + later);
-}
-
-/// This process's CPU time so far; only on Linux.
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name in parentheses, fields 12 and 13 are user and system time in units of 10 ms.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
-    let ticks = fields.skip(12).take(2).filter_map(|field| field.parse::<u64>().ok());
-    Duration::from_millis(10 * ticks.sum::<u64>())
-}
-
-/// Prints how long a call takes, repeated [`ROUNDS`] times.
-async fn measure(what: &str, mut call: impl AsyncFnMut(usize) -> Duration) {
-    let (mut times, cpu) = (Vec::new(), cpu_time());
-    for round in 0..ROUNDS {
-        times.push(call(round).await);
-    }
-    let cpu = (cpu_time() - cpu).as_secs_f64() * 1e3 / ROUNDS as f64;
-    times.sort_unstable();
-    let millis = |at: usize| times[times.len() * at / 100].as_secs_f64() * 1e3;
-    println!("  {what}: p50 {:.2} ms, p99 {:.2} ms, CPU {cpu:.2} ms", millis(50), millis(99));
-}
-
-const QUEUES: usize = 10_000;
-const ROUNDS: usize = 50;
-const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Prints call times with 10,000 queues. Run it with
-/// `cargo test -p dq-sqlite --test many_queues -- --ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures"]
-async fn times_with_ten_thousand_queues() {
-    let directory = tempfile::tempdir().unwrap();
-    let environment = real_environment();
-    let config = SqliteConfig::new(directory.path().join("jobs.db"));
-    let backend = SqliteBackend::open(&config, &environment).await.unwrap();
-    let new = |number, due: Duration| {
-        let id = environment.entropy.job_id(environment.clock.now());
-        NewJob::new(id, name(number), due, vec![1].into())
-    };
-    let in_all = |due| (0..QUEUES).map(|number| new(number, due)).collect::<Vec<NewJob>>();
-    let wants: Vec<Want> = (0..QUEUES).map(|number| Want::new(name(number), 1, MINUTE)).collect();
-    let claim = async |limit| {
-        let params = ClaimParams::new(&wants, limit, "test");
-        let start = Instant::now();
-        let claimed = backend.claim(params).await.unwrap();
-        (claimed, start.elapsed())
-    };
-    for state in ["no queue exists", "empty queues", "a job in each queue, due in an hour"] {
-        println!("{state}:");
-        if state == "empty queues" {
-            let _ = backend.schedule(in_all(Duration::ZERO)).await.unwrap();
-            let (claimed, _) = claim(QUEUES).await;
-            let settlement = |job: &LeasedJob| Settlement::new(job.lease(), Verdict::Done);
-            let done: Vec<Settlement> = claimed.jobs.iter().map(settlement).collect();
-            assert_eq!(backend.settle(&done).await.unwrap().len(), QUEUES);
-        }
-        if state.starts_with("a job in each") {
-            let _ = backend.schedule(in_all(HOUR)).await.unwrap();
-        }
-        measure("claim of no jobs", async |_| claim(0).await.1).await;
-        measure("claim, nothing due", async |_| claim(100).await.1).await;
-        measure("write during a claim", async |_| {
-            let write = async {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                let start = Instant::now();
-                let _ = backend.schedule(vec![new(QUEUES, HOUR)]).await.unwrap();
-                start.elapsed()
-            };
-            tokio::join!(claim(100), write).1
-        })
-        .await;
-        measure("claim of one due job (CPU: with its scheduling and settlement)", async |round| {
-            let _ = backend.schedule(vec![new(round * 150, Duration::ZERO)]).await.unwrap();
-            let (claimed, time) = claim(100).await;
-            settle(&backend, &claimed.jobs[0], Verdict::Done).await;
-            time
-        })
-        .await;
-    }
 }

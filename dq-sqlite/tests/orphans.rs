@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Fixture, MINUTE, claim, queue};
+use common::{Fixture, MINUTE, claim, open_store, queue};
 use dq_core::{
-    Backend, Cancelled, ClaimParams, Due, Finding, JobRef, NewJob, OnConflict, Operation,
-    QueueName, Reschedule, Rescheduled, Scheduled, Severity, Want,
+    Backend, Cancelled, ClaimParams, Due, JobRef, NewJob, OnConflict, Operation, QueueName,
+    Reschedule, Rescheduled, Scheduled, Want,
 };
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
@@ -19,22 +19,6 @@ fn delete_job_row(fixture: &Fixture, job: &NewJob) {
 fn count(fixture: &Fixture, table: &str) -> i64 {
     let conn = Connection::open(fixture.path()).unwrap();
     conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
-}
-
-/// The cause in `check`'s finding about orphaned rows.
-async fn orphans_found(backend: &SqliteBackend) -> Option<String> {
-    found(backend, "sqlite.orphaned-rows").await.map(|finding| finding.cause)
-}
-
-/// `check`'s finding about jobs that cannot run.
-async fn stuck_found(backend: &SqliteBackend) -> Option<Finding> {
-    found(backend, "sqlite.stuck-jobs").await
-}
-
-async fn found(backend: &SqliteBackend, code: &str) -> Option<Finding> {
-    let finding = backend.check().await.into_iter().find(|finding| finding.code == code)?;
-    assert_eq!(finding.severity, Severity::Warning);
-    Some(finding)
 }
 
 /// Schedules a job and breaks it with `sql`, which gets the job's `seq` as `?1`.
@@ -54,16 +38,14 @@ const BREAKS: [&str; 2] =
 
 #[tokio::test]
 async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
-    assert_eq!(orphans_found(&backend).await, None);
     delete_job_row(&fixture, &job);
-    let cause = orphans_found(&backend).await.unwrap();
-    assert!(cause.contains("1 running"), "{cause}");
     fixture.clock.advance(MINUTE);
+    backend.close().await.unwrap();
+    let backend = fixture.open().await;
 
     // Each of these calls once failed with "Query returned no rows", in all queues.
     let other = QueueName::new("other").unwrap();
@@ -75,29 +57,11 @@ async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
     let params = ClaimParams::new(&wants, 1, "test");
     assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
     assert_eq!(count(&fixture, "dq_lease"), 1, "only that of the other queue");
-    assert_eq!(orphans_found(&backend).await, None);
-}
-
-#[tokio::test]
-async fn a_store_with_a_lapsed_lease_without_its_job_can_be_opened() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let job = fixture.job(Due::NOW);
-    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
-    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
-    backend.close().await.unwrap();
-    delete_job_row(&fixture, &job);
-    fixture.clock.advance(MINUTE);
-
-    let backend = fixture.open().await;
-    assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
-    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
 }
 
 #[tokio::test]
 async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let jobs: Vec<NewJob> = (0..5).map(|_| fixture.job(Due::NOW)).collect();
     let later = fixture.job(MINUTE);
     let _ = backend.schedule(jobs.clone()).await.unwrap();
@@ -105,8 +69,6 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     for orphaned in [&jobs[0], &jobs[1], &jobs[4], &later] {
         delete_job_row(&fixture, orphaned);
     }
-    let cause = orphans_found(&backend).await.unwrap();
-    assert!(cause.contains("4 waiting"), "{cause}");
 
     // The first two entries are orphaned; a claim for one job still gets one.
     let first = claim(&backend, 1).await.jobs.remove(0);
@@ -120,25 +82,11 @@ async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
     // Jobs with expired leases are due again; the deleted job's entry is not.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
     assert_eq!(count(&fixture, "dq_due"), 0);
-    assert_eq!(orphans_found(&backend).await, None);
-}
-
-#[tokio::test]
-async fn an_entry_without_its_job_is_no_reason_to_claim_again() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let job = fixture.job(Due::NOW);
-    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
-    delete_job_row(&fixture, &job);
-    let claimed = claim(&backend, 10).await;
-    assert!(claimed.jobs.is_empty());
-    assert_eq!(claimed.next_due, None, "a runner would claim again at once");
 }
 
 #[tokio::test]
 async fn a_purge_counts_only_jobs_that_exist() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let jobs = [fixture.job(Due::NOW), fixture.job(MINUTE)];
     let _ = backend.schedule(jobs.to_vec()).await.unwrap();
     delete_job_row(&fixture, &jobs[1]);
@@ -151,70 +99,39 @@ async fn a_purge_counts_only_jobs_that_exist() {
 }
 
 #[tokio::test]
-async fn a_job_without_its_entry_can_be_cancelled() {
+async fn a_job_without_its_entry_can_be_cancelled_rescheduled_and_replaced() {
     for sql in BREAKS {
-        let fixture = Fixture::new();
-        let backend = fixture.open().await;
-        let job = broken_job(&fixture, &backend, sql).await;
-        let by_id = JobRef::new(queue(), job.id);
-        let cancelled = backend.cancel(std::slice::from_ref(&by_id)).await.unwrap();
-        assert_eq!(cancelled, [Cancelled::Cancelled], "{sql}");
-        assert_eq!((count(&fixture, "dq_job"), count(&fixture, "dq_due")), (0, 0), "{sql}");
-    }
-}
-
-#[tokio::test]
-async fn a_job_without_its_entry_can_be_rescheduled_and_runs_once() {
-    for sql in BREAKS {
-        let fixture = Fixture::new();
-        let backend = fixture.open().await;
-        let job = broken_job(&fixture, &backend, sql).await;
-        let change = Reschedule { job: JobRef::new(queue(), job.id), due: Due::NOW };
-        let moved = backend.reschedule(&[change]).await.unwrap();
-        assert!(matches!(moved[..], [Rescheduled::Moved(_)]), "{sql}: {moved:?}");
-        assert_eq!(claim(&backend, 9).await.jobs.len(), 1, "{sql}");
-        assert_eq!(count(&fixture, "dq_due"), 0, "{sql}");
-    }
-}
-
-#[tokio::test]
-async fn a_job_without_its_entry_waits_again_if_its_key_is_scheduled() {
-    for sql in BREAKS {
-        for policy in [OnConflict::Keep, OnConflict::Replace] {
-            let fixture = Fixture::new();
-            let backend = fixture.open().await;
+        for change in ["cancel", "reschedule", "replace"] {
+            let (fixture, backend) = open_store().await;
             let job = broken_job(&fixture, &backend, sql).await;
-            let mut other = fixture.keyed("key", MINUTE);
-            other.on_conflict = policy;
-            let scheduled = backend.schedule(vec![other.clone()]).await.unwrap();
-            let expected = match scheduled[..] {
-                [Scheduled::Kept(kept)] if policy == OnConflict::Keep => kept.id,
-                [Scheduled::Replaced(_)] if policy == OnConflict::Replace => other.id,
-                _ => panic!("{sql}: {scheduled:?}"),
+            let target = JobRef::new(queue(), job.id);
+            let other = fixture.keyed("key", MINUTE);
+            let expected = match change {
+                "cancel" => {
+                    let cancelled = backend.cancel(&[target]).await.unwrap();
+                    assert_eq!(cancelled, [Cancelled::Cancelled], "{sql}");
+                    assert_eq!(count(&fixture, "dq_job"), 0, "{sql}");
+                    None
+                }
+                "reschedule" => {
+                    let later = Reschedule { job: target, due: MINUTE.into() };
+                    let moved = backend.reschedule(&[later]).await.unwrap();
+                    assert!(matches!(moved[..], [Rescheduled::Moved(_)]), "{sql}: {moved:?}");
+                    Some(job.id)
+                }
+                _ => {
+                    let other = other.on_conflict(OnConflict::Replace);
+                    let id = other.id;
+                    let replaced = backend.schedule(vec![other]).await.unwrap();
+                    assert!(matches!(replaced[..], [Scheduled::Replaced(_)]), "{sql}");
+                    Some(id)
+                }
             };
-            assert_eq!(expected == job.id, policy == OnConflict::Keep);
             fixture.clock.advance(2 * MINUTE);
             let claimed = claim(&backend, 9).await.jobs;
-            assert_eq!(claimed.len(), 1, "{sql}");
-            assert_eq!(claimed[0].job.id, expected);
+            let claimed: Vec<_> = claimed.iter().map(|leased| leased.job.id).collect();
+            assert_eq!(claimed, Vec::from_iter(expected), "{change} after {sql}");
+            assert_eq!(count(&fixture, "dq_due"), 0, "{change} after {sql}");
         }
     }
-}
-
-#[tokio::test]
-async fn a_job_without_its_entry_is_reported_with_a_statement_that_mends_it() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let _ = backend.schedule(vec![fixture.job(Due::NOW), fixture.job(MINUTE)]).await.unwrap();
-    assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
-    assert!(stuck_found(&backend).await.is_none());
-    broken_job(&fixture, &backend, BREAKS[0]).await;
-    let finding = stuck_found(&backend).await.unwrap();
-    assert!(finding.cause.contains("1 job"), "{finding:?}");
-    assert_eq!(orphans_found(&backend).await, None);
-
-    let statement = finding.remedy.split('`').nth(1).unwrap();
-    Connection::open(fixture.path()).unwrap().execute_batch(statement).unwrap();
-    assert!(stuck_found(&backend).await.is_none());
-    assert_eq!(count(&fixture, "dq_due"), 2);
 }

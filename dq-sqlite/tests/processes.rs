@@ -12,9 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{Fixture, claim, queue, real_environment, settle, stats};
-use dq_core::{
-    Backend, Cancelled, Clock, Due, ErrorKind, JobId, JobRef, JobState, NewJob, Verdict,
-};
+use dq_core::{Backend, Due, ErrorKind, JobId, JobRef, JobState, NewJob, Verdict};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 
 const PATH: &str = "DQ_SQLITE_TEST_PATH";
@@ -33,49 +31,6 @@ fn child_of(program: &Path, test: &str, path: &Path) -> Command {
 
 fn path_from_parent() -> PathBuf {
     std::env::var_os(PATH).expect("this test is started by another test").into()
-}
-
-#[tokio::test]
-async fn two_backends_on_one_file_see_and_wake_each_other() {
-    let fixture = Fixture::new();
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let mut wakeups = other.listen(&[queue()]).await.unwrap();
-    let new = fixture.keyed("k", Due::NOW);
-    let _ = one.schedule(vec![new.clone()]).await.unwrap();
-    assert_eq!(wakeups.next().await.due, fixture.clock.now());
-
-    let leased = claim(&other, 1).await.jobs.remove(0);
-    assert_eq!(claim(&one, 1).await.jobs.len(), 0, "one lease at a time");
-    let target = JobRef::new(queue(), new.id);
-    let cancelled = one.cancel(std::slice::from_ref(&target)).await.unwrap();
-    assert_eq!(cancelled, [Cancelled::AlreadyRunning]);
-    settle(&one, &leased, Verdict::Release { started: false }).await;
-    let next = claim(&one, 1).await.jobs.remove(0);
-    assert!(next.token > leased.token, "tokens grow over all processes");
-    settle(&other, &next, Verdict::Done).await;
-    assert_eq!(stats(&one).await, stats(&other).await);
-}
-
-#[tokio::test]
-async fn two_backends_can_write_concurrently() {
-    let fixture = Fixture::new();
-    let backends = [Arc::new(fixture.open().await), Arc::new(fixture.open().await)];
-    let mut writers = Vec::new();
-    for backend in &backends {
-        for _ in 0..8 {
-            let backend = Arc::clone(backend);
-            let jobs: Vec<NewJob> = (0..20).map(|_| fixture.job(Due::NOW)).collect();
-            writers.push(tokio::spawn(async move {
-                for job in jobs {
-                    assert!(backend.schedule(vec![job]).await.unwrap()[0].is_stored());
-                }
-            }));
-        }
-    }
-    for writer in writers {
-        writer.await.unwrap();
-    }
-    assert_eq!(stats(&*backends[0]).await.ready, 320);
 }
 
 /// Child process: prints each acknowledged call until it is killed.

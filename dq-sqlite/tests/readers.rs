@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Fixture, MINUTE, WriteLock, claim, queue, stats};
+use common::{Fixture, MINUTE, WriteLock, claim, open_store, queue, stats};
 use dq_core::{
     Backend, BrowseParams, Clock, Due, ErrorKind, JobRef, JobState, JobView, NewJob, Page,
 };
@@ -56,9 +56,7 @@ async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
 #[tokio::test]
 async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.busy_timeout = Duration::ZERO;
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.busy_timeout = Duration::ZERO).await;
     let second = Duration::from_secs(1);
     let lapsing: Vec<NewJob> = (0..3_u32).map(|n| fixture.job(n * second)).collect();
     let _ = backend.schedule(lapsing.clone()).await.unwrap();
@@ -100,8 +98,7 @@ async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
 
 #[tokio::test]
 async fn a_lapsed_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
@@ -121,9 +118,7 @@ async fn a_lapsed_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
 #[tokio::test]
 async fn a_full_file_with_lapsed_leases_can_be_read() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.size_limit_mib = Some(1);
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.size_limit_mib = Some(1)).await;
     let leases = 2_000;
     let _ = backend.schedule((0..leases).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     assert_eq!(claim(&backend, leases).await.jobs.len(), leases);

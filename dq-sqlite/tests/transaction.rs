@@ -2,9 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
-
-use common::{Fixture, MINUTE, claim, stats};
+use common::{Fixture, MINUTE, claim, open_store, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
@@ -18,8 +16,7 @@ fn open(fixture: &Fixture) -> Connection {
 
 #[tokio::test]
 async fn the_job_exists_if_and_only_if_the_transaction_commits() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let mut conn = open(&fixture);
     for commit in [false, true] {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
@@ -37,8 +34,7 @@ async fn the_job_exists_if_and_only_if_the_transaction_commits() {
 
 #[tokio::test]
 async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let first = fixture.keyed("k", Due::NOW);
     let _ = backend.schedule(vec![first.clone()]).await.unwrap();
     let mut conn = open(&fixture);
@@ -59,8 +55,7 @@ async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
 
 #[tokio::test]
 async fn a_transaction_in_another_file_is_refused() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let other_fixture = Fixture::new();
     let _other = other_fixture.open().await;
     for mut conn in [Connection::open_in_memory().unwrap(), open(&other_fixture)] {
@@ -71,22 +66,8 @@ async fn a_transaction_in_another_file_is_refused() {
 }
 
 #[tokio::test]
-async fn listeners_are_notified_of_the_commit() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    let mut wakeups = backend.listen(&[common::queue()]).await.unwrap();
-    let mut conn = open(&fixture);
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let due = Duration::from_secs(5);
-    let scheduled = backend.schedule_in(&tx, vec![fixture.job(due)]).unwrap();
-    tx.commit().unwrap();
-    assert_eq!(wakeups.next().await.due, scheduled[0].due());
-}
-
-#[tokio::test]
 async fn plain_sql_schedules_with_the_same_rules() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     assert_eq!(backend.schedule_sql(), SCHEDULE_SQL);
     let now = backend.now().await.unwrap().as_millis();
     let mut conn = open(&fixture);
@@ -124,8 +105,7 @@ async fn plain_sql_schedules_with_the_same_rules() {
 
 #[tokio::test]
 async fn plain_sql_refuses_invalid_values() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let conn = open(&fixture);
     let id = "x'01900000000070008000000000000001'";
     for (word, values) in [
@@ -161,8 +141,7 @@ fn assert_refused(conn: &Connection, word: &str, values: &str) {
 
 #[tokio::test]
 async fn plain_sql_refuses_invalid_names() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let conn = open(&fixture);
     let id = "x'01900000000070008000000000000001'";
     let controls = ["char(0)", "char(1)", "char(10)", "char(31)", "char(127)", "char(133)"];
@@ -181,8 +160,7 @@ async fn plain_sql_refuses_invalid_names() {
 
 #[tokio::test]
 async fn plain_sql_accepts_every_valid_name() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let conn = open(&fixture);
     let long = "ü".repeat(64);
     let names =
@@ -201,9 +179,7 @@ async fn plain_sql_accepts_every_valid_name() {
 #[tokio::test]
 async fn the_statement_contains_the_table_prefix() {
     let fixture = Fixture::new();
-    let mut config = fixture.config();
-    config.table_prefix = "x_".to_owned();
-    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let backend = fixture.open_with(|config| config.table_prefix = "x_".to_owned()).await;
     let conn = open(&fixture);
     let id = fixture.job(Due::NOW).id.to_bytes();
     conn.execute(&backend.schedule_sql(), params!["mail", id, Null, 1, "", Null, Null]).unwrap();

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Fixture, MINUTE, assert_kind, claim, dead_ids, queue, settle, stats};
+use common::{Fixture, MINUTE, assert_kind, claim, dead_ids, open_store, queue, settle, stats};
 use dq_core::{
     Backend, DeadKind, Due, Error, ErrorKind, JobRef, Operation, Renewal, Renewed, Settled,
     Settlement, Verdict,
@@ -43,22 +43,15 @@ fn assert_outdated(error: &Error) {
 }
 
 #[tokio::test]
-async fn tables_of_a_later_version_with_additions_are_used_as_before() {
+async fn processes_use_tables_to_which_a_later_version_adds_as_before() {
     let fixture = Fixture::new();
-    fixture.open().await.close().await.unwrap();
+    let running = fixture.open().await;
+    full_life(&fixture, &running).await;
     execute(&fixture, ADDITIONS);
-    let backend = fixture.open().await;
+    full_life(&fixture, &running).await;
+    let started = fixture.open().await;
     assert_eq!(integer(&fixture, "SELECT version FROM dq_meta"), 2, "is not changed back");
-    full_life(&fixture, &backend).await;
-}
-
-#[tokio::test]
-async fn a_running_process_goes_on_when_a_later_version_adds_to_the_tables() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
-    full_life(&fixture, &backend).await;
-    execute(&fixture, ADDITIONS);
-    full_life(&fixture, &backend).await;
+    full_life(&fixture, &started).await;
 }
 
 /// Takes a job through all states, in its own transaction and in the caller's.
@@ -98,8 +91,8 @@ async fn a_version_that_may_not_write_or_read_is_refused_at_connecting() {
 
 #[tokio::test]
 async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule((0..3).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let leased = claim(&*backend, 2).await.jobs;
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2");
@@ -136,8 +129,8 @@ async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
 
 #[tokio::test]
 async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
-    let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
+    let (fixture, backend) = open_store().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&*backend, 1).await.jobs.remove(0);
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2");
@@ -162,8 +155,7 @@ async fn a_refused_call_does_not_fail_a_settlement_of_the_same_transaction() {
 
 #[tokio::test]
 async fn a_running_process_that_may_not_read_any_more_is_refused_and_still_settles() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     execute(&fixture, "UPDATE dq_meta SET version = 2, min_writer = 2, min_reader = 2");
@@ -174,8 +166,7 @@ async fn a_running_process_that_may_not_read_any_more_is_refused_and_still_settl
 
 #[tokio::test]
 async fn a_running_process_that_may_not_write_any_more_settles_after_a_failed_commit() {
-    let fixture = Fixture::new();
-    let backend = fixture.open().await;
+    let (fixture, backend) = open_store().await;
     let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     let leased = claim(&backend, 1).await.jobs.remove(0);
     // A foreign key violation checked only at the commit, after which the file is opened again.

@@ -54,22 +54,14 @@ impl Browser {
         &self.browser.path
     }
 
-    /// Returns a command for the browser.
-    pub fn command(&self) -> Command {
-        self.with_fonts(self.browser.command())
-    }
-
     /// Returns a command for the driver, which passes its environment to browsers.
     pub fn driver(&self) -> Command {
-        self.with_fonts(self.driver.command())
-    }
-
-    fn with_fonts(&self, mut command: Command) -> Command {
+        let mut driver = self.driver.command();
         if let Some(fonts) = &self.fonts {
             // Fontconfig looks for `fonts` there.
-            command.env("XDG_DATA_HOME", fonts);
+            driver.env("XDG_DATA_HOME", fonts);
         }
-        command
+        driver
     }
 }
 

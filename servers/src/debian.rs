@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::once::create_once;
 use crate::program::on_path;
 
 /// The error is a message for the user.
@@ -15,51 +16,27 @@ pub(crate) fn is_available() -> bool {
 }
 
 /// Unpacks `packages`, with missing dependencies, into `target`. Needs root only if the package
-/// lists are missing or old.
-///
-/// `works` checks that a directory's programs start; a directory that fails is replaced. `target`
-/// is created atomically, so two processes may do this at once.
+/// lists are missing or old. `works` checks that a directory's programs start.
 pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Result {
-    let parent = target.parent().unwrap_or(target);
-    fs::create_dir_all(parent).map_err(|error| io_error("cannot be created", parent, &error))?;
-    let scratch = tempfile::Builder::new()
-        .prefix(".unpacking-")
-        .tempdir_in(parent)
-        .map_err(|error| io_error("cannot be written to", parent, &error))?;
-    let (archives, root) = (scratch.path().join("archives"), scratch.path().join("root"));
-    for dir in [&archives, &root] {
-        fs::create_dir(dir).map_err(|error| io_error("cannot be created", dir, &error))?;
-    }
-
-    if let Err(first) = download(packages, &archives) {
-        update_lists().map_err(|error| format!("{first}\n{error}"))?;
-        download(packages, &archives)?;
-    }
-    let downloaded = fs::read_dir(&archives)
-        .map_err(|error| io_error("cannot be read", &archives, &error))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|kind| kind == "deb"));
-    for archive in downloaded {
-        let mut dpkg = Command::new("dpkg");
-        dpkg.arg("-x").args([&archive, &root]);
-        run(dpkg)?;
-    }
-    if !works(&root) {
-        return Err(format!("{} were unpacked, but do not start", packages.join(", ")));
-    }
-
-    if target.exists() && !works(target) {
-        let broken = scratch.path().join("broken");
-        match fs::rename(target, &broken) {
-            // Another process moved it, and may have replaced it.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            moved => moved.map_err(|error| io_error("cannot be moved", target, &error))?,
+    create_once(target, works, |scratch| {
+        let (archives, root) = (scratch.join("archives"), scratch.join("root"));
+        let created = fs::create_dir(&archives).and_then(|()| fs::create_dir(&root));
+        created.map_err(|error| format!("{}: {error}", scratch.display()))?;
+        if let Err(first) = download(packages, &archives) {
+            update_lists().map_err(|error| format!("{first}\n{error}"))?;
+            download(packages, &archives)?;
         }
-    }
-    match fs::rename(&root, target) {
-        Err(_) if works(target) => Ok(()), // Another process has created it.
-        moved => moved.map_err(|error| io_error("cannot be created", target, &error)),
-    }
+        let downloaded =
+            fs::read_dir(&archives).map_err(|error| format!("{}: {error}", archives.display()))?;
+        let downloaded = downloaded.filter_map(|entry| Some(entry.ok()?.path()));
+        for archive in downloaded.filter(|path| path.extension().is_some_and(|kind| kind == "deb"))
+        {
+            let mut dpkg = Command::new("dpkg");
+            dpkg.arg("-x").args([&archive, &root]);
+            run(dpkg)?;
+        }
+        Ok(())
+    })
 }
 
 /// Only for packages without a service.
@@ -128,10 +105,6 @@ fn run(mut command: Command) -> Result<String> {
         return Err(format!("{command:?} failed ({}):\n{stderr}", output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn io_error(what: &str, path: &Path, error: &std::io::Error) -> String {
-    format!("{} {what}: {error}", path.display())
 }
 
 #[cfg(test)]

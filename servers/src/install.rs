@@ -17,8 +17,8 @@ use crate::program::{
 use crate::pypi::PythonPackage;
 use crate::rabbitmq::Installation;
 
-/// Erlang packages that RabbitMQ needs. All are unpacked, so that the tree is complete.
-const ERLANG: [&str; 17] = [
+/// RabbitMQ, and the Erlang packages that it needs. All are unpacked, so that the tree is complete.
+const RABBITMQ_PACKAGES: [&str; 18] = [
     "erlang-asn1",
     "erlang-base",
     "erlang-crypto",
@@ -36,6 +36,7 @@ const ERLANG: [&str; 17] = [
     "erlang-tftp",
     "erlang-tools",
     "erlang-xmerl",
+    "rabbitmq-server",
 ];
 
 /// Installs all programs and PyPI packages.
@@ -47,8 +48,8 @@ pub fn everything() -> Result<(), String> {
     redis()?;
     rabbitmq()?;
     browser()?;
-    nginx()?;
-    prometheus()?;
+    unpack_programs(NGINX, &[("nginx", "-v")], &["nginx-light"])?;
+    unpack_programs(PROMETHEUS, &[("promtool", "--version")], &["prometheus"])?;
     java()?;
     python()?;
     PythonPackage::ALL.into_iter().try_for_each(|package| package.install().map(drop))
@@ -60,24 +61,9 @@ pub fn everything() -> Result<(), String> {
 ///
 /// If the installation fails.
 pub fn redis() -> Result<(), String> {
-    let programs = ["redis-server", "redis-cli", "openssl"];
-    if programs.iter().all(|program| on_path(program).is_some()) {
-        return Ok(());
-    }
-    let works = |root: &Path| {
-        let missing = programs.iter().filter(|program| on_path(program).is_none());
-        missing.copied().all(|name| {
-            let argument = if name == "openssl" { "version" } else { "--version" };
-            Program::unpacked(root, name).is_some_and(|program| program.runs(argument))
-        })
-    };
-    let target = unpacked_programs().join(REDIS);
-    if works(&target) {
-        return Ok(());
-    }
-    with_packages(&programs, || {
-        debian::unpack(&["redis-server", "redis-tools", "openssl"], &target, works)
-    })
+    let programs =
+        [("redis-server", "--version"), ("redis-cli", "--version"), ("openssl", "version")];
+    unpack_programs(REDIS, &programs, &["redis-server", "redis-tools", "openssl"])
 }
 
 /// Installs RabbitMQ with its tools, and Erlang.
@@ -90,131 +76,75 @@ pub fn rabbitmq() -> Result<(), String> {
         return Ok(());
     }
     let works = |root: &Path| Installation::unpacked(root).is_some_and(|found| found.runs());
-    let target = unpacked_programs().join(RABBITMQ);
-    if works(&target) {
-        return Ok(());
-    }
-    let packages = [&ERLANG[..], &["rabbitmq-server"]].concat();
-    with_packages(&["erl", "rabbitmq-server"], || debian::unpack(&packages, &target, works))
+    unpack(RABBITMQ, "erl and rabbitmq-server", &RABBITMQ_PACKAGES, works)
 }
 
-/// Installs Chromium with its WebDriver, and a font with Chinese characters.
-///
-/// # Errors
-///
-/// If the installation fails.
-pub fn browser() -> Result<(), String> {
+/// Chromium with its WebDriver, and a font with Chinese characters.
+fn browser() -> Result<(), String> {
     if Browser::on_machine().is_some_and(|browser| browser.runs()) {
         return Ok(());
     }
     let works = |root: &Path| Browser::unpacked(root).is_some_and(|found| found.runs());
-    let target = unpacked_programs().join(BROWSER);
-    if works(&target) {
+    let packages = ["chromium", "chromium-driver", "fonts-wqy-microhei"];
+    unpack(BROWSER, "chromium and chromedriver", &packages, works)
+}
+
+/// A JDK and Maven, for tests with Java clients.
+fn java() -> Result<(), String> {
+    if ["java", "javac", "mvn"].iter().all(|program| on_path(program).is_some()) {
         return Ok(());
     }
-    with_packages(&["chromium", "chromedriver"], || {
-        debian::unpack(&["chromium", "chromium-driver", "fonts-wqy-microhei"], &target, works)
-    })
+    require_apt("java, javac and mvn")?;
+    debian::install(&["default-jdk-headless", "maven"])
 }
 
-/// Installs nginx.
-///
-/// # Errors
-///
-/// If the installation fails.
-pub fn nginx() -> Result<(), String> {
-    unpacked(NGINX, "nginx", "-v", "nginx-light")
-}
-
-/// Installs `promtool`, which checks metrics and rules.
-///
-/// # Errors
-///
-/// If the installation fails.
-pub fn prometheus() -> Result<(), String> {
-    unpacked(PROMETHEUS, "promtool", "--version", "prometheus")
-}
-
-/// Installs a JDK and Maven, for tests with Java clients.
-///
-/// # Errors
-///
-/// If the installation fails.
-pub fn java() -> Result<(), String> {
-    let programs = ["java", "javac", "mvn"];
-    if programs.iter().all(|program| on_path(program).is_some()) {
+/// Python with pip, for tests with third-party packages.
+fn python() -> Result<(), String> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--version"]);
+    if pip.output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
-    with_packages(&programs, || debian::install(&["default-jdk-headless", "maven"]))
+    require_apt("python3 with pip")?;
+    debian::install(&["python3", "python3-pip"])
 }
 
-/// Installs Python with pip, for tests with third-party packages.
-///
-/// # Errors
-///
-/// If the installation fails.
-pub fn python() -> Result<(), String> {
-    let has_pip = || {
-        let mut python = Command::new("python3");
-        python.args(["-m", "pip", "--version"]);
-        python.output().is_ok_and(|output| output.status.success())
+/// Unpacks packages for those of the `programs` that the machine has not; each must succeed with
+/// its argument.
+fn unpack_programs(dir: &str, programs: &[(&str, &str)], packages: &[&str]) -> Result<(), String> {
+    let missing: Vec<_> =
+        programs.iter().filter(|(program, _)| on_path(program).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let works = |root: &Path| {
+        missing.iter().all(|(name, argument)| {
+            Program::unpacked(root, name).is_some_and(|program| program.runs(argument))
+        })
     };
-    if has_pip() {
-        return Ok(());
-    }
-    with_packages(&["python3"], || debian::install(&["python3", "python3-pip"]))
+    let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
+    unpack(dir, &names.join(", "), packages, works)
 }
 
-/// Unpacks a package, unless the machine has its program. `program argument` must succeed.
-fn unpacked(dir: &str, program: &str, argument: &str, package: &str) -> Result<(), String> {
-    if on_path(program).is_some() {
-        return Ok(());
-    }
-    let works =
-        |root: &Path| Program::unpacked(root, program).is_some_and(|found| found.runs(argument));
+fn unpack(
+    dir: &str,
+    programs: &str,
+    packages: &[&str],
+    works: impl Fn(&Path) -> bool,
+) -> Result<(), String> {
     let target = unpacked_programs().join(dir);
     if works(&target) {
         return Ok(());
     }
-    with_packages(&[program], || debian::unpack(&[package], &target, works))
+    require_apt(programs)?;
+    debian::unpack(packages, &target, works)
 }
 
-/// Without Debian's package tools, the error names the missing or broken programs.
-fn with_packages(programs: &[&str], get: impl FnOnce() -> debian::Result) -> debian::Result {
-    if debian::is_available() {
-        return get();
-    }
-    let missing: Vec<&str> =
-        programs.iter().copied().filter(|program| on_path(program).is_none()).collect();
-    Err(manual_installation(programs, &missing))
-}
-
-/// `missing` lists the `programs` that are not on the PATH.
-fn manual_installation(programs: &[&str], missing: &[&str]) -> String {
-    if missing.is_empty() {
-        return format!(
-            "programs that the tests need are on the PATH, but do not work, and there is no apt-get \
-             to download others: repair {}",
-            programs.join(", ")
-        );
-    }
-    format!(
-        "the tests need programs that are not on the PATH, and there is no apt-get to download \
-         them: install {}",
-        missing.join(", ")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_manual_installation_always_names_programs() {
-        let programs = ["erl", "rabbitmq-server"];
-        let message = manual_installation(&programs, &["erl"]);
-        assert!(message.ends_with("install erl"), "{message}");
-        let message = manual_installation(&programs, &[]);
-        assert!(message.ends_with("repair erl, rabbitmq-server"), "{message}");
-    }
+fn require_apt(programs: &str) -> Result<(), String> {
+    debian::is_available().then_some(()).ok_or_else(|| {
+        format!(
+            "the tests need programs that are missing or do not work, and there is no apt-get to \
+             download them: install or repair {programs}"
+        )
+    })
 }

@@ -22,6 +22,7 @@ pub mod install;
 mod browser;
 mod debian;
 mod nginx;
+mod once;
 mod port;
 mod process;
 mod program;

@@ -2,7 +2,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use crate::port;
-use crate::process::{Process, TIMEOUT};
+use crate::process::Process;
 use crate::program::{NGINX, Program};
 use crate::watchdog::Watchdog;
 
@@ -51,7 +51,7 @@ impl Nginx {
         let arguments = arguments.into_iter().chain(["-e".into(), "error.log".into()]).collect();
         let process = Process::new(watchdog, program, arguments);
         process.start();
-        process.wait_until_ready(TIMEOUT, || {
+        process.wait_until_ready(|| {
             TcpStream::connect(address).map(drop).map_err(|error| error.to_string())
         })?;
         Ok(Self { _process: process, address })

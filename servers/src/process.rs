@@ -19,6 +19,19 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// If this process dies earlier, the shell reads end-of-file and exits.
 const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 
+/// Repeats `attempt` until it succeeds. Panics with its error after [`TIMEOUT`].
+#[track_caller]
+pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(reason) if Instant::now() > deadline => panic!("{reason}"),
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
 /// A server program with its directory. It runs at most once at a time.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -118,13 +131,13 @@ impl Process {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// The error has the reason and the log's end. An exited process then counts as killed.
+    /// Waits up to [`TIMEOUT`]. The error has the reason and the log's end. An exited process then
+    /// counts as killed.
     pub(crate) fn wait_until_ready(
         &self,
-        timeout: Duration,
         mut probe: impl FnMut() -> Result<(), String>,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let Err(reason) = probe() else {
                 return Ok(());
@@ -135,7 +148,7 @@ impl Process {
                 return Err(format!("it exited ({status}) with the log:\n{}", self.log_tail()));
             }
             if Instant::now() > deadline {
-                let seconds = timeout.as_secs();
+                let seconds = TIMEOUT.as_secs();
                 return Err(format!("{reason} after {seconds} s; log:\n{}", self.log_tail()));
             }
             thread::sleep(Duration::from_millis(5));

@@ -1,17 +1,14 @@
 //! PyPI packages, installed by pip. Each file must match a known hash.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use crate::once::create_once;
 use crate::program::unpacked_programs;
 
 const PYPI: &str = "pypi";
-
-const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A package that tests use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,30 +50,16 @@ impl PythonPackage {
     /// Returns the package's directory, for `PYTHONPATH`; downloads it if it is missing.
     ///
     /// # Errors
-    /// If pip fails or takes too long.
+    /// If pip fails.
     pub fn install(self) -> Result<PathBuf, String> {
-        self.get().map_err(|error| format!("the Python package {self:?}: {error}"))
-    }
-
-    fn get(self) -> Result<PathBuf, String> {
-        let packages = unpacked_programs().join(PYPI);
-        let text = |error: io::Error| error.to_string();
-        fs::create_dir_all(&packages).map_err(text)?;
-        let target = packages.join(self.directory());
+        let target = unpacked_programs().join(PYPI).join(self.directory());
         // Other processes' tests may need the same package.
-        let lock = File::create(packages.join(format!("{}.lock", self.directory())));
-        let lock = lock.and_then(|file| file.lock().map(|()| file)).map_err(text)?;
-        if !target.is_dir() {
-            let scratch = tempfile::Builder::new().prefix(".installing-").tempdir_in(&packages);
-            let scratch = scratch.map_err(text)?;
-            let requirements = scratch.path().join("requirements.txt");
-            fs::write(&requirements, self.requirements()).map_err(text)?;
-            let unpacked = scratch.path().join("unpacked");
-            pip(&requirements, &unpacked, &scratch.path().join("log"), TIMEOUT)?;
-            // Only a complete directory gets the name.
-            fs::rename(unpacked, &target).map_err(text)?;
-        }
-        drop(lock);
+        let installed = create_once(&target, Path::is_dir, |scratch| {
+            let requirements = scratch.join("requirements.txt");
+            fs::write(&requirements, self.requirements()).map_err(|error| error.to_string())?;
+            pip(&requirements, &scratch.join("root"))
+        });
+        installed.map_err(|error| format!("the Python package {self:?}: {error}"))?;
         Ok(target)
     }
 }
@@ -91,7 +74,7 @@ pub fn python_package(package: PythonPackage) -> PathBuf {
 }
 
 /// Installs no other version, no other file, and nothing that runs code on installation.
-fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Result<(), String> {
+fn pip(requirements: &Path, target: &Path) -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
         .args(["--no-deps", "--require-hashes", "--only-binary=:all:", "--timeout", "60"])
@@ -99,35 +82,12 @@ fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Res
         .arg(target)
         .arg("--requirement")
         .arg(requirements);
-    run(pip, log, timeout)
-}
-
-fn run(mut pip: Command, log: &Path, timeout: Duration) -> Result<(), String> {
-    let output = File::create(log).map_err(|error| error.to_string())?;
-    pip.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
-    let mut pip = pip.spawn().map_err(|error| format!("python3 does not start: {error}"))?;
-    let deadline = Instant::now() + timeout;
-    loop {
-        match pip.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => {
-                let log = fs::read_to_string(log).unwrap_or_default();
-                return Err(format!("pip fails ({status}): {log}"));
-            }
-            Ok(None) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            waited => {
-                // It may have ended meanwhile.
-                let _ = pip.kill();
-                let _ = pip.wait();
-                return Err(match waited {
-                    Ok(_) => format!("pip does not end within {} s", timeout.as_secs()),
-                    Err(error) => format!("pip is lost: {error}"),
-                });
-            }
-        }
+    let output = pip.output().map_err(|error| format!("python3 does not start: {error}"))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("pip fails ({}): {log}", output.status));
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -162,19 +122,8 @@ mod tests {
             format!("--no-index\n--find-links {}\n{wrong}", directory.path().display()),
         )
         .unwrap();
-        let refused = pip(&path("requirements.txt"), &path("target"), &path("log"), TIMEOUT);
-        let refused = refused.unwrap_err();
+        let refused = pip(&path("requirements.txt"), &path("target")).unwrap_err();
         assert!(refused.contains("DO NOT MATCH THE HASHES"), "{refused}");
         assert!(!path("target").exists());
-    }
-
-    #[test]
-    fn a_pip_that_takes_too_long_is_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        // Replaces pip, which may end before the time is compared.
-        let mut sleeping = Command::new("python3");
-        sleeping.args(["-c", "import time; time.sleep(3600)"]);
-        let limited = run(sleeping, &directory.path().join("log"), Duration::ZERO);
-        assert_eq!(limited.unwrap_err(), "pip does not end within 0 s");
     }
 }

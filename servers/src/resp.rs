@@ -35,19 +35,17 @@ impl Reply {
     /// Returns the integer. Panics on another type, like all following methods.
     #[track_caller]
     pub fn int(&self) -> i64 {
-        match self {
-            Self::Int(number) => *number,
-            other => panic!("expected an integer from Redis, got {other:?}"),
-        }
+        let Self::Int(number) = self else {
+            panic!("expected an integer from Redis, got {self:?}")
+        };
+        *number
     }
 
     /// Returns the bytes of a string.
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text,
-            other => panic!("expected a string from Redis, got {other:?}"),
-        }
+        let Self::Text(text) = self else { panic!("expected a string from Redis, got {self:?}") };
+        text
     }
 
     /// Returns the string as text; invalid UTF-8 is replaced.
@@ -59,19 +57,15 @@ impl Reply {
     /// Returns an array's elements.
     #[track_caller]
     pub fn list(&self) -> &[Reply] {
-        match self {
-            Self::List(list) => list,
-            other => panic!("expected an array from Redis, got {other:?}"),
-        }
+        let Self::List(list) = self else { panic!("expected an array from Redis, got {self:?}") };
+        list
     }
 
     /// Returns an error's text.
     #[track_caller]
     pub fn error(&self) -> &str {
-        match self {
-            Self::Error(error) => error,
-            other => panic!("expected an error from Redis, got {other:?}"),
-        }
+        let Self::Error(error) = self else { panic!("expected an error from Redis, got {self:?}") };
+        error
     }
 }
 

@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitCluster, RabbitMq};
 
-/// Also tests a killed node, a rolling restart and a crash of all nodes: one test, because a
-/// cluster starts slowly.
+/// Also tests a killed node and a rolling restart: one test, because a cluster starts slowly.
 #[test]
 fn the_majority_keeps_working_during_a_partition() {
     let cluster = RabbitCluster::start(3);
-    assert_eq!(cluster.urls().len(), 3);
     let nodes = cluster.nodes();
     declare(&nodes[0], "q");
     nodes.iter().for_each(wait_until_confirmed);
@@ -30,8 +28,6 @@ fn the_majority_keeps_working_during_a_partition() {
     cluster.wait_until_healthy();
     cluster.rolling_restart();
     wait_until_confirmed(&nodes[third]);
-    cluster.crash();
-    nodes.iter().for_each(wait_until_confirmed);
 }
 
 fn declare(rabbit: &RabbitMq, queue: &str) {

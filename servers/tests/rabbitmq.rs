@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_servers::RabbitMq;
 
 fn declare(rabbit: &RabbitMq, name: &str, kind: &str) -> Result<String, String> {
     let declare = format!(
@@ -25,7 +25,6 @@ fn a_server_is_ready_and_its_directory_is_removed() {
     assert_eq!(rabbit.url(), format!("amqp://dq:secret@127.0.0.1:{}/%2f", rabbit.port()));
     assert!(rabbit.ctl(&["list_users"]).contains("dq\t[administrator]"));
     assert_eq!(rabbit.eval("node()"), format!("'{}'", rabbit.node()));
-    rabbit.try_ctl(&["no_such_command"]).expect_err("there is no such command");
     for kind in ["classic", "quorum", "stream"] {
         declare(&rabbit, kind, kind).expect("a queue");
     }
@@ -94,15 +93,4 @@ fn settings_are_applied() {
 #[should_panic(expected = "no_such_key")]
 fn a_failed_start_panics_with_the_reason() {
     RabbitMq::options().set("no_such_key", "1").start();
-}
-
-#[test]
-fn virtual_hosts_are_isolated() {
-    let rabbit = shared_rabbitmq();
-    assert!(std::ptr::eq(rabbit, shared_rabbitmq()));
-    assert!(rabbit.vhost("test-1").ends_with(&format!(":{}/test-1", rabbit.port())));
-    declare(rabbit, "q", "classic").expect("a queue");
-    assert_eq!(rabbit.ctl(&["--silent", "list_queues", "-p", "test-1"]), "");
-    let rights = rabbit.ctl(&["list_permissions", "-p", "test-1"]);
-    assert!(rights.contains("dq\t.*\t.*\t.*"), "{rights}");
 }

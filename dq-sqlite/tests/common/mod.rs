@@ -11,8 +11,8 @@ use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
     Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, HistoryLimit,
-    HistoryLimits, JobId, JobKey, JobState, LeasedJob, NewJob, Operation, QueueName, QueueStats,
-    Settlement, SystemClock, Timestamp, Verdict, VirtualClock, Want,
+    HistoryLimits, JobId, JobKey, JobState, LeasedJob, NewJob, QueueName, QueueStats, Settlement,
+    SystemClock, Timestamp, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -45,7 +45,13 @@ impl Fixture {
     }
 
     pub async fn open(&self) -> SqliteBackend {
-        SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
+        self.open_with(|_| ()).await
+    }
+
+    pub async fn open_with(&self, change: impl FnOnce(&mut SqliteConfig)) -> SqliteBackend {
+        let mut config = self.config();
+        change(&mut config);
+        SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
     /// The store's clock can block it; the fixture's own clock never blocks.
@@ -83,6 +89,12 @@ impl Fixture {
     }
 }
 
+pub async fn open_store() -> (Fixture, SqliteBackend) {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    (fixture, backend)
+}
+
 pub fn real_environment() -> Environment {
     let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
     environment.history(HistoryLimits::all(HistoryLimit::default()))
@@ -110,18 +122,6 @@ pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict)
     let settlement = Settlement::new(leased.lease(), verdict);
     let settled = backend.settle(&[settlement]).await.unwrap();
     assert_eq!(settled, [dq_core::Settled::Accepted]);
-}
-
-/// Removes all jobs except running ones; returns how many.
-pub async fn purge(backend: &dyn Backend) -> u64 {
-    let mut removed = 0;
-    loop {
-        let report = backend.operate(Operation::Purge { queue: &queue() }).await.unwrap();
-        removed += report.affected;
-        if !report.more {
-            return removed;
-        }
-    }
 }
 
 pub async fn stats(backend: &dyn Backend) -> QueueStats {

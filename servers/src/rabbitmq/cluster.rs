@@ -2,8 +2,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::process::{TIMEOUT, retry};
 use crate::rabbitmq::server::RabbitMq;
-use crate::rabbitmq::tools::TIMEOUT;
 
 /// Running node count and partitioned nodes.
 const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
@@ -63,11 +63,6 @@ impl RabbitCluster {
         &self.nodes
     }
 
-    /// Returns the nodes' URLs.
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(RabbitMq::url).collect()
-    }
-
     /// Returns the index of a queue's leader, as `node` sees it.
     ///
     /// Waits during an election. Panics after two minutes.
@@ -117,7 +112,7 @@ impl RabbitCluster {
     ///
     /// Unless `cluster_partition_handling` is set, each side keeps its own state, except for quorum
     /// queues and streams.
-    pub fn reconnect(&self) {
+    fn reconnect(&self) {
         let partitioned = std::mem::take(&mut *self.partitioned());
         for index in &partitioned {
             for other in self.names_except(*index) {
@@ -150,15 +145,6 @@ impl RabbitCluster {
             node.kill();
             node.restart();
         }
-    }
-
-    /// Kills all nodes, to simulate a power loss, and restarts them together, because each waits
-    /// for the others.
-    pub fn crash(&self) {
-        self.nodes.iter().for_each(RabbitMq::kill);
-        self.nodes.iter().for_each(|node| node.process.start());
-        self.nodes.iter().for_each(RabbitMq::expect_ready);
-        self.wait_until_healthy();
     }
 
     /// Restarts the nodes one by one, as for an update, while each queue keeps its majority.
@@ -212,21 +198,13 @@ impl RabbitCluster {
         expression: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> T {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        retry(|| {
             let seen = node.try_eval(expression);
-            if let Some(value) = seen.as_deref().ok().and_then(&parse) {
-                return value;
-            }
-            if Instant::now() > deadline {
-                panic!(
-                    "{}: {expression} is {seen:?}; log:\n{}",
-                    node.node(),
-                    node.process.log_tail()
-                );
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+            seen.as_deref().ok().and_then(&parse).ok_or_else(|| {
+                let log = node.process.log_tail();
+                format!("{}: {expression} is {seen:?}; log:\n{log}", node.node())
+            })
+        })
     }
 
     fn partitioned(&self) -> MutexGuard<'_, Vec<usize>> {

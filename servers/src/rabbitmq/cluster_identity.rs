@@ -4,11 +4,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::port;
-use crate::process::{Process, TIMEOUT};
+use crate::process::Process;
 use crate::rabbitmq::installation::Installation;
 use crate::watchdog::Watchdog;
 
@@ -55,13 +53,8 @@ fn start_epmd(installation: &Installation) -> Option<(u16, Process)> {
     let watchdog = Watchdog::start("dq-epmd-");
     let process = Process::new(watchdog, installation.epmd(), arguments.into());
     process.start();
-    let deadline = Instant::now() + TIMEOUT;
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        if process.exit_status().is_some() {
-            return None;
-        }
-        assert!(Instant::now() < deadline, "epmd does not reply; log:\n{}", process.log());
-        thread::sleep(Duration::from_millis(5));
-    }
-    Some((port, process))
+    let replies = process.wait_until_ready(|| {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|error| error.to_string())
+    });
+    replies.is_ok().then_some((port, process))
 }

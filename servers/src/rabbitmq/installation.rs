@@ -104,74 +104,23 @@ impl Installation {
 
 /// `dir` and its program directory.
 fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
-    let bin = newest(dir, "erts-")?.join("bin");
+    let bin = versioned(dir, "erts-")?.join("bin");
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
 fn home(lib: &Path) -> Option<PathBuf> {
-    newest(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
+    versioned(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }
 
 fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The directory entry with the prefix and the newest version.
-fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
+/// The directory entry with the prefix. A package installs one version.
+fn versioned(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let versioned = entries.filter_map(|path| {
-        let name = path.file_name()?.to_string_lossy().into_owned();
-        Some((Version::parse(name.strip_prefix(prefix)?), path))
-    });
-    versioned.max().map(|(_, path)| path)
-}
-
-/// A version such as `3.12.1` or `4.0.0-rc.1`, ordered by age.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
-    numbers: Vec<u64>,
-    /// A suffix marks a pre-release.
-    is_release: bool,
-    suffix: Vec<u64>,
-}
-
-impl Version {
-    fn parse(text: &str) -> Self {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (numbers, suffix) = text.split_at(end);
-        let numbers_of = |text: &str| {
-            let digits = text.split(|c: char| !c.is_ascii_digit());
-            digits.filter_map(|digits| digits.parse().ok()).collect()
-        };
-        Self {
-            numbers: numbers_of(numbers),
-            is_release: suffix.is_empty(),
-            suffix: numbers_of(suffix),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_version_is_found_by_its_numbers() {
-        let prefix = "rabbitmq_server-";
-        for (versions, expected) in [
-            (&["3.9.29", "3.12.1", "3.10.0"][..], "3.12.1"),
-            (&["4.0.0-rc.9", "4.0.0-rc.10"], "4.0.0-rc.10"),
-            (&["4.0.0-rc.10", "4.0.0", "3.13.7"], "4.0.0"),
-            (&["4.1", "4.1.1"], "4.1.1"),
-        ] {
-            let dir = tempfile::tempdir().unwrap();
-            std::fs::create_dir(dir.path().join("other-9.9.9")).unwrap();
-            for version in versions {
-                std::fs::create_dir(dir.path().join(format!("{prefix}{version}"))).unwrap();
-            }
-            let found = newest(dir.path(), prefix).unwrap();
-            assert_eq!(found, dir.path().join(format!("{prefix}{expected}")), "{versions:?}");
-            assert_eq!(newest(dir.path(), "absent-"), None);
-        }
-    }
+    let has_prefix = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    };
+    entries.filter(has_prefix).max()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::process::{Process, process_control};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 use crate::rabbitmq::handshake;
-use crate::rabbitmq::tools::{TIMEOUT, Tools};
+use crate::rabbitmq::tools::Tools;
 use crate::tls;
 
 /// An administrator. The servers listen on 127.0.0.1 only.
@@ -117,13 +117,9 @@ impl RabbitMq {
     /// minutes.
     #[track_caller]
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        self.try_ctl(arguments)
+        self.tools()
+            .ctl(arguments)
             .unwrap_or_else(|output| panic!("rabbitmqctl {arguments:?} failed:\n{output}"))
-    }
-
-    /// Like [`ctl`](Self::ctl); the error is the failed command's output.
-    pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
-        self.tools().ctl(arguments)
     }
 
     /// Evaluates comma-separated Erlang expressions and returns the last value in Erlang syntax.
@@ -158,7 +154,7 @@ impl RabbitMq {
     /// The error has the reason and the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
         let name = self.identity.name.as_bytes();
-        self.process.wait_until_ready(TIMEOUT, || {
+        self.process.wait_until_ready(|| {
             let frame = handshake::first_frame(self.port)
                 .map_err(|error| format!("it did not reply on port {} ({error})", self.port))?;
             if !frame.windows(name.len()).any(|part| part == name) {

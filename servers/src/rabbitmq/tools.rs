@@ -1,17 +1,16 @@
 //! A node's command line tools.
 
 use std::ffi::OsString;
-use std::io::{Error, Read, Write};
+use std::fs::File;
+use std::io::{Error, Read, Seek, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::process::TIMEOUT;
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
-
-/// For a node's start, or a tool's reply, on a busy machine.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) const LOOPBACK: &str = "{127,0,0,1}";
 
@@ -56,10 +55,7 @@ impl Tools<'_> {
         command.args(["-run", "escript", "start", "-escript", "main", "rabbitmqctl_escript"]);
         command.arg("-extra").arg(installation.ctl()).arg("--quiet").args(arguments);
         let output = self.run(command, "")?;
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stdout) + &text(&output.stderr)),
-        }
+        if output.succeeded { Ok(output.stdout) } else { Err(output.stdout + &output.stderr) }
     }
 
     /// See [`RabbitMq::eval`](super::RabbitMq::eval). The error is the output.
@@ -75,50 +71,45 @@ impl Tools<'_> {
         let output = self.run(command, &script)?;
         // A successful output ends with `{ok, ok}`, the result of `io:put_chars`. The exit code
         // does not tell.
-        let stdout = text(&output.stdout);
-        let value = stdout.strip_suffix("{ok, ok}").map(str::to_owned);
-        value.ok_or_else(|| stdout + &text(&output.stderr))
+        let value = output.stdout.strip_suffix("{ok, ok}").map(str::to_owned);
+        value.ok_or_else(|| output.stdout + &output.stderr)
     }
 
     /// Kills the tool after [`TIMEOUT`], because a frozen node never replies.
     fn run(&self, mut command: Command, input: &str) -> Result<Output, String> {
-        command.current_dir(self.dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |error: Error| format!("a tool of RabbitMQ cannot be run: {error}");
+        // Files, because a tool would wait for the reader of a full pipe.
+        let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
+        let (stdout, stderr) = files().map_err(failed)?;
+        command.current_dir(self.dir).stdin(Stdio::piped());
+        command.stdout(stdout.try_clone().map_err(failed)?);
+        command.stderr(stderr.try_clone().map_err(failed)?);
         let mut tool = command.spawn().map_err(failed)?;
         // If the tool does not read its input, its output says why.
         let _ = tool.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
-        let (stdout, stderr) = (tool.stdout.take(), tool.stderr.take());
-        thread::scope(|scope| {
-            let stdout = scope.spawn(|| read(stdout));
-            let stderr = scope.spawn(|| read(stderr));
-            let status = wait(&mut tool).map_err(failed)?;
-            let status = status.ok_or("no reply within two minutes")?;
-            let read = |thread: ScopedJoinHandle<'_, Vec<u8>>| thread.join().unwrap_or_default();
-            Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
-        })
-    }
-}
-
-fn read(pipe: Option<impl Read>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-    bytes
-}
-
-/// `None` if the process was killed after [`TIMEOUT`].
-fn wait(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
-    let deadline = Instant::now() + TIMEOUT;
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(status) = tool.try_wait().map_err(failed)? {
+                let succeeded = status.success();
+                return Ok(Output { succeeded, stdout: read(stdout), stderr: read(stderr) });
+            }
+            if Instant::now() > deadline {
+                tool.kill().and_then(|()| tool.wait()).map_err(failed)?;
+                return Err("no reply within two minutes".to_owned());
+            }
+            thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(Duration::from_millis(1));
     }
-    child.kill()?;
-    child.wait().map(|_| None)
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+struct Output {
+    succeeded: bool,
+    stdout: String,
+    stderr: String,
+}
+
+fn read(mut file: File) -> String {
+    let mut bytes = Vec::new();
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }

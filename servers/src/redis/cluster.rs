@@ -1,7 +1,4 @@
-use std::thread;
-use std::time::{Duration, Instant};
-
-use crate::process::TIMEOUT;
+use crate::process::retry;
 use crate::redis::server::Redis;
 
 const SLOTS: usize = 16_384;
@@ -30,11 +27,6 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// Returns the primaries' URLs.
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Redis::url).collect()
-    }
-
     /// Returns the primary that got `key`'s slot at the start.
     pub fn owner(&self, key: &str) -> &Redis {
         let slot = self.nodes[0].command(&["CLUSTER", "KEYSLOT", key]).int();
@@ -45,21 +37,14 @@ impl RedisCluster {
 
     /// Waits until each node reports `cluster_state:ok` and knows all others. Panics after 120 s.
     pub fn wait_until_healthy(&self) {
-        let deadline = Instant::now() + TIMEOUT;
         let all = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
         for node in &self.nodes {
-            loop {
+            retry(|| {
                 let info = node.command(&["CLUSTER", "INFO"]).text();
-                if info.contains("cluster_state:ok") && info.contains(&all) {
-                    break;
-                }
-                assert!(
-                    Instant::now() < deadline,
-                    "{} has not joined the cluster:\n{info}",
-                    node.address()
-                );
-                thread::sleep(Duration::from_millis(10));
-            }
+                let has_joined = info.contains("cluster_state:ok") && info.contains(&all);
+                let reason = || format!("{} has not joined the cluster:\n{info}", node.address());
+                has_joined.then_some(()).ok_or_else(reason)
+            });
         }
     }
 

@@ -1,12 +1,9 @@
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::port;
-use crate::process::{Process, TIMEOUT};
+use crate::process::{Process, retry};
 use crate::program::{Program, REDIS};
 use crate::redis::server::{Redis, SOCKET};
 use crate::tls;
@@ -25,7 +22,6 @@ pub struct RedisOptions {
     directives: Vec<(String, String)>,
     password: Option<String>,
     cluster: bool,
-    unix_socket: bool,
     tls: bool,
     sentinel: bool,
 }
@@ -66,12 +62,6 @@ impl RedisOptions {
         }
     }
 
-    /// Puts the Unix socket in the URL instead of the port.
-    pub fn unix_socket(mut self) -> Self {
-        self.unix_socket = true;
-        self
-    }
-
     /// Accepts only TLS on the port, with a certificate from a private CA: [`Redis::ca`].
     ///
     /// Private replicas and Sentinels use no TLS and cannot connect to such a primary.
@@ -110,7 +100,7 @@ impl RedisOptions {
         let file = watchdog.dir().join("redis.conf");
         fs::write(&file, self.configuration(port))
             .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
-        let url = self.url(port, watchdog.dir());
+        let url = self.url(port);
         if self.tls {
             tls::create_certificates(watchdog.dir());
         }
@@ -141,15 +131,10 @@ impl RedisOptions {
         text
     }
 
-    fn url(&self, port: u16, dir: &Path) -> String {
-        let socket = dir.join(SOCKET);
-        let password = self.password.as_deref();
-        if self.unix_socket {
-            let query = password.map(|password| format!("?pass={password}")).unwrap_or_default();
-            return format!("redis+unix://{}{query}", socket.display());
-        }
+    fn url(&self, port: u16) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
-        let user = password.map(|password| format!(":{password}@")).unwrap_or_default();
+        let user =
+            self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("{scheme}://{user}127.0.0.1:{port}/0")
     }
 
@@ -158,13 +143,12 @@ impl RedisOptions {
     }
 
     fn wait_until_replicating(&self, redis: &Redis) {
-        let deadline = Instant::now() + TIMEOUT;
-        while self.has("replicaof")
-            && !redis.command(&["INFO", "replication"]).text().contains("master_link_status:up")
-        {
-            assert!(Instant::now() < deadline, "no link to the primary; log:\n{}", redis.log());
-            thread::sleep(Duration::from_millis(5));
-        }
+        retry(|| {
+            let is_linked = !self.has("replicaof")
+                || redis.command(&["INFO", "replication"]).text().contains("master_link_status:up");
+            let reason = || format!("no link to the primary; log:\n{}", redis.log());
+            is_linked.then_some(()).ok_or_else(reason)
+        });
     }
 }
 

@@ -1,8 +1,6 @@
 use std::collections::HashMap;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::process::TIMEOUT;
+use crate::process::retry;
 use crate::redis::server::Redis;
 use crate::resp::Reply;
 
@@ -35,24 +33,9 @@ impl Sentinel {
         sentinel
     }
 
-    /// Returns the monitored primary's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the Sentinel's own URL: `redis://127.0.0.1:PORT`.
-    pub fn url(&self) -> String {
-        format!("redis://{}", self.address())
-    }
-
     /// Returns the Sentinel's `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         self.server.address()
-    }
-
-    /// Returns the Sentinel's port.
-    pub fn port(&self) -> u16 {
-        self.server.port()
     }
 
     /// Returns the current primary's port.
@@ -72,20 +55,15 @@ impl Sentinel {
         let replication = primary.command(&["INFO", "replication"]).text();
         let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
         let replicas = replicas.unwrap_or("0");
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        retry(|| {
             let seen = self.command(&["SENTINEL", "MASTER", &self.name]);
             let seen: HashMap<String, String> =
                 seen.list().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
             if seen["flags"] == "master" && seen["num-slaves"] == replicas {
-                return;
+                return Ok(());
             }
             let log = self.server.log();
-            assert!(
-                Instant::now() < deadline,
-                "the Sentinel has not discovered the servers: {seen:?}; log:\n{log}"
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+            Err(format!("the Sentinel has not discovered the servers: {seen:?}; log:\n{log}"))
+        });
     }
 }

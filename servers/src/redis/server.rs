@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::process::{Process, TIMEOUT, process_control};
+use crate::process::{Process, process_control};
 use crate::resp::{Connection, Reply};
 use crate::tls;
 
@@ -20,8 +20,7 @@ pub struct Redis {
 impl Redis {
     process_control!();
 
-    /// Returns the URL, with any password: `redis://127.0.0.1:PORT/0`, `rediss://…` with TLS, or
-    /// `redis+unix://…` with a socket.
+    /// Returns the URL, with any password: `redis://127.0.0.1:PORT/0`, or `rediss://…` with TLS.
     pub fn url(&self) -> String {
         self.url.clone()
     }
@@ -78,7 +77,7 @@ impl Redis {
 
     /// The error has the reason and the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
-        self.process.wait_until_ready(TIMEOUT, || {
+        self.process.wait_until_ready(|| {
             // No other server can reply on the socket. It opens after the port.
             let reply = Connection::open(&self.socket(), self.password.as_deref())
                 .and_then(|mut connection| connection.request(&[b"PING"]));
