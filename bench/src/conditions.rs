@@ -1,5 +1,6 @@
 //! The conditions of a run: machine, software and load.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -19,22 +20,16 @@ pub(crate) struct Conditions {
     file_system: String,
     rustc: String,
     sqlite: &'static str,
-    redis: Option<String>,
-    rabbit: Option<String>,
+    /// The measured servers and their settings.
+    pub(crate) servers: BTreeSet<String>,
     load_before: String,
     load_after: String,
     quick: bool,
 }
 
 impl Conditions {
-    /// Reads the conditions. `dir` is for the run's files; `redis` and `rabbit` are the versions of
-    /// the servers to measure.
-    pub(crate) fn observe(
-        dir: &Path,
-        quick: bool,
-        redis: Option<String>,
-        rabbit: Option<String>,
-    ) -> Self {
+    /// Reads the conditions. `dir` is for the run's files.
+    pub(crate) fn observe(dir: &Path, quick: bool) -> Self {
         Self {
             date: dq::Timestamp::from(SystemTime::now()).to_string(),
             revision: output("git", &["describe", "--always", "--dirty"]),
@@ -45,8 +40,7 @@ impl Conditions {
             file_system: file_system(dir),
             rustc: output("rustc", &["--version"]),
             sqlite: dq::sqlite::rusqlite::version(),
-            redis,
-            rabbit,
+            servers: BTreeSet::new(),
             load_before: read("/proc/loadavg"),
             load_after: String::new(),
             quick,
@@ -68,11 +62,8 @@ impl fmt::Display for Conditions {
         writeln!(f, "file system  {}", self.file_system)?;
         writeln!(f, "compiler     {}, release profile", self.rustc)?;
         writeln!(f, "SQLite       {}", self.sqlite)?;
-        if let Some(redis) = &self.redis {
-            writeln!(f, "Redis        {redis}, without persistence")?;
-        }
-        if let Some(rabbit) = &self.rabbit {
-            writeln!(f, "RabbitMQ     {rabbit}, one node, two schedulers")?;
+        for server in &self.servers {
+            writeln!(f, "server       {server}")?;
         }
         writeln!(f, "load average {}", self.load_before)?;
         if !self.load_after.is_empty() {

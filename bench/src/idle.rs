@@ -1,84 +1,66 @@
-//! Store calls and CPU time of a runner with empty queues.
+//! What a runner with empty queues does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dq::Dq;
 use dq::backend::{Backend, Layer};
-use dq::config::{Environment, QueueSettings};
-use dq::sqlite::{SqliteBackend, SqliteConfig};
-use dq::{
-    DelayHandler, Dq, Entropy, HandlerResult, JobContext, MemoryBackend, Outcome, QueueCode,
-    SystemClock,
-};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::measure::{Stopwatch, millis, runtime};
-use crate::plan::{Plan, Result, progress};
+use crate::measure::{Stopwatch, block_on, in_task, millis};
+use crate::plan::{Plan, Result};
+use crate::probe::Probe;
+use crate::store::{Store, open};
 use crate::table::Figure;
+use crate::workload::queues;
 
-pub(crate) const QUEUES: usize = 100;
+const QUEUES: usize = 100;
 
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
+/// Runs something beside an idle runner, after its startup.
+pub(crate) async fn beside_idle_runner<T>(
+    dq: &Dq,
+    probe: Probe,
+    startup: Duration,
+    run: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut result = None;
+    let until_run = async {
+        tokio::time::sleep(startup).await;
+        result = Some(run.await);
+    };
+    probe.runner(dq).run_until(until_run).await?;
+    result.ok_or("the runner has ended early")?
+}
+
+fn idle() -> Probe {
+    Probe::counting(usize::MAX).serving(queues(QUEUES))
+}
+
+/// Store calls and CPU time.
+pub(crate) fn calls(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     // Covers several announcements, one every 15 s. The ten-minute store check runs before the
     // window.
     let window = plan.full_or_quick(Duration::from_secs(61), Duration::from_secs(1));
-    let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
-    let runtime = runtime(2);
-    let memory = Arc::new(MemoryBackend::new(Arc::clone(&environment.clock)));
-    let config = SqliteConfig::new(plan.dir.join("idle.db"));
-    let sqlite = Arc::new(runtime.block_on(SqliteBackend::open(&config, &environment))?);
-    let mut figures = Vec::new();
-    for backend in [memory as Arc<dyn Backend>, sqlite] {
-        figures.extend(runtime.block_on(measure(backend, window))?);
-    }
-    Ok(figures)
-}
-
-async fn measure(backend: Arc<dyn Backend>, window: Duration) -> Result<Vec<Figure>> {
-    let name = backend.name();
-    let calls = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::new(CallCounter { backend, calls: Arc::clone(&calls) });
-    let dq = Dq::builder().backend(counter).connect().await?;
-    let runner = IdleRunner::start(&Handle::current(), &dq);
-    // Skips the startup calls.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let before = calls.load(Ordering::Relaxed);
-    let watch = Stopwatch::start();
-    tokio::time::sleep(window).await;
-    let (wall, cpu) = (watch.wall(), watch.cpu());
-    let made = calls.load(Ordering::Relaxed) - before;
-    runner.stop().await?;
-    dq.close().await?;
-    let per_second = made as f64 / wall.as_secs_f64();
-    let cpu = millis(cpu) / wall.as_secs_f64();
-    progress(format_args!("{name}: {made} calls in {:.0} s", wall.as_secs_f64()));
+    let url = store.fresh()?;
+    let (calls, cpu) = in_task(async move {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = CallCounter { backend: open(&url).await?, calls: Arc::clone(&calls) };
+        let dq = Dq::builder().backend(Arc::new(counter)).connect().await?;
+        let observe = async {
+            let (before, watch) = (calls.load(Ordering::Relaxed), Stopwatch::start());
+            tokio::time::sleep(window).await;
+            Ok((calls.load(Ordering::Relaxed) - before, watch.cpu()))
+        };
+        let observed = beside_idle_runner(&dq, idle(), Duration::from_millis(500), observe).await?;
+        dq.close().await?;
+        Ok(observed)
+    })?;
+    let name = format!("{}, {QUEUES} queues", store.name);
+    let seconds = window.as_secs_f64();
     Ok(vec![
-        Figure::new(format!("{name}, {QUEUES} queues: store calls"), per_second, "/s").at_most(1.1),
-        Figure::new(format!("{name}, {QUEUES} queues: CPU"), cpu, "ms/s"),
+        Figure::new(format!("{name}: store calls"), calls as f64 / seconds, "/s").at_most(1.1),
+        Figure::new(format!("{name}: CPU"), millis(cpu) / seconds, "ms/s"),
     ])
-}
-
-struct Nothing {
-    code: String,
-}
-
-impl DelayHandler for Nothing {
-    type Payload = String;
-
-    fn code(&self) -> impl QueueCode {
-        self.code.clone()
-    }
-
-    fn settings(&self) -> QueueSettings {
-        QueueSettings::default()
-    }
-
-    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
-        Ok(Outcome::Done)
-    }
 }
 
 #[derive(Debug)]
@@ -99,27 +81,88 @@ impl Layer for CallCounter {
     }
 }
 
-pub(crate) struct IdleRunner {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<dq::Result<()>>,
+/// Requests to a Redis server. A script is one request.
+pub(crate) fn requests(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let window = plan.full_or_quick(Duration::from_secs(10), Duration::from_secs(1));
+    let seconds = window.as_secs_f64();
+    // Minus one: the second look itself.
+    let [reads] = growth(store, window, || Ok([store.info("total_reads_processed")?]))?;
+    let requests = reads - 1.0;
+    let name = format!("{}, {QUEUES} queues, idle: requests", store.name);
+    // Besides the sweeps, the runner announces itself and the subscriber pings, each every 15 s.
+    let met = requests / seconds <= 1.0 + 2.0 / seconds;
+    Ok(vec![Figure::new(name, requests / seconds, "/s").target("≤ 1 /s", met)])
 }
 
-impl IdleRunner {
-    pub(crate) fn start(runtime: &Handle, dq: &Dq) -> Self {
-        let mut runner = dq.runner().without_linked_handlers();
-        for number in 0..QUEUES {
-            runner = runner.handler(Nothing { code: format!("IDLE_{number}") });
-        }
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = runtime.spawn(runner.run_until(async move {
-            // Resolves once `stop` drops the sender.
-            let _ = stopped.await;
-        }));
-        Self { stop, task }
-    }
+/// Messages to and from a RabbitMQ server.
+pub(crate) fn messages(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    /// Each announcement is published, delivered and acknowledged.
+    const MESSAGES: [&str; 3] =
+        ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
+    /// Seconds between two announcements.
+    const INTERVAL: f64 = 15.0;
+    /// Upper limit for an announcement, its confirm and its ack on the wire.
+    const BYTES: f64 = 4_096.0;
+    const HEARTBEAT: f64 = 8.0;
 
-    pub(crate) async fn stop(self) -> Result<()> {
-        drop(self.stop);
-        Ok(self.task.await??)
-    }
+    let window = plan.full_or_quick(Duration::from_secs(60), Duration::from_secs(12));
+    let number = |expression: String| -> Result<f64> {
+        let value = store.rabbit()?.eval(&expression);
+        value.parse().map_err(|_| format!("{expression} is {value}").into())
+    };
+    let messages = || {
+        let counters = MESSAGES.iter().map(|counter| {
+            number(format!(
+                "lists:sum([maps:get({counter}, Counters, 0) || \
+                 Counters <- maps:values(rabbit_global_counters:overview())])"
+            ))
+        });
+        counters.sum::<Result<f64>>()
+    };
+    let received = |counter: &str| {
+        number(format!(
+            "lists:sum([Value || [{{{counter}, Value}}] <- \
+             rabbit_networking:connection_info_all([{counter}])])"
+        ))
+    };
+    // The broker does not count heartbeats, but each is its own packet. Without other traffic, the
+    // difference is zero; a larger packet adds its bytes beyond a heartbeat.
+    let bytes = || Result::Ok(received("recv_oct")? - HEARTBEAT * received("recv_cnt")?);
+    let [messages, bytes] = growth(store, window, || Ok([messages()?, bytes()?]))?;
+    let minutes = window.as_secs_f64() / 60.0;
+    let announcements = (window.as_secs_f64() / INTERVAL).ceil() / minutes;
+    let name = format!("idle, {QUEUES} queues");
+    Ok(vec![
+        Figure::new(
+            format!("{name}: published, delivered, acknowledged"),
+            messages / minutes,
+            "/min",
+        )
+        .at_most(announcements * MESSAGES.len() as f64),
+        Figure::new(format!("{name}: sent beyond heartbeats"), bytes / minutes, "B/min")
+            .at_most(announcements * BYTES),
+    ])
+}
+
+/// How much numbers grow within a window beside an idle runner.
+fn growth<const N: usize>(
+    store: &Store,
+    window: Duration,
+    look: impl Fn() -> Result<[f64; N]>,
+) -> Result<[f64; N]> {
+    // Covers the startup, in which RabbitMQ's runner declares each queue.
+    const STARTUP: Duration = Duration::from_secs(5);
+    let url = store.fresh()?;
+    block_on(async {
+        let dq = Dq::connect(&url).await?;
+        let observe = async {
+            let before = look()?;
+            tokio::time::sleep(window).await;
+            let after = look()?;
+            Ok(std::array::from_fn(|number| after[number] - before[number]))
+        };
+        let grown = beside_idle_runner(&dq, idle(), STARTUP, observe).await?;
+        dq.close().await?;
+        Ok(grown)
+    })
 }

@@ -1,24 +1,25 @@
-//! The memory backend's due index, compared to `tokio_util`'s `DelayQueue` and a bare `BinaryHeap`.
+//! The memory backend's due index, compared to `tokio_util`'s `DelayQueue`.
 //!
 //! Due times are random within seven days. A random fifth of the jobs is cancelled; the rest is
 //! removed in 1,000 time steps. All times are the one thread's CPU time, read every 64 operations.
 //! The slowest such block bounds the slowest single operation from above.
 
-mod candidate;
-mod rivals;
-
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dq::backend::machine::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+use tokio_util::time::DelayQueue;
+use tokio_util::time::delay_queue::Key;
 
-use self::candidate::Index;
-use self::rivals::{Heap, TokioQueue, paused};
 use crate::measure::{median, micros, millis, thread_cpu};
 use crate::plan::{Plan, Result, progress};
-use crate::table::Figure;
+use crate::store::Store;
+use crate::table::{Figure, grouped};
 use crate::workload::{WEEK, scatter};
 
 /// Operations between two clock readings.
@@ -26,14 +27,19 @@ const BLOCK: usize = 64;
 
 const STEPS: i64 = 1_000;
 
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let sizes: &[(usize, usize)] =
-        plan.full_or_quick(&[(10_000, 21), (1_000_000, 3), (10_000_000, 1)], &[(10_000, 2)]);
-    let mut figures = Vec::new();
-    for &(jobs, rounds) in sizes {
-        figures.extend(compare(jobs, rounds)?);
-    }
-    Ok(figures)
+/// A data structure for pending jobs. Job numbers start at 0 and arrive in order without gaps, so
+/// they can serve as indexes. Times are milliseconds from 0.
+trait Index {
+    fn insert(&mut self, number: u32, at: i64);
+
+    fn cancel(&mut self, number: u32);
+
+    /// Advances the structure's own clock, if any, before each run of [`pop`](Self::pop) calls with
+    /// the same time. Not measured.
+    fn advance(&mut self, _now: i64) {}
+
+    /// Removes one due job. Returns `false` if no job is due.
+    fn pop(&mut self, now: i64) -> bool;
 }
 
 /// The memory backend's structures, combined as in the backend: records with keys, a lookup by key
@@ -86,6 +92,39 @@ impl Index for Keyed {
             self.keys.remove(&record.key, entry.slot);
         }
         true
+    }
+}
+
+/// `tokio_util`'s timer wheel, which hands out handles instead of taking keys.
+struct TokioQueue<'r> {
+    queue: DelayQueue<u32>,
+    handles: Vec<Key>,
+    /// With a paused clock: only `tokio::time::advance` moves it.
+    runtime: &'r Runtime,
+    began: Instant,
+    now: i64,
+}
+
+impl Index for TokioQueue<'_> {
+    fn insert(&mut self, number: u32, at: i64) {
+        let due = self.began + Duration::from_millis(at.unsigned_abs());
+        self.handles.push(self.queue.insert_at(number, due));
+    }
+
+    fn cancel(&mut self, number: u32) {
+        self.queue.remove(&self.handles[number as usize]);
+    }
+
+    fn advance(&mut self, now: i64) {
+        let by = Duration::from_millis((now - self.now).unsigned_abs());
+        self.now = now;
+        self.runtime.block_on(tokio::time::advance(by));
+    }
+
+    fn pop(&mut self, _now: i64) -> bool {
+        // Outside a task, tokio's cooperative budget does not cut polling short.
+        let mut context = Context::from_waker(Waker::noop());
+        matches!(self.queue.poll_expired(&mut context), Poll::Ready(Some(_)))
     }
 }
 
@@ -174,73 +213,40 @@ fn nanos_each(time: Duration, count: usize) -> f64 {
     micros(time) * 1e3 / count as f64
 }
 
-/// Measures the three structures in turns, so that a slow phase of the machine affects each.
-fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
-    let runtime = paused();
+pub(crate) fn measure(plan: &Plan, _: &Store) -> Result<Vec<Figure>> {
+    let sizes: &[(usize, usize)] =
+        plan.full_or_quick(&[(10_000, 21), (1_000_000, 3), (10_000_000, 1)], &[(10_000, 2)]);
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
     // Entered once: entering per operation adds to the DelayQueue's time.
     let _entered = runtime.enter();
-    let mut costs: [Vec<Cost>; 3] = Default::default();
-    for round in 0..rounds {
-        let script = Script::new(jobs, round as u64);
-        costs[0].push(script.run(&mut Keyed::default())?);
-        costs[1].push(script.run(&mut TokioQueue::new(&runtime))?);
-        costs[2].push(script.run(&mut Heap::default())?);
-        if rounds < 10 || round + 1 == rounds {
-            let life_cycles = costs.each_ref().map(|costs| costs[round].life_cycle());
-            progress(format_args!(
-                "{jobs} jobs, round {} of {rounds}: a life-cycle takes {:.0} ns; DelayQueue {:.0}, \
-                 BinaryHeap {:.0}",
-                round + 1,
-                life_cycles[0],
-                life_cycles[1],
-                life_cycles[2]
-            ));
-        }
-    }
-    let median_of =
-        |costs: &[Cost], value: fn(&Cost) -> f64| median(costs.iter().map(value).collect());
-    let [keyed, delay_queue, heap] = &costs;
-    let reference = median_of(delay_queue, Cost::life_cycle);
-    let size = match jobs {
-        1_000_000.. => format!("{}M", jobs / 1_000_000),
-        _ => format!("{}k", jobs / 1_000),
-    };
     let mut figures = Vec::new();
-    for (name, costs) in [("keyed", keyed), ("DelayQueue", delay_queue), ("BinaryHeap", heap)] {
-        let named = |what: &str| format!("{size}, {name}: {what}");
-        figures.extend([
-            Figure::new(named("insert"), median_of(costs, |cost| cost.insert), "ns"),
-            Figure::new(named("cancel"), median_of(costs, |cost| cost.cancel), "ns"),
-            Figure::new(named("pop"), median_of(costs, |cost| cost.pop), "ns"),
-        ]);
-        let life = Figure::new(named("life-cycle"), median_of(costs, Cost::life_cycle), "ns")
-            .compared_to(reference, "DelayQueue");
-        let worst = median_of(costs, |cost| millis(cost.worst));
-        let worst = Figure::new(named("worst step"), worst, "ms");
-        if name == "keyed" {
-            figures.extend([life.ratio_at_most(1.0), worst.at_most(10.0)]);
-        } else {
-            figures.extend([life, worst]);
+    for &(jobs, rounds) in sizes {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        // In turns, so that a slow phase of the machine affects both.
+        for round in 0..rounds {
+            let script = Script::new(jobs, round as u64);
+            ours.push(script.run(&mut Keyed::default())?);
+            let (queue, handles) = (DelayQueue::new(), Vec::new());
+            let began = Instant::now();
+            let mut rival = TokioQueue { queue, handles, runtime: &runtime, began, now: 0 };
+            theirs.push(script.run(&mut rival)?);
+            progress(format_args!("{jobs} jobs, round {} of {rounds}", round + 1));
         }
+        let median_of =
+            |costs: &[Cost], value: fn(&Cost) -> f64| median(costs.iter().map(value).collect());
+        let worst = |cost: &Cost| millis(cost.worst);
+        let named = |what: &str| format!("{}, {what}", grouped(jobs as f64));
+        let reference = median_of(&theirs, Cost::life_cycle);
+        figures.extend([
+            Figure::new(named("insert"), median_of(&ours, |cost| cost.insert), "ns"),
+            Figure::new(named("cancel"), median_of(&ours, |cost| cost.cancel), "ns"),
+            Figure::new(named("pop"), median_of(&ours, |cost| cost.pop), "ns"),
+            Figure::new(named("life-cycle"), median_of(&ours, Cost::life_cycle), "ns")
+                .compared_to(reference, "DelayQueue")
+                .ratio_at_most(1.0),
+            Figure::new(named("worst step"), median_of(&ours, worst), "ms").at_most(10.0),
+            Figure::new(named("worst step of DelayQueue"), median_of(&theirs, worst), "ms"),
+        ]);
     }
-    figures.push(browse(jobs, &size));
     Ok(figures)
-}
-
-fn browse(jobs: usize, size: &str) -> Figure {
-    let script = Script::new(jobs, 0);
-    let mut index = Keyed::default();
-    for (number, due) in (0..).zip(&script.due) {
-        index.insert(number, *due);
-    }
-    let mut rng = SmallRng::seed_from_u64(1);
-    let pages = (0..1_001).map(|_| {
-        let from = rng.random_range(0..WEEK);
-        let start = thread_cpu();
-        let read = index.waiting.after(from, 0).take(50).map(|entry| entry.seq).max();
-        let took = micros(thread_cpu() - start);
-        std::hint::black_box(read);
-        took
-    });
-    Figure::new(format!("{size}, keyed: page of 50 in due order"), median(pages.collect()), "µs")
 }

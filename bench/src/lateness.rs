@@ -2,189 +2,180 @@
 
 use std::time::{Duration, SystemTime};
 
-use dq::backend::Backend as _;
 use dq::{Dq, Timestamp};
 
-use crate::measure::{rate, runtime};
+use crate::measure::{Times, in_task, millis, rate};
 use crate::plan::{Plan, Result, progress};
-use crate::probe::{Bench, Probe};
+use crate::probe::{Bench, Probe, concurrency_name};
+use crate::store::Store;
 use crate::table::Figure;
-use crate::workload::{BULK, Workload};
+use crate::workload::{BULK, HOUR, PAYLOAD, Workload, fill, now};
+
+/// Single jobs that arrive one after the other and are due soon. On RabbitMQ many pending jobs are
+/// due much later.
+pub(crate) fn single(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let url = store.fresh()?;
+    let is_rabbit = store.rabbit().is_ok();
+    let jobs = plan.full_or_quick(500, 20);
+    let pending = if is_rabbit { plan.full_or_quick(100_000, 10_000) } else { 0 };
+    let times = in_task(async move {
+        let dq = Dq::connect(&url).await?;
+        let mut workload = Workload::keyless(24);
+        fill(&**dq.backend(), pending, |bulk| workload.after(HOUR, bulk)).await?;
+        let probe = Probe::timing(jobs);
+        let producer = {
+            let dq = dq.clone();
+            tokio::spawn(async move {
+                for job in 0..jobs {
+                    // Not a whole number of milliseconds: jobs arrive at every fraction of the
+                    // millisecond to which due times are rounded up.
+                    tokio::time::sleep(Duration::from_micros(15_300)).await;
+                    // RabbitMQ has no message for a job due within a second.
+                    let delay = if is_rabbit { 1_000 } else { 5 + job as u64 % 7 };
+                    let job = dq.schedule::<Bench>(String::new());
+                    let _ = job.after(Duration::from_millis(delay)).await?;
+                }
+                Result::Ok(())
+            })
+        };
+        probe.run(&dq).await?;
+        producer.await??;
+        dq.close().await?;
+        Ok(probe.lateness())
+    })?;
+    let what = match pending {
+        0 => "idle".to_owned(),
+        _ => format!("1 s jobs behind {pending} of an hour"),
+    };
+    Ok(figures(&format!("{}, {what}", store.name), &times, Some(target(store))))
+}
 
 /// Milliseconds at the median and the 99th percentile.
-const TARGET: Option<(f64, f64)> = Some((1.5, 5.0));
-
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let runtime = runtime(2);
-    let lead = plan.full_or_quick(Duration::from_secs(8), Duration::from_secs(1));
-    let mut figures = Vec::new();
-    for store in ["memory", "sqlite"] {
-        let measure = |case: Case| {
-            let url = match store {
-                "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
-                _ => "memory:".to_owned(),
-            };
-            // Spawned, as in an application.
-            runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
-        };
-        figures.extend(measure(Case::Idle { jobs: plan.full_or_quick(500, 20) })?);
-        let pending = plan.full_or_quick(1_000_000, 5_000);
-        figures.extend(measure(Case::Steady {
-            pending,
-            seconds: plan.full_or_quick(10, 1),
-            lead,
-        })?);
-        let jobs = plan.full_or_quick(100_000, 2_000);
-        for concurrency in [None, Some(256)] {
-            figures.extend(measure(Case::AtOnce { jobs, concurrency, lead })?);
-        }
+fn target(store: &Store) -> (f64, f64) {
+    match store.name {
+        "memory" | "sqlite" => (1.5, 5.0),
+        "rabbitmq" => (2.0, 10.0),
+        _ => (2.0, 8.0),
     }
-    Ok(figures)
 }
 
-/// A case to measure. All jobs must be stored within `lead`, the time from the first `schedule`
-/// call to the first due time.
-#[derive(Debug, Clone, Copy)]
-enum Case {
-    Idle {
-        jobs: usize,
-    },
-    /// 1,000 jobs per second, one millisecond apart, while many pending jobs are due much later.
-    Steady {
-        pending: usize,
-        seconds: usize,
-        lead: Duration,
-    },
-    AtOnce {
-        jobs: usize,
-        concurrency: Option<usize>,
-        lead: Duration,
-    },
-}
-
-impl Case {
-    const fn file(self) -> &'static str {
-        match self {
-            Self::Idle { .. } => "idle.db",
-            Self::Steady { .. } => "steady.db",
-            Self::AtOnce { concurrency: None, .. } => "at-once.db",
-            Self::AtOnce { .. } => "at-once-256.db",
-        }
-    }
-
-    async fn measure(self, store: &'static str, url: String) -> Result<Vec<Figure>> {
+/// Jobs due one after the other, at a steady rate, while many pending jobs are due much later.
+pub(crate) fn steady(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let (pending, per_second, lead) = match store.name {
+        "memory" | "sqlite" => (1_000_000, 1_000, 8),
+        "rabbitmq" => (0, 2_500, 15),
+        _ => (1_000_000, 2_000, 4),
+    };
+    let pending = plan.full_or_quick(pending, pending / 200);
+    let jobs = plan.full_or_quick(10, 1) * per_second;
+    let lead = plan.full_or_quick(Duration::from_secs(lead), Duration::from_secs(1));
+    // On RabbitMQ a claim, a round trip to the log, returns at most one job per free slot: with the
+    // default 16 slots, jobs queue up whenever it takes over 16 / 2,500 s = 6.4 ms.
+    let concurrency = store.rabbit().is_ok().then_some(256);
+    let url = store.fresh()?;
+    let times = in_task(async move {
         let dq = Dq::connect(&url).await?;
-        let figures = match self {
-            Self::Idle { jobs } => idle(&dq, store, jobs).await?,
-            Self::Steady { pending, seconds, lead } => {
-                fill(&dq, pending).await?;
-                steady(&dq, &format!("{store}, {pending} pending"), seconds, lead).await?
-            }
-            Self::AtOnce { jobs, concurrency, lead } => {
-                at_once(&dq, store, jobs, concurrency, lead).await?
-            }
-        };
+        let (mut workload, later) = (Workload::with_seed(5).payloads(PAYLOAD), now() + HOUR);
+        fill(&**dq.backend(), pending, |bulk| workload.random(later, bulk)).await?;
+        progress(format_args!("{pending} jobs stored"));
+        let first = now() + lead;
+        let due = |job| first + Duration::from_millis((job * 1_000 / per_second) as u64);
+        schedule(&dq, jobs, first, due).await?;
+        let probe = Probe::timing(jobs).concurrency(concurrency);
+        probe.run(&dq).await?;
         dq.close().await?;
-        Ok(figures)
+        Ok(probe.lateness())
+    })?;
+    let name = format!("{}, {pending} pending, {per_second} due/s", store.name);
+    Ok(figures(&name, &times, Some(target(store))))
+}
+
+/// Many jobs due in the same millisecond. On Redis also the longest call that blocks the server.
+pub(crate) fn at_once(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    const LONGEST_CALL_TARGET: Duration = Duration::from_millis(5);
+    let jobs = plan.full_or_quick(100_000, 2_000);
+    let lead = plan.full_or_quick(Duration::from_secs(8), Duration::from_secs(1));
+    let mut all = Vec::new();
+    for concurrency in [None, Some(256)] {
+        let url = store.fresh()?;
+        let dq = in_task(async move { Ok(Dq::connect(&url).await?) })?;
+        let due = now() + lead;
+        let scheduling = dq.clone();
+        in_task(async move { schedule(&scheduling, jobs, due, |_| due).await })?;
+        let probe = Probe::timing(jobs).concurrency(concurrency);
+        let running = probe.clone();
+        let run = || {
+            in_task(async move {
+                running.run(&dq).await?;
+                let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+                dq.close().await?;
+                Ok(drained_at)
+            })
+        };
+        let (drained_at, longest_call) = longest_call(store, run)?;
+        let due = Duration::from_millis(due.as_millis().unsigned_abs());
+        let drained = drained_at.saturating_sub(due);
+        let with = concurrency_name(concurrency);
+        let name = format!("{}, {jobs} due at once, {with}", store.name);
+        all.extend(figures(&name, &probe.lateness(), None));
+        all.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
+        all.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
+        if let Some(call) = longest_call {
+            let call = Figure::new(format!("{name}: longest call"), millis(call), "ms");
+            all.push(call.at_most(millis(LONGEST_CALL_TARGET)));
+        }
     }
+    Ok(all)
 }
 
-async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
-    let probe = Probe::timing(jobs);
-    let producer = {
-        let dq = dq.clone();
-        tokio::spawn(async move {
-            for job in 0..jobs {
-                // Not a whole number of milliseconds: jobs arrive at every fraction of the
-                // millisecond to which due times are rounded up.
-                tokio::time::sleep(Duration::from_micros(15_300)).await;
-                let delay = Duration::from_millis(5 + job as u64 % 7);
-                let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;
-            }
-            Ok::<_, dq::Error>(())
-        })
-    };
-    probe.run(dq).await?;
-    producer.await??;
-    Ok(figures(&format!("{store}, idle"), &probe, TARGET))
-}
-
-async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<Vec<Figure>> {
-    let jobs = seconds * 1_000;
-    let first = now() + lead;
-    schedule(dq, jobs, |job| first + Duration::from_millis(job as u64)).await?;
-    if now() > first {
-        return Err("the first job was due before the last was stored".into());
+/// Runs something on a store. On Redis, also returns the duration of the server's longest call.
+fn longest_call<T>(
+    store: &Store,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, Option<Duration>)> {
+    let Ok(redis) = store.redis() else { return Ok((run()?, None)) };
+    let mut connection = redis.connect();
+    // Skips short calls, in microseconds.
+    for setting in [["slowlog-max-len", "100000"], ["slowlog-log-slower-than", "200"]] {
+        assert!(connection.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
     }
-    let probe = Probe::timing(jobs);
-    probe.run(dq).await?;
-    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, TARGET))
+    let result = run()?;
+    let log = connection.command(&["SLOWLOG", "GET", "-1"]);
+    let longest = log.list().iter().map(|call| call.list()[2].int().unsigned_abs()).max();
+    // The log uses memory, and removing it is itself a long call.
+    let off = ["CONFIG", "SET", "slowlog-log-slower-than", "-1"];
+    for command in [&off[..], &["SLOWLOG", "RESET"]] {
+        assert!(connection.command(command).is_ok());
+    }
+    Ok((result, Some(Duration::from_micros(longest.unwrap_or(0)))))
 }
 
-async fn at_once(
+/// Schedules jobs. Fails if the first one, due at `first`, is due before the last is stored.
+async fn schedule(
     dq: &Dq,
-    store: &str,
     jobs: usize,
-    concurrency: Option<usize>,
-    lead: Duration,
-) -> Result<Vec<Figure>> {
-    let due = now() + lead;
-    schedule(dq, jobs, |_| due).await?;
-    if now() > due {
-        return Err("the jobs were due before the last was stored".into());
-    }
-    let mut name = format!("{store}, {jobs} due at once");
-    let mut probe = Probe::timing(jobs);
-    if let Some(concurrency) = concurrency {
-        probe = probe.concurrency(concurrency);
-        name.push_str(&format!(", concurrency {concurrency}"));
-    }
-    probe.run(dq).await?;
-    let drained = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)?
-        .saturating_sub(Duration::from_millis(due.as_millis().unsigned_abs()));
-    let mut figures = figures(&name, &probe, None);
-    figures.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
-    figures.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
-    Ok(figures)
-}
-
-/// Median, 99th percentile and maximum. `target` limits the first two, in milliseconds.
-pub(crate) fn figures(name: &str, probe: &Probe, target: Option<(f64, f64)>) -> Vec<Figure> {
-    let times = probe.lateness();
-    let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
-    let max = times.millis_at(1.0);
-    progress(format_args!("{name}: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms"));
-    let figure = |what: &str, value| Figure::new(format!("{name}: {what}"), value, "ms");
-    let (p50, p99) = (figure("p50", p50), figure("p99", p99));
-    let (p50, p99) = match target {
-        Some((p50_target, p99_target)) => (p50.at_most(p50_target), p99.at_most(p99_target)),
-        None => (p50, p99),
-    };
-    vec![p50, p99, figure("max", max)]
-}
-
-pub(crate) fn now() -> Timestamp {
-    SystemTime::now().into()
-}
-
-/// Stores jobs due at random within the week after the measurement.
-async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
-    let mut workload = Workload::with_seed(5);
-    let later = now() + Duration::from_secs(3_600);
-    for from in (0..jobs).step_by(BULK) {
-        let bulk = workload.random(later, BULK.min(jobs - from));
-        dq.backend().schedule(bulk).await?;
-    }
-    progress(format_args!("{jobs} jobs stored"));
-    Ok(())
-}
-
-pub(crate) async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
+    first: Timestamp,
+    due: impl Fn(usize) -> Timestamp,
+) -> Result<()> {
     for from in (0..jobs).step_by(BULK) {
         let bulk = from..jobs.min(from + BULK);
         let job = |job| dq.schedule::<Bench>(String::new()).at(due(job));
         dq.schedule_many(bulk.map(job)).await?;
     }
+    if now() > first {
+        return Err("the first job was due before the last was stored".into());
+    }
     Ok(())
+}
+
+/// Median, 99th percentile and maximum. `target` limits the first two, in milliseconds.
+fn figures(name: &str, times: &Times, target: Option<(f64, f64)>) -> Vec<Figure> {
+    let figure =
+        |what: &str, share| Figure::new(format!("{name}: {what}"), times.millis_at(share), "ms");
+    let [p50, p99] = [figure("p50", 0.5), figure("p99", 0.99)];
+    let [p50, p99] = match target {
+        Some((p50_target, p99_target)) => [p50.at_most(p50_target), p99.at_most(p99_target)],
+        None => [p50, p99],
+    };
+    vec![p50, p99, figure("max", 1.0)]
 }

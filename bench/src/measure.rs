@@ -1,10 +1,13 @@
-//! Clocks and statistics.
+//! Clocks, statistics and the runtime.
 
 use std::fs;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
+
+use crate::plan::Result;
 
 pub(crate) fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
@@ -67,6 +70,15 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// Measures several times. Returns each value's median.
+pub(crate) fn medians<const N: usize>(
+    turns: usize,
+    turn: impl FnMut(usize) -> Result<[f64; N]>,
+) -> Result<[f64; N]> {
+    let turns: Vec<[f64; N]> = (0..turns).map(turn).collect::<Result<_>>()?;
+    Ok(std::array::from_fn(|value| median(turns.iter().map(|turn| turn[value]).collect())))
+}
+
 #[derive(Debug)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -84,7 +96,7 @@ impl Times {
     }
 }
 
-/// A runtime without I/O, with `workers` threads. With zero, it runs on the calling thread.
+/// A runtime with `workers` threads. With zero, it runs on the calling thread.
 pub(crate) fn runtime(workers: usize) -> Runtime {
     let mut builder = match workers {
         0 => Builder::new_current_thread(),
@@ -93,11 +105,18 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
     if workers > 0 {
         builder.worker_threads(workers);
     }
-    builder.enable_time().build().expect("a runtime can be made")
+    builder.enable_all().build().expect("a runtime can be made")
 }
 
-/// A runtime with two worker threads and I/O, as in a program on a small server.
-pub(crate) fn io_runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
+/// Waits for a future on a runtime with two threads, as in a program on a small server.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime(2));
+    RUNTIME.block_on(future)
+}
+
+/// Same, in a task, as in an application: on this thread, each reply would also wake this thread.
+pub(crate) fn in_task<T: Send + 'static>(
+    future: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    block_on(async { tokio::spawn(future).await? })
 }

@@ -1,264 +1,189 @@
 //! The SQLite backend with full durability, compared to the disk (F) and plain SQLite (R).
 
 mod crash;
-mod store;
+mod reference;
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq::backend::Backend;
-use dq::{Cancelled, JobRef, NewJob, QueueName};
+use dq::sqlite::rusqlite::Connection;
+use dq::{Cancelled, JobRef, NewJob};
 
 pub(crate) use self::crash::{VICTIM, victim};
-use self::store::SqliteStore;
-use crate::history;
-use crate::lease;
-use crate::measure::{Times, rate, runtime};
-use crate::plan::{Plan, Result, progress};
-use crate::raw::References;
-use crate::table::Figure;
-use crate::workload::{BATCH, BULK, QUEUE, Workload, has_key, key, scatter};
+use self::reference::References;
+use crate::measure::{Times, block_on, in_task, rate};
+use crate::plan::{Plan, Result};
+use crate::store::{Store, open};
+use crate::table::{Figure, grouped};
+use crate::workload::{
+    BATCH, BULK, Workload, a_week_ago, drain, fill, has_key, key, now, one_by_one, queue, scatter,
+};
 
-pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
+/// The mean of the workload's payloads.
+const MEAN_PAYLOAD: f64 = 562.0;
+
+pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let mut references = References::new(plan);
-    let mut figures = vec![
-        one_caller(plan, &mut references)?,
-        many_callers(plan, &mut references)?,
-        bulk(plan, &mut references)?,
-        bytes_per_ended_job(plan)?,
-    ];
-    let few = plan.full_or_quick(100_000, 2_000);
-    let many = plan.full_or_quick(1_000_000, 4_000);
-    for (jobs, in_order, bound) in
-        [(few, true, 0.08), (few, false, 0.04), (many, true, 0.07), (many, false, 0.03)]
-    {
-        let store = SqliteStore::open(plan, "drain.db")?;
-        let load = load(&store, jobs, in_order)?;
-        if jobs == many && !in_order {
-            figures.extend(full_store(plan, &mut references, &store, &load)?);
-        }
-        let name = format!(
-            "claim and settle by {BATCH}, {} pending, due {}",
-            count(jobs),
-            if in_order { "in order" } else { "at random" }
-        );
-        let batches = plan.full_or_quick(300, 5);
-        let (drained, rates) = references.around(|| drain(&store, batches))?;
-        let jobs_per_second = rate(batches * BATCH, drained.took);
-        figures.push(
-            Figure::new(&name, jobs_per_second, "jobs/s")
-                .compared_to(rates.rows, "R")
-                .target(format!("≥ {bound} R"), jobs_per_second >= bound * rates.rows),
-        );
-        let p99 = drained.claims.millis_at(0.99);
-        figures.push(Figure::new(format!("{name}: p99 of a claim"), p99, "ms"));
-        if jobs == many && !in_order {
-            figures.extend(crash::kill_and_reopen(plan, store)?);
-        } else {
-            store.discard()?;
-        }
-    }
-    Ok(figures)
+    Ok(vec![
+        one_caller(plan, store, &mut references)?,
+        many_callers(plan, store, &mut references)?,
+        bulk(plan, store, &mut references)?,
+    ])
 }
 
-fn bytes_per_ended_job(plan: &Plan) -> Result<Figure> {
-    let path = plan.dir.join("history.db");
-    let used = || {
-        let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
-        Ok((size(&path) + size(&path.with_extension("db-wal"))) as f64)
-    };
-    runtime(2).block_on(async {
-        let backend = history::open(&format!("sqlite://{}", path.display())).await?;
-        let jobs = plan.full_or_quick(300_000, 5_000);
-        let figure = history::bytes_per_ended_job("sqlite", &*backend, jobs, used).await?;
-        backend.close().await?;
-        Ok(figure)
-    })
+fn close(backend: &dyn Backend) -> Result<()> {
+    Ok(block_on(backend.close())?)
 }
 
-fn count(jobs: usize) -> String {
-    if jobs >= 1_000_000 { format!("{}M", jobs / 1_000_000) } else { format!("{}k", jobs / 1_000) }
-}
-
-fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
-    let store = SqliteStore::open(plan, "one.db")?;
+fn one_caller(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
     let duration = plan.full_or_quick(Duration::from_secs(2), Duration::from_millis(50));
-    let backend = store.backend();
-    let now = store.now();
+    let backend = block_on(open(&store.fresh()?))?;
+    let calling = Arc::clone(&backend);
     let schedule = async move {
         let mut workload = Workload::with_seed(1);
-        let start = Instant::now();
-        let mut count = 0;
+        let (start, mut count) = (Instant::now(), 0);
         while start.elapsed() < duration {
-            let due = workload.within_a_week(now);
-            backend.schedule(vec![workload.job(now, due)]).await?;
+            let _ = calling.schedule(workload.random(now(), 1)).await?;
             count += 1;
         }
         Result::Ok(rate(count, start.elapsed()))
     };
-    let (jobs, rates) = references.around(|| store.block_on(schedule))?;
-    progress(format_args!("one caller: {jobs:.0} jobs/s"));
-    store.discard()?;
+    let (jobs, rates) = references.around(|| in_task(schedule))?;
+    close(&*backend)?;
     Ok(Figure::new("schedule, one caller", jobs, "jobs/s")
         .compared_to(rates.syncs, "F")
         .ratio_at_least(0.85))
 }
 
-fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
+fn many_callers(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
     const CALLERS: usize = 256;
-    let store = SqliteStore::open(plan, "many.db")?;
     let each = plan.full_or_quick(400, 5);
     let mut workload = Workload::with_seed(2);
-    let callers: Vec<Vec<NewJob>> =
-        (0..CALLERS).map(|_| workload.random(store.now(), each)).collect();
-    let backend = store.backend();
+    let callers: Vec<Vec<NewJob>> = (0..CALLERS).map(|_| workload.random(now(), each)).collect();
+    let backend = block_on(open(&store.fresh()?))?;
+    let calling = Arc::clone(&backend);
     let schedule = async move {
         let start = Instant::now();
-        let calling: Vec<_> = callers
+        let calls: Vec<_> = callers
             .into_iter()
-            .map(|jobs| {
-                let backend = backend.clone();
-                tokio::spawn(async move {
-                    for job in jobs {
-                        let _ = backend.schedule(vec![job]).await?;
-                    }
-                    Result::Ok(())
-                })
-            })
+            .map(|jobs| tokio::spawn(one_by_one(Arc::clone(&calling), jobs)))
             .collect();
-        for caller in calling {
-            caller.await??;
+        for call in calls {
+            call.await??;
         }
         Result::Ok(rate(CALLERS * each, start.elapsed()))
     };
-    let (jobs, rates) = references.around(|| store.block_on(schedule))?;
-    progress(format_args!("{CALLERS} callers: {jobs:.0} jobs/s"));
-    store.discard()?;
+    let (jobs, rates) = references.around(|| in_task(schedule))?;
+    close(&*backend)?;
     let bound = (90.0 * rates.syncs).min(0.08 * rates.rows);
     Ok(Figure::new(format!("schedule, {CALLERS} callers"), jobs, "jobs/s")
         .compared_to(rates.rows, "R")
         .target("≥ min(90 F, 0.08 R)", jobs >= bound))
 }
 
-fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
-    let store = SqliteStore::open(plan, "bulk.db")?;
+fn bulk(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
     let jobs = plan.full_or_quick(100_000, 2_000);
-    let (loaded, rates) = references.around(|| load(&store, jobs, false))?;
-    store.discard()?;
-    Ok(Figure::new(
-        format!("bulks of {BULK}, up to {} pending", count(jobs)),
-        loaded.rate,
-        "jobs/s",
-    )
-    .compared_to(rates.rows, "R")
-    .ratio_at_least(0.12))
+    let backend = block_on(open(&store.fresh()?))?;
+    let (spent, rates) = references.around(|| load(&backend, jobs, false))?;
+    close(&*backend)?;
+    let name = format!("bulks of {BULK}, up to {} pending", grouped(jobs as f64));
+    Ok(Figure::new(name, rate(jobs, spent), "jobs/s")
+        .compared_to(rates.rows, "R")
+        .ratio_at_least(0.12))
 }
 
-struct Load {
-    jobs: usize,
-    /// Jobs per second over the last tenth, or over all if there are few.
-    rate: f64,
-    payload_bytes: usize,
+/// Stores jobs that are due.
+fn load(backend: &Arc<dyn Backend>, jobs: usize, in_order: bool) -> Result<Duration> {
+    let backend = Arc::clone(backend);
+    in_task(async move {
+        let (mut workload, from) = (Workload::with_seed(3), a_week_ago());
+        let bulk = |bulk| match in_order {
+            true => workload.in_order(from, bulk),
+            false => workload.random(from, bulk),
+        };
+        fill(&*backend, jobs, bulk).await
+    })
 }
 
-fn load(store: &SqliteStore, jobs: usize, in_order: bool) -> Result<Load> {
-    let (backend, now) = (store.backend(), store.now());
-    let loaded = store.block_on(async move {
-        let mut workload = Workload::with_seed(3);
-        // Generating jobs is not measured.
-        let (mut spent, mut payload_bytes) = (Duration::ZERO, 0);
-        let measured_from = if jobs > 200_000 { jobs - jobs / 10 } else { 0 };
-        for from in (0..jobs).step_by(BULK) {
-            let bulk = match in_order {
-                true => workload.in_order(now, BULK),
-                false => workload.random(now, BULK),
-            };
-            payload_bytes += bulk.iter().map(|job| job.payload.len()).sum::<usize>();
-            let start = Instant::now();
-            backend.schedule(bulk).await?;
-            if from >= measured_from {
-                spent += start.elapsed();
-            }
+/// Claims and settlements; then file size, cancels and a crash with a million jobs due at random.
+pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let mut references = References::new(plan);
+    let few = plan.full_or_quick(100_000, 2_000);
+    let many = plan.full_or_quick(1_000_000, 4_000);
+    let jobs = BATCH * plan.full_or_quick(300, 5);
+    let mut figures = Vec::new();
+    for (pending, in_order, bound) in
+        [(few, true, 0.08), (few, false, 0.04), (many, true, 0.07), (many, false, 0.03)]
+    {
+        let backend = block_on(open(&store.fresh()?))?;
+        load(&backend, pending, in_order)?;
+        let is_last = pending == many && !in_order;
+        if is_last {
+            figures.extend(full_store(plan, store, &mut references, &backend, pending)?);
         }
-        Result::Ok(Load { jobs, rate: rate(jobs - measured_from, spent), payload_bytes })
-    })?;
-    progress(format_args!("{} jobs stored, at last {:.0} jobs/s", count(jobs), loaded.rate));
-    Ok(loaded)
+        let draining = Arc::clone(&backend);
+        let drain = async move { drain(&*draining, jobs).await };
+        let (took, rates) = references.around(|| in_task(drain))?;
+        let name = format!(
+            "claim and settle by {BATCH}, {} pending, due {}",
+            grouped(pending as f64),
+            if in_order { "in order" } else { "at random" }
+        );
+        let figure = Figure::new(name, rate(jobs, took), "jobs/s").compared_to(rates.rows, "R");
+        figures.push(figure.ratio_at_least(bound));
+        if is_last {
+            figures.extend(crash::kill_and_reopen(plan, store, &*backend)?);
+        } else {
+            close(&*backend)?;
+        }
+    }
+    Ok(figures)
 }
 
-/// File size and cancellation in a store with a million jobs due at random.
 fn full_store(
     plan: &Plan,
+    store: &Store,
     references: &mut References,
-    store: &SqliteStore,
-    load: &Load,
+    backend: &Arc<dyn Backend>,
+    jobs: usize,
 ) -> Result<Vec<Figure>> {
-    let pending = count(load.jobs);
-    let (bytes, payload) = (store.file_bytes()?, load.payload_bytes as f64 / load.jobs as f64);
-    let each = bytes as f64 / load.jobs as f64;
-    let size = Figure::new(
-        format!("file, {pending} pending, each {payload:.0} of payload"),
-        each,
-        "B/job",
-    )
-    .target("≤ payload + 200", each <= payload + 200.0);
+    let pending = grouped(jobs as f64);
+    // The file's size once the log is checkpointed.
+    let conn = Connection::open(store.address())?;
+    let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+    let bytes = u64::from(pragma("page_count")?) * u64::from(pragma("page_size")?);
+    let each = bytes as f64 / jobs as f64;
+    let size = format!("file, {pending} pending, each {MEAN_PAYLOAD:.0} of payload");
     let tries = plan.full_or_quick(2_000, 50);
-    let (times, rates) = references.around(|| cancel(store, load.jobs, tries))?;
-    let p99 = times.millis_at(0.99);
-    let bound = 3.0 * 1e3 / rates.syncs + 0.3;
-    progress(format_args!("{each:.0} bytes per job; cancel p99 {p99:.2} ms"));
-    let p50 = times.millis_at(0.5);
+    let cancelling = Arc::clone(backend);
+    let cancel = async move { cancel(&*cancelling, jobs, tries).await };
+    let (times, rates) = references.around(|| in_task(cancel))?;
+    let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
+    let sync = 1e3 / rates.syncs;
+    let bound = 3.0 * sync + 0.3;
     Ok(vec![
-        size,
+        Figure::new(size, each, "B/job").target("≤ payload + 200", each <= MEAN_PAYLOAD + 200.0),
         Figure::new(format!("cancel by key, {pending} pending: p50"), p50, "ms")
-            .compared_to(1e3 / rates.syncs, "syncs"),
+            .compared_to(sync, "syncs"),
         Figure::new(format!("cancel by key, {pending} pending: p99"), p99, "ms")
-            .compared_to(1e3 / rates.syncs, "syncs")
+            .compared_to(sync, "syncs")
             .target(format!("≤ 3 syncs + 0.3 = {bound:.2} ms"), p99 <= bound),
     ])
 }
 
-fn cancel(store: &SqliteStore, jobs: usize, tries: usize) -> Result<Times> {
-    let backend = store.backend();
-    store.block_on(async move {
-        let queue = QueueName::new(QUEUE)?;
-        let numbers = (0..).map(|n| scatter(n) % jobs as u64).filter(|number| has_key(*number));
-        let mut times = Vec::with_capacity(tries);
-        for number in numbers.take(tries) {
-            let job = [JobRef { queue: queue.clone(), target: dq::Target::Key(key(number)) }];
-            let start = Instant::now();
-            let result = backend.cancel(&job).await?;
-            times.push(start.elapsed());
-            // A few numbers occur twice.
-            if !matches!(result[..], [Cancelled::Cancelled | Cancelled::NotFound]) {
-                return Err(format!("a pending job was not cancelled: {result:?}").into());
-            }
-        }
-        Ok(Times::new(times))
-    })
-}
-
-struct Drained {
-    took: Duration,
-    claims: Times,
-}
-
-/// Makes all jobs due, then claims and settles batches, each durably.
-fn drain(store: &SqliteStore, batches: usize) -> Result<Drained> {
-    store.make_all_due();
-    let backend = store.backend();
-    let drained = store.block_on(async move {
-        let mut claims = Vec::with_capacity(batches);
+async fn cancel(backend: &dyn Backend, jobs: usize, tries: usize) -> Result<Times> {
+    let numbers = (0..).map(|n| scatter(n) % jobs as u64).filter(|number| has_key(*number));
+    let mut times = Vec::with_capacity(tries);
+    for number in numbers.take(tries) {
+        let job = [JobRef { queue: queue(), target: dq::Target::Key(key(number)) }];
         let start = Instant::now();
-        for _ in 0..batches {
-            let asked = Instant::now();
-            let leases = lease::claim(&*backend, BATCH).await?;
-            claims.push(asked.elapsed());
-            lease::settle(&*backend, &leases).await?;
+        let result = backend.cancel(&job).await?;
+        times.push(start.elapsed());
+        // A few numbers occur twice.
+        if !matches!(result[..], [Cancelled::Cancelled | Cancelled::NotFound]) {
+            return Err(format!("a pending job was not cancelled: {result:?}").into());
         }
-        Result::Ok(Drained { took: start.elapsed(), claims: Times::new(claims) })
-    })?;
-    let jobs = rate(batches * BATCH, drained.took);
-    progress(format_args!("claim and settle: {jobs:.0} jobs/s"));
-    Ok(drained)
+    }
+    Ok(Times::new(times))
 }

@@ -1,47 +1,26 @@
-//! Figures and their table.
-
-use std::fmt::Write as _;
+//! Figures and Markdown tables.
 
 use serde::{Deserialize, Serialize};
 
 /// A measured value, optionally with a ratio to a reference and a target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    pub(crate) group: String,
     pub(crate) name: String,
-    pub(crate) value: f64,
-    pub(crate) unit: String,
-    pub(crate) ratio: Option<Ratio>,
-    pub(crate) target: Option<Target>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ratio {
-    pub(crate) value: f64,
-    pub(crate) to: String,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Target {
-    pub(crate) text: String,
-    pub(crate) met: bool,
+    value: f64,
+    unit: String,
+    /// The ratio, and the name of the reference.
+    ratio: Option<(f64, String)>,
+    /// The target, and whether it is met.
+    target: Option<(String, bool)>,
 }
 
 impl Figure {
     pub(crate) fn new(name: impl Into<String>, value: f64, unit: &str) -> Self {
-        Self {
-            group: String::new(),
-            name: name.into(),
-            value,
-            unit: unit.to_owned(),
-            ratio: None,
-            target: None,
-        }
+        Self { name: name.into(), value, unit: unit.to_owned(), ratio: None, target: None }
     }
 
-    pub(crate) fn compared_to(mut self, reference: f64, to: &str) -> Self {
-        self.ratio = Some(Ratio { value: self.value / reference, to: to.to_owned() });
-        self
+    pub(crate) fn compared_to(self, reference: f64, to: &str) -> Self {
+        Self { ratio: Some((self.value / reference, to.to_owned())), ..self }
     }
 
     pub(crate) fn at_most(self, bound: f64) -> Self {
@@ -57,79 +36,66 @@ impl Figure {
         self.ratio_target("≤", bound, |value| value <= bound)
     }
 
-    pub(crate) fn target(mut self, text: impl Into<String>, met: bool) -> Self {
-        self.target = Some(Target { text: text.into(), met });
-        self
+    pub(crate) fn target(self, text: impl Into<String>, met: bool) -> Self {
+        Self { target: Some((text.into(), met)), ..self }
     }
 
     fn ratio_target(self, sign: &str, bound: f64, met: impl Fn(f64) -> bool) -> Self {
-        let Some(ratio) = self.ratio.clone() else {
-            return self;
-        };
-        self.target(format!("{sign} {bound} {}", ratio.to), met(ratio.value))
+        let Some((ratio, to)) = self.ratio.clone() else { return self };
+        self.target(format!("{sign} {bound} {to}"), met(ratio))
     }
 
-    fn cells(&self) -> [String; 6] {
-        let ratio = self.ratio.as_ref();
-        let target = self.target.as_ref();
-        [
-            self.group.clone(),
-            self.name.clone(),
-            format!("{} {}", short(self.value), self.unit),
-            ratio.map(|ratio| format!("{} {}", short(ratio.value), ratio.to)).unwrap_or_default(),
-            target.map(|target| target.text.clone()).unwrap_or_default(),
-            target
-                .map(|target| if target.met { "yes" } else { "NO" }.to_owned())
-                .unwrap_or_default(),
-        ]
+    /// Name, value, ratio, target, and whether it is met.
+    pub(crate) fn cells(&self) -> Vec<String> {
+        let ratio = self.ratio.as_ref().map(|(ratio, to)| format!("{} {to}", short(*ratio)));
+        let (target, met) = match &self.target {
+            Some((target, met)) => (target.clone(), if *met { "yes" } else { "NO" }),
+            None => (String::new(), ""),
+        };
+        let value = format!("{} {}", short(self.value), self.unit);
+        vec![self.name.clone(), value, ratio.unwrap_or_default(), target, met.to_owned()]
     }
 }
 
+/// Three significant digits, or a whole number.
 fn short(value: f64) -> String {
-    let size = value.abs();
-    if size >= 999.5 {
-        let digits = format!("{:.0}", size);
-        let mut text = String::new();
-        for (place, digit) in digits.chars().enumerate() {
-            if place > 0 && (digits.len() - place) % 3 == 0 {
-                text.push(',');
-            }
-            text.push(digit);
-        }
-        return if value < 0.0 { format!("-{text}") } else { text };
-    }
-    let decimals = match size {
+    let decimals = match value.abs() {
         size if size >= 99.95 || size == 0.0 => 0,
         size if size >= 9.995 => 1,
         size if size >= 0.9995 => 2,
         _ => 3,
     };
-    format!("{value:.decimals$}")
+    if decimals == 0 { grouped(value) } else { format!("{value:.decimals$}") }
 }
 
-pub(crate) fn markdown(figures: &[Figure]) -> String {
-    let head = ["group", "figure", "value", "ratio", "target", "met"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = figures.iter().map(Figure::cells).collect();
-    let width = |column: usize| {
-        let cells = std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let mut text = String::new();
-    let mut line = |row: &[String; 6]| {
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            // Right-aligns numbers. Writing to a String cannot fail.
-            let _ = if matches!(column, 2 | 3) {
-                write!(text, "| {cell:>width$} ")
-            } else {
-                write!(text, "| {cell:width$} ")
-            };
-        }
-        text.push_str("|\n");
-    };
-    line(&head);
-    line(&widths.map(|width| "-".repeat(width)));
-    rows.iter().for_each(line);
+/// A whole number with commas between thousands.
+pub(crate) fn grouped(value: f64) -> String {
+    let mut text = format!("{value:.0}");
+    let first_digit = usize::from(text.starts_with('-'));
+    let mut at = text.len();
+    while at > first_digit + 3 {
+        at -= 3;
+        text.insert(at, ',');
+    }
     text
+}
+
+pub(crate) fn markdown(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(head);
+    text += &format!("|{}\n", "---|".repeat(head.len()));
+    text.extend(rows.into_iter().map(|row| line(&row)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_thousands_are_grouped() {
+        let numbers = [0.0, 0.0123, 1.234, 99.97, 123.4, 1_000.0, 1_234_567.0, -1_234.0];
+        let texts = ["0", "0.012", "1.23", "100", "123", "1,000", "1,234,567", "-1,234"];
+        assert_eq!(numbers.map(short), texts);
+    }
 }

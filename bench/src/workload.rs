@@ -1,30 +1,37 @@
-//! Generated jobs. By default they resemble application jobs: payloads from 100 bytes to 1 KiB, and
-//! a key on every second job.
+//! Generated jobs, and calls with many of them. By default jobs resemble an application's: payloads
+//! from 100 bytes to 1 KiB, and a key on every second job.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use dq::{Due, Entropy, JobKey, NewJob, QueueName, Timestamp};
+use dq::backend::{Backend, ClaimParams, Settlement, Want};
+use dq::{Due, Entropy, JobKey, Lease, NewJob, QueueName, Settled, Timestamp, Verdict};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
+use crate::plan::Result;
+
 pub(crate) const QUEUE: &str = "BENCH";
+
+pub(crate) fn queue() -> QueueName {
+    QueueName::new(QUEUE).expect("the name is valid")
+}
 
 /// Queue names; the first is [`QUEUE`].
 pub(crate) fn queues(count: usize) -> Vec<QueueName> {
-    let name = |number| match number {
-        0 => QUEUE.to_owned(),
-        _ => format!("{QUEUE}_{number}"),
-    };
-    let queue = |number| QueueName::new(name(number)).expect("the name is valid");
-    (0..count).map(queue).collect()
+    let name = |number| QueueName::new(format!("{QUEUE}_{number}")).expect("the name is valid");
+    std::iter::once(queue()).chain((1..count).map(name)).collect()
 }
 
 /// Seven days in milliseconds, the range for random due times.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
 
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
 /// Bytes per payload where all have the same length. With its 16-byte id, a job is then about as
-/// large as the sorted-set member used as the Redis reference (`redis/limit.rs`).
+/// large as the sorted-set member used as the Redis reference (`redis.rs`).
 pub(crate) const PAYLOAD: usize = 100;
 
 /// Jobs per claim and per settlement.
@@ -32,6 +39,15 @@ pub(crate) const BATCH: usize = 100;
 
 /// Jobs per `schedule` call.
 pub(crate) const BULK: usize = 1_000;
+
+pub(crate) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// A week ago: random jobs within a week from then are all due.
+pub(crate) fn a_week_ago() -> Timestamp {
+    Timestamp::from_millis(now().as_millis() - WEEK)
+}
 
 /// Generates jobs; the same seed gives the same jobs.
 #[derive(Debug)]
@@ -64,6 +80,11 @@ impl Workload {
         }
     }
 
+    /// Jobs without keys, with payloads of [`PAYLOAD`] bytes.
+    pub(crate) fn keyless(seed: u64) -> Self {
+        Self { keys: false, ..Self::with_seed(seed).payloads(PAYLOAD) }
+    }
+
     pub(crate) fn numbered_from(self, next: u64) -> Self {
         Self { next, ..self }
     }
@@ -76,40 +97,48 @@ impl Workload {
         Self { queues, ..self }
     }
 
-    pub(crate) fn without_keys(self) -> Self {
-        Self { keys: false, ..self }
-    }
-
-    pub(crate) fn within_a_week(&mut self, now: Timestamp) -> Timestamp {
-        Timestamp::from_millis(now.as_millis() + self.rng.random_range(0..WEEK))
-    }
-
-    pub(crate) fn job(&mut self, now: Timestamp, due: Timestamp) -> NewJob {
+    pub(crate) fn job(&mut self, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
         let len = self.rng.random_range(self.lengths.clone());
         let from = self.rng.random_range(0..self.pool.len() - len);
         let payload = self.pool.slice(from..from + len);
-        let id = self.entropy.job_id(now);
+        let id = self.entropy.job_id(now());
         let queue = self.queues[self.rng.random_range(0..self.queues.len())].clone();
         let job = NewJob::new(id, queue, Due::At(due), payload);
         if self.keys && has_key(number) { job.key(key(number)) } else { job }
     }
 
-    pub(crate) fn random(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
+    /// Jobs due at random within a week from `from`.
+    pub(crate) fn random(&mut self, from: Timestamp, count: usize) -> Vec<NewJob> {
+        self.random_within(from, WEEK, count)
+    }
+
+    pub(crate) fn random_within(
+        &mut self,
+        from: Timestamp,
+        millis: i64,
+        count: usize,
+    ) -> Vec<NewJob> {
         let job = |_| {
-            let due = self.within_a_week(now);
-            self.job(now, due)
+            let after = self.rng.random_range(0..millis);
+            self.job(Timestamp::from_millis(from.as_millis() + after))
         };
         (0..count).map(job).collect()
     }
 
-    pub(crate) fn in_order(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
+    /// Jobs due one after the other, a millisecond apart.
+    pub(crate) fn in_order(&mut self, from: Timestamp, count: usize) -> Vec<NewJob> {
         let job = |_| {
-            let after = i64::try_from(self.next).expect("few jobs");
-            self.job(now, Timestamp::from_millis(now.as_millis() + after))
+            let after = Duration::from_millis(self.next);
+            self.job(from + after)
         };
         (0..count).map(job).collect()
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, count: usize) -> Vec<NewJob> {
+        let due = now() + delay;
+        (0..count).map(|_| self.job(due)).collect()
     }
 }
 
@@ -129,4 +158,58 @@ pub(crate) const fn scatter(number: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// Stores jobs in calls of [`BULK`]. Returns the time of the calls, without generating jobs.
+pub(crate) async fn fill(
+    backend: &dyn Backend,
+    jobs: usize,
+    mut bulk: impl FnMut(usize) -> Vec<NewJob>,
+) -> Result<Duration> {
+    let mut spent = Duration::ZERO;
+    for from in (0..jobs).step_by(BULK) {
+        let bulk = bulk(BULK.min(jobs - from));
+        let start = Instant::now();
+        let _ = backend.schedule(bulk).await?;
+        spent += start.elapsed();
+    }
+    Ok(spent)
+}
+
+/// Stores jobs one by one, as one caller who waits for each reply.
+pub(crate) async fn one_by_one(backend: Arc<dyn Backend>, jobs: Vec<NewJob>) -> Result<Duration> {
+    let start = Instant::now();
+    for job in jobs {
+        let _ = backend.schedule(vec![job]).await?;
+    }
+    Ok(start.elapsed())
+}
+
+pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
+    let wants = [Want::new(queue(), max, Duration::from_secs(300))];
+    let claimed = backend.claim(ClaimParams::new(&wants, max, "dq-bench")).await?;
+    if claimed.jobs.len() != max {
+        return Err(format!("a claim returned {} of {max} jobs", claimed.jobs.len()).into());
+    }
+    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
+}
+
+pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
+    let done = |lease: &Lease| Settlement::new(lease.clone(), Verdict::Done);
+    let settlements: Vec<_> = leases.iter().map(done).collect();
+    let settled = backend.settle(&settlements).await?;
+    if settled.iter().any(|settled| *settled != Settled::Accepted) {
+        return Err("a lease was lost".into());
+    }
+    Ok(())
+}
+
+/// Claims and settles due jobs, [`BATCH`] at a time; `jobs` is a multiple of it.
+pub(crate) async fn drain(backend: &dyn Backend, jobs: usize) -> Result<Duration> {
+    let start = Instant::now();
+    for _ in 0..jobs / BATCH {
+        let leases = claim(backend, BATCH).await?;
+        settle(backend, &leases).await?;
+    }
+    Ok(start.elapsed())
 }

@@ -3,17 +3,9 @@
 
 use crate::run::{Result, cargo, step};
 
-pub(crate) fn bench(arguments: &[&str]) -> Result {
-    let run = ["run", "--release", "--package", "dq-bench", "--"];
-    step("benchmarks", cargo(run).args(arguments))
-}
-
-pub(crate) fn scale(arguments: &[&str]) -> Result {
-    let run = ["run", "--release", "--package", "dq-bench", "--", "scale"];
-    step("scale", cargo(run).args(arguments))
-}
-
-pub(crate) fn peers(arguments: &[&str]) -> Result {
-    let run = ["run", "--release", "--package", "dq-bench", "--bin", "peers", "--"];
-    step("peers", cargo(run).args(arguments))
+/// `command` is `bench`, or a command of the program.
+pub(crate) fn run(command: &str, arguments: &[&str]) -> Result {
+    let mut run = cargo(["run", "--release", "--package", "dq-bench", "--"]);
+    run.args((command != "bench").then_some(command)).args(arguments);
+    step(command, &mut run)
 }

@@ -1,15 +1,15 @@
-//! Time and memory for opening a backend with a long log.
+//! Time and memory for opening a backend with a long log, from connecting until the process can
+//! make calls. All queues and exchanges are already declared.
 
 use std::time::{Duration, Instant};
 
-use dq::{JobRef, QueueName};
+use dq::{JobId, JobRef};
 
-use super::server::RabbitServer;
-use super::store::{self, HOUR};
-use crate::measure::{io_runtime, median, millis, process_cpu, resident};
+use crate::measure::{block_on, medians, millis, resident};
 use crate::plan::{Plan, Result, child_process, progress};
-use crate::table::Figure;
-use crate::workload::{BULK, QUEUE};
+use crate::store::{self, Store};
+use crate::table::{Figure, grouped};
+use crate::workload::{HOUR, Workload, fill, queue};
 
 pub(crate) const READER: &str = "rabbit-reader";
 
@@ -17,59 +17,48 @@ const TARGET: Duration = Duration::from_secs(2);
 
 const CALLERS: usize = 8;
 
-pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
+pub(crate) fn open(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let count = plan.full_or_quick(100_000, 10_000);
-    let runtime = io_runtime();
-    let mut figures = Vec::new();
-    let empty = {
-        let vhost = server.vhost();
-        runtime.block_on(async { Result::Ok(store::open(vhost.url()).await?.close().await?) })?;
-        open_in_child(plan, vhost.url())?
-    };
-    figures.push(Figure::new("open: an empty log", empty.millis, "ms"));
-
-    let vhost = server.vhost();
-    let ids = runtime.block_on(async {
-        let backend = store::open(vhost.url()).await?;
-        let mut workload = store::keyless_with_seed(26);
-        let mut ids = Vec::with_capacity(count);
-        for _ in 0..count / BULK {
-            let bulk = store::after(&mut workload, HOUR, BULK);
-            ids.extend(bulk.iter().map(|job| job.id));
-            let _ = backend.schedule(bulk).await?;
-        }
+    let url = store.fresh()?;
+    block_on(async { Result::Ok(store::open(&url).await?.close().await?) })?;
+    let [empty, empty_size] = open_in_child(plan, &url)?;
+    let ids = block_on(async {
+        let backend = store::open(&url).await?;
+        let (mut workload, mut ids) = (Workload::keyless(26), Vec::with_capacity(count));
+        let bulk = |bulk| {
+            let jobs = workload.after(HOUR, bulk);
+            ids.extend(jobs.iter().map(|job| job.id));
+            jobs
+        };
+        fill(&*backend, count, bulk).await?;
         backend.close().await?;
         Result::Ok(ids)
     })?;
-    let pending = open_in_child(plan, vhost.url())?;
-    let each = (pending.resident - empty.resident) / count as f64;
-    figures.push(row(&format!("open: {count} pending jobs"), pending.millis));
-    figures.push(Figure::new("a pending job in the memory of each process", each, "B"));
-
-    let cancelled = runtime.block_on(cancel_each(vhost.url(), ids))?;
-    progress(format_args!("{count} jobs cancelled one by one in {:.1} s", cancelled.as_secs_f64()));
-    let tombstones = open_in_child(plan, vhost.url())?;
-    let name = format!("open: {count} jobs and as many cancels, each written alone");
-    figures.push(row(&name, tombstones.millis));
-    Ok(figures)
-}
-
-fn row(name: &str, value: f64) -> Figure {
-    Figure::new(name, value, "ms").at_most(millis(TARGET))
+    let [pending, size] = open_in_child(plan, &url)?;
+    let took = block_on(cancel_each(&url, ids))?;
+    progress(format_args!("{count} jobs cancelled one by one in {:.1} s", took.as_secs_f64()));
+    let [cancelled, _] = open_in_child(plan, &url)?;
+    let jobs = grouped(count as f64);
+    let row = |name: String, took| Figure::new(name, took, "ms").at_most(millis(TARGET));
+    let each = (size - empty_size) / count as f64;
+    Ok(vec![
+        Figure::new("open: an empty log", empty, "ms"),
+        row(format!("open: {jobs} pending jobs"), pending),
+        Figure::new("a pending job in the memory of each process", each, "bytes"),
+        row(format!("open: {jobs} jobs and as many cancels, each written alone"), cancelled),
+    ])
 }
 
 /// Cancels jobs one at a time from [`CALLERS`] backends. The first one opens the log and serves the
 /// others.
-async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
+async fn cancel_each(url: &str, ids: Vec<JobId>) -> Result<Duration> {
     let start = Instant::now();
-    let queue = QueueName::new(QUEUE)?;
     let mut callers = Vec::new();
     for ids in ids.chunks(ids.len().div_ceil(CALLERS)) {
-        let backend = store::open(url).await?;
-        let (ids, queue) = (ids.to_vec(), queue.clone());
+        let (backend, ids) = (store::open(url).await?, ids.to_vec());
         callers.push(tokio::spawn(async move {
             for id in ids {
-                backend.cancel(&[JobRef::new(queue.clone(), id)]).await?;
+                backend.cancel(&[JobRef::new(queue(), id)]).await?;
             }
             Result::Ok(backend)
         }));
@@ -86,37 +75,24 @@ async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
     Ok(took)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Opened {
-    millis: f64,
-    resident: f64,
-}
-
-fn open_in_child(plan: &Plan, url: &str) -> Result<Opened> {
-    let (mut times, mut sizes) = (Vec::new(), Vec::new());
-    for _ in 0..plan.full_or_quick(5, 2) {
-        let output = child_process(READER, [url.as_ref()]).output()?;
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut words = stdout.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
-        let (Some(time), Some(cpu), Some(size)) = (words.next(), words.next(), words.next()) else {
-            return Err(
-                format!("a reader failed: {}", String::from_utf8_lossy(&output.stderr)).into()
-            );
-        };
-        progress(format_args!("opened in {time:.0} ms, {cpu:.0} ms of CPU, {size:.0} bytes"));
-        times.push(time);
-        sizes.push(size);
-    }
-    Ok(Opened { millis: median(times), resident: median(sizes) })
+/// Milliseconds until a process has opened the log, and the bytes by which it has grown.
+fn open_in_child(plan: &Plan, url: &str) -> Result<[f64; 2]> {
+    medians(plan.full_or_quick(5, 2), |_turn| {
+        let output = child_process(READER, &[url]).output()?;
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let numbers: Vec<f64> =
+            stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let failed = |_| format!("a reader failed: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(numbers.try_into().map_err(failed)?)
+    })
 }
 
 pub(crate) fn reader(url: &str) -> Result<()> {
-    io_runtime().block_on(async {
-        let (start, cpu, before) = (Instant::now(), process_cpu(), resident("self"));
+    block_on(async {
+        let (start, before) = (Instant::now(), resident("self"));
         let backend = store::open(url).await?;
-        let (took, cpu) = (start.elapsed(), process_cpu() - cpu);
-        let grown = resident("self").saturating_sub(before);
-        println!("{} {} {grown}", millis(took), millis(cpu));
+        let took = start.elapsed();
+        println!("{} {}", millis(took), resident("self").saturating_sub(before));
         Ok(backend.close().await?)
     })
 }

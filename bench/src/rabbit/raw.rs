@@ -1,4 +1,5 @@
-//! The client `lapin` alone, without the backend: the "raw" reference rates.
+//! The reference, "raw": the client `lapin` alone publishes persistent messages without headers to
+//! one quorum queue, with publisher confirms.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use crate::workload::PAYLOAD;
 const QUEUE: &str = "raw";
 
 pub(super) struct Raw {
-    pub(super) connection: Connection,
-    pub(super) channel: Channel,
+    connection: Connection,
+    channel: Channel,
 }
 
 impl Raw {
@@ -25,7 +26,9 @@ impl Raw {
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(QUEUE.into(), durable, quorum()).await?;
+        let mut quorum = FieldTable::default();
+        quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        channel.queue_declare(QUEUE.into(), durable, quorum).await?;
         Ok(Self { connection, channel })
     }
 
@@ -66,19 +69,9 @@ impl Raw {
     }
 }
 
-pub(super) async fn confirmed(confirm: lapin::PublisherConfirm) -> Result<()> {
+async fn confirmed(confirm: lapin::PublisherConfirm) -> Result<()> {
     match confirm.await? {
         Confirmation::Ack(None) => Ok(()),
         refused => Err(format!("the broker did not take a message: {refused:?}").into()),
     }
-}
-
-pub(super) fn quorum() -> FieldTable {
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), text("quorum"));
-    arguments
-}
-
-pub(super) fn text(value: &str) -> AMQPValue {
-    AMQPValue::LongString(value.into())
 }

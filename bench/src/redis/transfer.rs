@@ -6,19 +6,17 @@
 //! For each due job, its script searches the list from the front (`LREM`), which is slow if jobs
 //! are not due in arrival order. The script here does the same with members of the same size.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::server::RedisServer;
-use super::store::{self, RedisStore, a_week_ago};
-use super::wire::{Wire, command};
-use crate::lease;
-use crate::measure::{io_runtime, median, millis};
-use crate::plan::{Plan, Result, progress};
-use crate::table::Figure;
-use crate::workload::{BATCH, PAYLOAD, WEEK};
+use super::{connect, send};
+use crate::measure::{block_on, median, millis};
+use crate::plan::{Plan, Result};
+use crate::store::{Store, open};
+use crate::table::{Figure, grouped};
+use crate::workload::{BATCH, PAYLOAD, WEEK, Workload, a_week_ago, claim, fill, now, settle};
 
 /// Redisson's keys: the sorted set by due time, the list by arrival, and the destination list.
 const KEYS: [&str; 3] =
@@ -39,107 +37,80 @@ if #due > 0 then
 end
 return #due";
 
-pub(super) fn measure(
-    plan: &Plan,
-    server: &RedisServer,
-    store: &RedisStore,
-) -> Result<Vec<Figure>> {
-    let sizes = plan
-        .full_or_quick([(100_000, "100k", 15, 100.0), (1_000_000, "1M", 5, 1_000.0)], {
-            [(2_000, "2k", 2, 1.0), (4_000, "4k", 2, 1.0)]
-        });
+pub(crate) fn transfer(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
+    let sizes = plan.full_or_quick(
+        [(100_000, 15, 100.0), (1_000_000, 5, 1_000.0)],
+        [(2_000, 2, 1.0), (4_000, 2, 1.0)],
+    );
     let mut figures = Vec::new();
-    for (pending, count, calls, target) in sizes {
-        let transfer = transfers(server, pending, calls)?;
-        let claim = claims(server, store, pending, plan.full_or_quick(101, 5))?;
-        progress(format_args!(
-            "{count} pending, {BATCH} taken: transfer {transfer:.2} ms, {} {claim:.2} ms",
-            store.name
-        ));
-        let name = |what: &str| format!("{what}, {count} pending, due at random");
-        figures.push(Figure::new(
-            name(&format!("Redisson's transfer of {BATCH} due jobs")),
-            transfer,
-            "ms",
-        ));
-        figures.push(
-            Figure::new(name(&format!("{}: claim of {BATCH} due jobs", store.name)), claim, "ms")
+    for (pending, calls, target) in sizes {
+        let transfer = transfers(store, pending, calls)?;
+        let claim = block_on(claims(store, pending, plan.full_or_quick(101, 5)))?;
+        let taken = format!("{BATCH} of {} due at random", grouped(pending as f64));
+        let name = format!("{}: claim of {taken}", store.name);
+        figures.extend([
+            Figure::new(format!("Redisson's transfer of {taken}"), transfer, "ms"),
+            Figure::new(name, claim, "ms")
                 .compared_to(transfer, "transfers")
                 .target(format!("≥ {target} times as fast"), transfer / claim >= target),
-        );
+        ]);
     }
-    server.clear();
     Ok(figures)
 }
 
-fn transfers(server: &RedisServer, pending: usize, calls: usize) -> Result<f64> {
-    server.clear();
-    fill(server, pending)?;
-    let mut connection = server.connect();
-    let sha = connection.command(&["SCRIPT", "LOAD", TRANSFER]).text();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis().to_string();
-    let batch = BATCH.to_string();
-    let [by_time, by_arrival, destination] = KEYS;
+/// Milliseconds of a transfer.
+fn transfers(store: &Store, pending: usize, calls: usize) -> Result<f64> {
+    store.fresh()?;
+    let mut connection = connect(store)?;
+    fill_as_redisson(&mut connection, pending)?;
+    let mut call = redis::cmd("EVAL");
+    call.arg(TRANSFER).arg(KEYS.len()).arg(&KEYS).arg(now().as_millis()).arg(BATCH);
     let mut times = Vec::new();
     for _ in 0..calls {
         let start = Instant::now();
-        let moved = connection.command(&[
-            "EVALSHA",
-            &sha,
-            "3",
-            by_time,
-            by_arrival,
-            destination,
-            &now,
-            &batch,
-        ]);
+        let moved: usize = call.query(&mut connection)?;
         times.push(millis(start.elapsed()));
-        if usize::try_from(moved.int())? != BATCH {
-            return Err(format!("a transfer moved {moved:?}").into());
+        if moved != BATCH {
+            return Err(format!("a transfer moved {moved} jobs").into());
         }
     }
     Ok(median(times))
 }
 
 /// Fills a queue as Redisson's clients do; all jobs are due.
-fn fill(server: &RedisServer, pending: usize) -> Result<()> {
+fn fill_as_redisson(connection: &mut redis::Connection, pending: usize) -> Result<()> {
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
     let from = a_week_ago().as_millis();
-    let mut wire = Wire::connect(&server.address())?;
-    let mut commands = Vec::new();
     for done in (0..pending).step_by(DEPTH) {
-        commands.clear();
         let batch = DEPTH.min(pending - done);
+        let mut pipeline = redis::Pipeline::with_capacity(2 * batch);
         for _ in 0..batch {
             let mut member = vec![8];
             member.extend(rng.random::<[u8; 8]>());
             member.extend((PAYLOAD as u64).to_le_bytes());
             member.extend([0x5a; PAYLOAD]);
-            let due = (from + rng.random_range(0..WEEK)).to_string();
-            command(&mut commands, &[b"ZADD", KEYS[0].as_bytes(), due.as_bytes(), &member]);
-            command(&mut commands, &[b"RPUSH", KEYS[1].as_bytes(), &member]);
+            let due = from + rng.random_range(0..WEEK);
+            pipeline.cmd("ZADD").arg(KEYS[0]).arg(due).arg(&member);
+            pipeline.cmd("RPUSH").arg(KEYS[1]).arg(&member);
         }
-        wire.exchange(&commands, 2 * batch)?;
+        send(connection, &pipeline, 2 * batch)?;
     }
     Ok(())
 }
 
-fn claims(server: &RedisServer, store: &RedisStore, pending: usize, calls: usize) -> Result<f64> {
-    server.clear();
-    let runtime = io_runtime();
-    let backend = runtime.block_on(store.open(server))?;
-    let times = runtime.block_on(async {
-        store::fill(&*backend, &mut store::keyless_with_seed(13), a_week_ago(), pending).await?;
-        let mut times: Vec<Duration> = Vec::new();
-        for _ in 0..calls.min(pending / BATCH) {
-            let start = Instant::now();
-            let leases = lease::claim(&*backend, BATCH).await?;
-            times.push(start.elapsed());
-            lease::settle(&*backend, &leases).await?;
-        }
-        backend.close().await?;
-        Result::Ok(times)
-    })?;
-    Ok(median(times.into_iter().map(millis).collect()))
+/// Milliseconds of a claim.
+async fn claims(store: &Store, pending: usize, calls: usize) -> Result<f64> {
+    let backend = open(&store.fresh()?).await?;
+    let mut workload = Workload::keyless(13);
+    fill(&*backend, pending, |bulk| workload.random(a_week_ago(), bulk)).await?;
+    let mut times = Vec::new();
+    for _ in 0..calls.min(pending / BATCH) {
+        let start = Instant::now();
+        let leases = claim(&*backend, BATCH).await?;
+        times.push(millis(start.elapsed()));
+        settle(&*backend, &leases).await?;
+    }
+    backend.close().await?;
+    Ok(median(times))
 }

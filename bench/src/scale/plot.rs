@@ -129,20 +129,4 @@ mod tests {
         let labels: Vec<_> = large.ticks().map(|(_, label)| label).collect();
         assert_eq!(labels, ["1k", "10k", "100k", "1M", "10M", "100M", "1e9"]);
     }
-
-    #[test]
-    fn a_plot_has_each_line_with_its_points() {
-        let line = |name, y| Line { name, points: vec![(10.0, y), (1_000.0, y * 10.0)] };
-        let svg = plot("a title", &[line("one", 0.1), line("two", 0.2), line("none", 0.0)]);
-        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
-        assert_eq!(svg.matches("<polyline").count(), 3);
-        assert_eq!(
-            svg.matches("<circle").count(),
-            4,
-            "a line without positive values has no points"
-        );
-        // The first point is in the bottom left corner, the second at the right.
-        assert!(svg.contains("points=\"70.0,360.0 500.0,200.0\""), "{svg}");
-        assert!(svg.contains(">one<") && svg.contains(">two<") && svg.contains("a title"), "{svg}");
-    }
 }

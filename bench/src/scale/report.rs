@@ -1,12 +1,11 @@
 //! The report: a table and a plot.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use super::measure::{Point, Quantiles};
 use super::plot::{Line, plot};
 use crate::conditions::Conditions;
+use crate::table::{grouped, markdown};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -44,39 +43,20 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.2}"))
 }
 
-pub(super) fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 impl Report {
     pub(super) fn markdown(&self) -> String {
-        let Self { store, queues, conditions, .. } = self;
-        let of_queues = match queues {
+        let count = |number: usize| grouped(number as f64);
+        let of_queues = match self.queues {
             1 => String::new(),
-            _ => format!(", {} queues", grouped(*queues)),
+            queues => format!(", {} queues", count(queues)),
         };
-        let mut text = format!("```\n{conditions}```\n\n| `{store}`{of_queues}, pending jobs |");
-        for point in &self.points {
-            let _ = write!(text, " {} |", grouped(point.pending));
-        }
-        text += "\n|---|";
-        text += &"---|".repeat(self.points.len());
-        for (name, cell) in ROWS {
-            let _ = write!(text, "\n| {name} |");
-            for point in &self.points {
-                let _ = write!(text, " {} |", cell(point));
-            }
-        }
-        text.push('\n');
-        text
+        let title = format!("`{}`{of_queues}, pending jobs", self.store);
+        let pending = self.points.iter().map(|point| count(point.pending));
+        let head: Vec<String> = std::iter::once(title).chain(pending).collect();
+        let row = |(name, cell): (&str, fn(&Point) -> String)| {
+            std::iter::once(name.to_owned()).chain(self.points.iter().map(cell)).collect()
+        };
+        format!("```\n{}```\n\n{}", self.conditions, markdown(&head, ROWS.map(row)))
     }
 
     /// The 99th percentiles over the number of pending jobs, as SVG.
@@ -95,15 +75,5 @@ impl Report {
                 line("lateness", |it| it.lateness),
             ],
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!([7, 123, 1_000, 1_234_567].map(grouped), ["7", "123", "1,000", "1,234,567"]);
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use dq::config::QueueSettings;
 use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode, Schedule, Timestamp};
 use serde::{Deserialize, Serialize};
-use tokio::runtime::Runtime;
 
-use crate::Result;
+use crate::measure::block_on;
+use crate::plan::Result;
 
 const QUEUE: &str = "JOBS";
 const CONCURRENCY: usize = 16;
@@ -23,16 +23,15 @@ struct Job {
     due: i64,
 }
 
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let runtime = Runtime::new()?;
-    let argument = |n: usize| arguments.get(n).ok_or("an argument is missing");
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let argument = |n: usize| arguments.get(n).copied().ok_or("an argument is missing");
     let address = argument(1)?;
     if argument(0)? == "store" {
         let (count, is_bulk) = (argument(2)?.parse()?, argument(3)? == "bulk");
         let (first, rate) = (argument(4)?.parse()?, argument(5)?.parse()?);
-        runtime.block_on(store(address, count, is_bulk, first, rate))
+        block_on(store(address, count, is_bulk, first, rate))
     } else {
-        runtime.block_on(work(address, Duration::from_millis(argument(2)?.parse()?)))
+        block_on(work(address, Duration::from_millis(argument(2)?.parse()?)))
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
-use crate::peer::Peer;
+use super::peer::Peer;
+use crate::plan::Result;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {

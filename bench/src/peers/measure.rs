@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::Result;
-use crate::peer::Peer;
-use crate::place::{self, Place};
-use crate::worker::{Run, Worker};
+use super::peer::Peer;
+use super::worker::{Run, Worker};
+use crate::measure::micros;
+use crate::plan::Result;
+use crate::store::Store;
+use crate::table::grouped;
 
 type Rows = Vec<(String, String)>;
-type Measure = fn(&Peer, &Place, &Sizes, bool) -> Result<Rows>;
+type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
 
 pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("bulk", bulk),
@@ -76,42 +78,42 @@ fn millis_from_now(after: Duration) -> Result<i64> {
 /// A row with the server's CPU microseconds per job, if there is a server.
 fn busy_row(
     name: &str,
-    before: Option<f64>,
-    after: Option<f64>,
+    before: Option<Duration>,
+    after: Option<Duration>,
     jobs: f64,
 ) -> Option<(String, String)> {
-    let busy = (after? - before?) * 1e6 / jobs;
+    let busy = micros(after? - before?) / jobs;
     Some((name.to_owned(), format!("{busy:.1}")))
 }
 
-fn bulk(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
-    place.clear()?;
-    let (bytes, busy) = (place.bytes()?, place.busy()?);
-    let seconds = peer.store(&place.address(), sizes.bulk, "bulk", in_future()?, 0)?;
+fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    store.fresh()?;
+    let (bytes, busy) = (store.bytes()?, store.cpu()?);
+    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", in_future()?, 0)?;
     let jobs = sizes.bulk as f64;
-    let bytes = (place.bytes()? - bytes) / jobs;
-    let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), whole(jobs / seconds))];
-    rows.extend(busy_row("… Redis CPU per job, µs", busy, place.busy()?, jobs));
-    rows.push((String::from("bytes in the store per pending job"), whole(bytes)));
+    let bytes = (store.bytes()? - bytes) / jobs;
+    let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), grouped(jobs / seconds))];
+    rows.extend(busy_row("… Redis CPU per job, µs", busy, store.cpu()?, jobs));
+    rows.push((String::from("bytes in the store per pending job"), grouped(bytes)));
     Ok(rows)
 }
 
-fn single(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
-    place.clear()?;
-    let seconds = peer.store(&place.address(), sizes.single, "single", in_future()?, 0)?;
-    let rate = whole(sizes.single as f64 / seconds);
+fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    store.fresh()?;
+    let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
+    let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
-fn no_op(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
-    place.clear()?;
-    let address = place.address();
+fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    store.fresh()?;
+    let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
     peer.store(&address, jobs, "bulk", 0, 0)?;
-    let busy = place.busy()?;
+    let busy = store.cpu()?;
     let worker = Worker::start(peer, &address, 0)?;
     let runs = worker.runs(jobs, PATIENCE);
-    let busy = busy_row("… Redis CPU per job, µs (run)", busy, place.busy()?, runs.len() as f64);
+    let busy = busy_row("… Redis CPU per job, µs (run)", busy, store.cpu()?, runs.len() as f64);
     let starts = || runs.iter().map(|run| run.started);
     let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
         return Err("no job has run".into());
@@ -120,20 +122,20 @@ fn no_op(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
     let name = "run empty handlers, 16 at once, jobs/s".to_owned();
     let mut note = String::new();
     if jobs < sizes.no_op {
-        note = format!(" (of {})", whole(jobs as f64));
+        note = format!(" (of {})", grouped(jobs as f64));
     }
     if runs.len() < jobs {
         note += " (not all)";
     }
-    Ok([(name, format!("{}{note}", whole(rate)))].into_iter().chain(busy).collect())
+    Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).collect())
 }
 
-fn late(peer: &Peer, place: &Place, sizes: &Sizes, million: bool) -> Result<Rows> {
+fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {
     let mut rows = Vec::new();
     let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
     for pending in pending {
-        place.clear()?;
-        let address = place.address();
+        store.fresh()?;
+        let address = store.address();
         peer.store(&address, pending, "bulk", in_future()?, 0)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
@@ -174,24 +176,28 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
-fn idle(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
-    let Place::Redis(redis) = place else { return Ok(Vec::new()) };
-    place.clear()?;
-    let worker = ready(peer, &place.address())?;
+fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    if store.redis().is_err() {
+        return Ok(Vec::new());
+    }
+    store.fresh()?;
+    // With those in scripts, and without the call itself: Redis counts a command once it has run.
+    let commands = || store.info("total_commands_processed");
+    let worker = ready(peer, &store.address())?;
     // Skips startup work.
     thread::sleep(sizes.idle / 4);
-    let before = place::commands(redis)?;
+    let before = commands()?;
     thread::sleep(sizes.idle);
     // Minus one: the previous query counts too.
-    let commands = place::commands(redis)? - before - 1.0;
+    let run = commands()? - before - 1.0;
     drop(worker);
-    let rate = commands / sizes.idle.as_secs_f64();
+    let rate = run / sizes.idle.as_secs_f64();
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
-fn kill(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
-    place.clear()?;
-    let address = place.address();
+fn kill(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+    store.fresh()?;
+    let address = store.address();
     peer.store(&address, sizes.killed, "bulk", 0, 0)?;
     let worker = Worker::start(peer, &address, 500)?;
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
@@ -229,16 +235,4 @@ fn kill(peer: &Peer, place: &Place, sizes: &Sizes, _: bool) -> Result<Rows> {
         text += &format!("; {twice} finished twice");
     }
     Ok(vec![("worker killed (SIGKILL) with 16 jobs running".to_owned(), text)])
-}
-
-fn whole(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

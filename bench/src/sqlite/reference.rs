@@ -1,4 +1,4 @@
-//! Reference rates of the disk and plain SQLite, for comparison with the backend.
+//! Reference rates of the disk and plain SQLite.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -59,8 +59,7 @@ impl References {
         let path = self.dir.join("raw.bin");
         let mut file = File::create(&path)?;
         let page = [0x5a; 4_096];
-        let start = Instant::now();
-        let mut count = 0;
+        let (start, mut count) = (Instant::now(), 0);
         while start.elapsed() < self.duration {
             file.write_all(&page)?;
             file.sync_data()?;

@@ -1,30 +1,26 @@
-//! Compares delayed jobs in dq and other libraries on one private Redis server and on files: `cargo
-//! xtask peers`.
+//! `dq-bench peers`: compares delayed jobs in dq and other libraries on one private Redis server
+//! and on files.
 
 mod measure;
 mod own;
 mod peer;
-mod place;
-mod table;
 mod worker;
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use dq_servers::install;
+use measure::{MEASUREMENTS, Sizes};
+pub(crate) use own::run as own_program;
+pub(crate) use peer::OWN_PROGRAM;
+use peer::Peer;
 
-use crate::measure::{MEASUREMENTS, Sizes};
-use crate::peer::Peer;
-use crate::place::{Kind, Place};
-use crate::table::Table;
-
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+use crate::plan::Result;
+use crate::store::Store;
+use crate::table::markdown;
 
 const USAGE: &str = "\
 Compares dq on Redis and on SQLite with other libraries and prints a table for each.
 
-usage: peers [--only PEER]… [--measure NAME]… [--quick] [--million]
+usage: dq-bench peers [--only PEER]… [--measure NAME]… [--quick] [--million]
 
   --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis; dq-sqlite, apalis-sqlite
   --measure NAME  makes only these measurements: bulk, single, no-op, late, idle, kill
@@ -43,7 +39,7 @@ struct Options {
     million: bool,
 }
 
-fn parse(arguments: Vec<String>) -> Result<Option<Options>> {
+fn parse(arguments: &[&str]) -> Result<Option<Options>> {
     use lexopt::prelude::{Long, ValueExt};
     let mut parser = lexopt::Parser::from_args(arguments);
     let mut options = Options::default();
@@ -69,52 +65,37 @@ fn parse(arguments: Vec<String>) -> Result<Option<Options>> {
     Ok(Some(options))
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let result = match arguments.split_first() {
-        Some((first, rest)) if first == peer::OWN_PROGRAM => own::run(rest),
-        _ => parse(arguments).and_then(|options| match options {
-            Some(options) => compare(&options),
-            None => {
-                println!("{USAGE}");
-                Ok(())
-            }
-        }),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("peers: {error}");
-            ExitCode::FAILURE
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    match parse(arguments)? {
+        Some(options) => compare(&options),
+        None => {
+            println!("{USAGE}");
+            Ok(())
         }
     }
 }
 
 fn compare(options: &Options) -> Result<()> {
     let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
-    install::redis()?;
-    let redis = build(Kind::Redis, &options.only)?;
-    let file = build(Kind::File, &options.only)?;
     let mut failed = Vec::new();
-    for (kind, peers) in [(Kind::Redis, redis), (Kind::File, file)] {
+    let stores = ["redis", "sqlite"].map(|store| Ok((store, build(store, &options.only)?)));
+    for (store, peers) in stores.into_iter().collect::<Result<Vec<_>>>()? {
         if peers.is_empty() {
             continue;
         }
-        let place = Place::start(kind, &directory())?;
-        let (table, more) = measure(&peers, &place, &sizes, options);
-        println!("{table}");
-        failed.extend(more);
+        let files = tempfile::tempdir_in(directory())?;
+        let store = Store::start(store, files.path())?;
+        failed.extend(measure(&peers, &store, &sizes, options));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Builds the peers for this kind of store, or only the ones named in `only`.
-fn build(kind: Kind, only: &[String]) -> Result<Vec<Peer>> {
-    let directory = directory();
+/// Builds a store's peers, or only the ones named in `only`.
+fn build(store: &str, only: &[String]) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
     let is_chosen = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
-    for (name, _) in peer::PEERS.into_iter().filter(|(name, of)| *of == kind && is_chosen(name)) {
-        match Peer::build(name, &directory.join(name)) {
+    for (name, _) in peer::PEERS.into_iter().filter(|(name, of)| *of == store && is_chosen(name)) {
+        match Peer::build(name, &directory().join(name)) {
             Ok(peer) => peers.push(peer),
             Err(error) if only.is_empty() => eprintln!("{name} is left out: {error}"),
             Err(error) => return Err(format!("{name}: {error}").into()),
@@ -123,37 +104,41 @@ fn build(kind: Kind, only: &[String]) -> Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// Measures peers with the same kind of store. Also returns the ones that failed.
-fn measure(
-    peers: &[Peer],
-    place: &Place,
-    sizes: &Sizes,
-    options: &Options,
-) -> (Table, Vec<String>) {
-    let (mut table, mut failed) = (Table::new(peers), Vec::new());
-    for (name, measure) in MEASUREMENTS {
-        if !options.measurements.is_empty() && !options.measurements.iter().any(|only| only == name)
-        {
-            continue;
-        }
+/// Measures peers on one store and prints the table. Returns the failed measurements.
+fn measure(peers: &[Peer], store: &Store, sizes: &Sizes, options: &Options) -> Vec<String> {
+    // In the order in which they were first set.
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut failed = Vec::new();
+    let is_chosen = |name: &str| {
+        options.measurements.is_empty() || options.measurements.iter().any(|only| only == name)
+    };
+    for (name, measure) in MEASUREMENTS.into_iter().filter(|(name, _)| is_chosen(name)) {
         // Peers take turns in each measurement, so a busy minute on the machine hits several.
         for (column, peer) in peers.iter().enumerate() {
             eprintln!("{name}: {}", peer.name);
-            let rows = match measure(peer, place, sizes, options.million) {
-                Ok(rows) => rows,
+            let measured = match measure(peer, store, sizes, options.million) {
+                Ok(measured) => measured,
                 Err(error) => {
                     eprintln!("  {error}");
                     failed.push(format!("{name} of {}", peer.name));
                     continue;
                 }
             };
-            for (row, value) in rows {
+            for (row, value) in measured {
                 eprintln!("  {row}: {value}");
-                table.set(row, column, value);
+                let at = rows.iter().position(|cells| cells[0] == row).unwrap_or_else(|| {
+                    let empty = vec!["–".to_owned(); peers.len()];
+                    rows.push([vec![row], empty].concat());
+                    rows.len() - 1
+                });
+                rows[at][column + 1] = value;
             }
         }
     }
-    (table, failed)
+    let names = peers.iter().map(|peer| format!("{} {}", peer.name, peer.version));
+    let head: Vec<String> = std::iter::once(String::new()).chain(names).collect();
+    println!("{}", markdown(&head, rows));
+    failed
 }
 
 fn directory() -> PathBuf {

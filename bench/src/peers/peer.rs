@@ -3,22 +3,21 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::Result;
-use crate::place::Kind;
+use crate::plan::{CHILD, Result};
 
-/// The peers and their store kinds. Each kind has its own table.
-pub(crate) const PEERS: [(&str, Kind); 8] = [
-    ("dq", Kind::Redis),
-    ("asynq", Kind::Redis),
-    ("bullmq", Kind::Redis),
-    ("celery", Kind::Redis),
-    ("redisson", Kind::Redis),
-    ("apalis", Kind::Redis),
-    ("dq-sqlite", Kind::File),
-    ("apalis-sqlite", Kind::File),
+/// The peers and their stores. Each store has its own table.
+pub(crate) const PEERS: [(&str, &str); 8] = [
+    ("dq", "redis"),
+    ("asynq", "redis"),
+    ("bullmq", "redis"),
+    ("celery", "redis"),
+    ("redisson", "redis"),
+    ("apalis", "redis"),
+    ("dq-sqlite", "sqlite"),
+    ("apalis-sqlite", "sqlite"),
 ];
 
 pub(crate) const OWN_PROGRAM: &str = "own-program";
@@ -43,7 +42,10 @@ impl Peer {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
         let mut max_due = usize::MAX;
         let (version, program): (_, Vec<OsString>) = match name {
-            "dq" | "dq-sqlite" => (env!("CARGO_PKG_VERSION"), vec![own()?, OWN_PROGRAM.into()]),
+            "dq" | "dq-sqlite" => (
+                env!("CARGO_PKG_VERSION"),
+                vec![std::env::current_exe()?.into(), CHILD.into(), OWN_PROGRAM.into()],
+            ),
             "asynq" => {
                 let program = directory.join("peer");
                 run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&sources))?;
@@ -112,10 +114,6 @@ impl Peer {
         let seconds = output.trim().parse();
         seconds.map_err(|_| format!("{} printed {output:?}, not a number", self.name).into())
     }
-}
-
-fn own() -> Result<OsString> {
-    Ok(std::env::current_exe().map(PathBuf::into_os_string)?)
 }
 
 fn run(command: &mut Command) -> Result<String> {
