@@ -1,46 +1,20 @@
 //! A bulk change by filter that crashes before and after each call, and is repeated.
 
+#[path = "common/stepped.rs"]
+mod stepped;
+
 use std::sync::Arc;
 
 use dq_core::{
-    Backend, BrowseParams, Bulk, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, Dq,
-    DurationExt, Filter, JobRef, JobState, Layer, MemoryBackend, OperateReport, Operation, Page,
-    QueueHandle, Reschedule, Rescheduled, Result, Settlement, Timestamp, Verdict, VirtualClock,
-    Want, async_trait,
+    Backend, Bulk, Clock, DeadKind, DeadReason, Dq, DurationExt, Filter, JobState, MemoryBackend,
+    QueueHandle, Settlement, Timestamp, Verdict, VirtualClock,
 };
 use dq_testkit::faults::{Crash, CrashPoint};
+use dq_testkit::fixture::claim_for;
+use stepped::Stepped;
 
 /// More than one step changes.
 const JOBS: u64 = 1_100;
-
-#[derive(Debug)]
-struct CrashingStore {
-    inner: MemoryBackend,
-    crash_point: CrashPoint,
-}
-
-#[async_trait]
-impl Layer for CrashingStore {
-    fn inner(&self) -> &dyn Backend {
-        &self.inner
-    }
-
-    async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        self.crash_point.step(Backend::browse(&self.inner, params)).await
-    }
-
-    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.crash_point.step(Backend::cancel(&self.inner, jobs)).await
-    }
-
-    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.crash_point.step(Backend::reschedule(&self.inner, moves)).await
-    }
-
-    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.crash_point.step(Backend::operate(&self.inner, operation)).await
-    }
-}
 
 /// Equally many `a-…` and `b-…` keys.
 struct Subject {
@@ -53,9 +27,9 @@ impl Subject {
     async fn new(dead: bool) -> Self {
         let clock = Arc::new(VirtualClock::default());
         let crash_point = CrashPoint::default();
-        let inner = MemoryBackend::new(clock.clone());
-        let store = Arc::new(CrashingStore { inner, crash_point: crash_point.clone() });
-        let dq = Dq::builder().backend(store.clone()).clock(clock.clone()).connect().await.unwrap();
+        let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
+        let stepped = Stepped::over(store.clone(), &crash_point, false);
+        let dq = Dq::builder().backend(stepped).clock(clock.clone()).connect().await.unwrap();
         let queue = dq.queue("Q").unwrap();
         let due = clock.now() + 1.hours();
         let jobs = (0..JOBS).flat_map(|number| {
@@ -66,15 +40,12 @@ impl Subject {
         dq.schedule_many(jobs.collect::<Vec<_>>()).await.unwrap();
         if dead {
             clock.advance(2.hours());
-            let wants = [Want::new("Q".try_into().unwrap(), 10_000, 30.seconds())];
-            let claim = Backend::claim(&store.inner, ClaimParams::new(&wants, 10_000, "worker"));
-            let reason = DeadReason::new(DeadKind::Rejected, "no");
-            let dead = claim.await.unwrap().jobs;
-            let dead = dead.iter().map(|job| {
-                let verdict = Verdict::Dead { reason: reason.clone(), failed: true };
-                Settlement::new(job.lease(), verdict)
-            });
-            Backend::settle(&store.inner, &dead.collect::<Vec<_>>()).await.unwrap();
+            let claimed = claim_for(&*store, &["Q"], 10_000, 30.seconds()).await.unwrap();
+            let verdict = Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"));
+            let settlements = claimed.jobs.iter().map(|leased| leased.lease());
+            let settlements: Vec<_> =
+                settlements.map(|lease| Settlement::new(lease, verdict.clone())).collect();
+            store.settle(&settlements).await.unwrap();
         }
         Self { queue, crash_point, due }
     }

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{
-    Cancelled, Clock, DeadKind, DeadReason, Due, Entropy, FencingToken, Job, JobId, JobKey, JobRef,
-    LeasedJob, QueueName, Receipt, Renewed, Rescheduled, Scheduled, Settled, Settlement,
-    SystemClock, Target, Timestamp, Verdict,
+use dq_core::{Clock, Entropy, JobId, JobKey, QueueName, SystemClock, Timestamp};
+use dq_testkit::history::{
+    History, HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict as Verdict,
+    OperatorAction, Promise, ScheduleAnswer,
 };
-use dq_testkit::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Promise};
 
 struct HistoryBuilder {
     events: Vec<HistoryEvent>,
@@ -59,86 +58,58 @@ impl HistoryBuilder {
 
     fn schedule(&mut self, millis: u64, due: u64) -> JobId {
         let job = self.new_id();
-        let answer = Some(Scheduled::Created(Receipt { id: job, due: at(due) }));
-        let not_before = at(due);
-        self.add(
-            millis,
-            ObservedCall::Schedule {
-                job,
-                queue: queue(),
-                key: None,
-                detach: false,
-                remember: Duration::ZERO,
-                not_before,
-                payload: Some(Bytes::new()),
-                answer,
-            },
-        );
+        self.add(millis, scheduling(job, due, Some(ScheduleAnswer::Created)));
         job
     }
 
-    /// `answer` builds the store's answer.
-    fn schedule_keyed(&mut self, millis: u64, answer: fn(Receipt) -> Scheduled) -> JobId {
-        self.schedule_with_key(millis, false, answer)
-    }
-
-    fn schedule_with_key(
-        &mut self,
-        millis: u64,
-        detach: bool,
-        answer: fn(Receipt) -> Scheduled,
-    ) -> JobId {
+    fn schedule_keyed(&mut self, millis: u64, detaches: bool, answered: ScheduleAnswer) -> JobId {
         let job = self.new_id();
-        let receipt = Receipt { id: job, due: at(millis) };
-        let call = ObservedCall::Schedule {
-            job,
-            queue: queue(),
-            key: Some(key()),
-            detach,
-            remember: Duration::ZERO,
-            not_before: receipt.due,
-            payload: Some(Bytes::new()),
-            answer: Some(answer(receipt)),
-        };
+        let mut call = scheduling(job, millis, Some(answered));
+        if let ObservedCall::Schedule { key: of_job, detach, .. } = &mut call {
+            (*of_job, *detach) = (Some(key()), detaches);
+        }
         self.add(millis, call);
         job
     }
 
-    fn claim_with_attempts(&mut self, millis: u64, id: JobId, token: u64, attempts: u32) {
-        let mut job = Job::new(id, queue(), T0, T0, Bytes::new());
-        job.attempts = attempts;
-        self.claim_job(millis, job, token);
+    fn claim_with(&mut self, millis: u64, job: JobId, token: u64, attempts: u32, payload: &str) {
+        let (now, until) = (at(millis), at(millis) + LEASE);
+        let payload = Bytes::from(payload.to_owned());
+        self.add(
+            millis,
+            ObservedCall::Claim { now, job, due: T0, attempts, payload, token, until },
+        );
     }
 
-    /// All jobs are scheduled without a payload.
-    fn claim_with_payload(&mut self, millis: u64, id: JobId, token: u64, payload: &'static str) {
-        self.claim_job(millis, Job::new(id, queue(), T0, T0, payload.into()), token);
+    fn claim(&mut self, millis: u64, job: JobId, token: u64) {
+        self.claim_with(millis, job, token, 0, "");
     }
 
-    fn claim_job(&mut self, millis: u64, mut job: Job, token: u64) {
-        job.deliveries = 1;
-        let token = FencingToken(token);
-        let leased = Box::new(LeasedJob::new(job, token, at(millis) + LEASE));
-        self.add(millis, ObservedCall::Claim { leased, now: at(millis) });
+    fn settle(&mut self, millis: u64, job: JobId, token: u64, verdict: Verdict) {
+        self.settle_with(millis, job, token, verdict, Some(true));
     }
 
-    fn claim(&mut self, millis: u64, id: JobId, token: u64) {
-        self.claim_with_attempts(millis, id, token, 0);
-    }
-
-    fn settle(&mut self, millis: u64, job: JobId, token: u64, verdict: Verdict, answer: Settled) {
-        let lease = dq_core::Lease { queue: queue(), job, token: FencingToken(token) };
-        let settlement = Settlement::new(lease, verdict);
-        self.add(millis, ObservedCall::Settle { settlement, answer: Some(answer) });
+    fn settle_with(
+        &mut self,
+        millis: u64,
+        job: JobId,
+        token: u64,
+        verdict: Verdict,
+        accepted: Option<bool>,
+    ) {
+        self.add(millis, ObservedCall::Settle { job, token, verdict, accepted });
     }
 
     fn done(&mut self, millis: u64, job: JobId, token: u64) {
-        self.settle(millis, job, token, Verdict::Done, Settled::Accepted);
+        self.settle(millis, job, token, Verdict::Done);
     }
 
-    fn cancel(&mut self, millis: u64, target: impl Into<Target>, answer: Cancelled) {
-        let job = JobRef::new(queue(), target);
-        self.add(millis, ObservedCall::Cancel { job, answer: Some(answer) });
+    fn cancel(&mut self, millis: u64, job: ObservedTarget) {
+        self.add(millis, ObservedCall::Cancel { job, cancelled: Some(true) });
+    }
+
+    fn operate(&mut self, millis: u64, action: OperatorAction) {
+        self.add(millis, ObservedCall::Operate { queue: queue(), action });
     }
 
     fn violated(self, remaining: &[JobId]) -> Vec<Promise> {
@@ -147,8 +118,18 @@ impl HistoryBuilder {
     }
 }
 
-fn dead() -> Verdict {
-    Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, "no"), failed: true }
+/// Without a key, pin and payload.
+fn scheduling(job: JobId, due: u64, answer: Option<ScheduleAnswer>) -> ObservedCall {
+    ObservedCall::Schedule {
+        job,
+        queue: queue(),
+        key: None,
+        detach: false,
+        remember: Duration::ZERO,
+        not_before: at(due),
+        payload: Some(Bytes::new()),
+        answer,
+    }
 }
 
 #[test]
@@ -156,11 +137,11 @@ fn a_valid_history_passes() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 10);
     history.claim(10, job, 1);
-    history.settle(20, job, 1, Verdict::retry(Due::At(at(50)), "a reason"), Settled::Accepted);
-    history.claim_with_attempts(50, job, 2, 1);
+    history.settle(20, job, 1, Verdict::Retry(at(50)));
+    history.claim_with(50, job, 2, 1, "");
     // The second lease expires.
-    history.claim_with_attempts(150, job, 3, 1);
-    history.settle(160, job, 2, Verdict::Done, Settled::Stale);
+    history.claim_with(150, job, 3, 1, "");
+    history.settle_with(160, job, 2, Verdict::Done, Some(false));
     history.done(170, job, 3);
     let waiting = history.schedule(180, 500);
     assert_eq!(history.violated(&[waiting]), []);
@@ -206,9 +187,8 @@ fn a_start_at_the_old_due_time_is_reported_unless_the_reschedule_overlaps() {
     for overlaps in [false, true] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 10);
-        let answer = Some(Rescheduled::Moved(Receipt { id: job, due: at(90) }));
-        let moved = JobRef::new(queue(), job);
-        history.add(5, ObservedCall::Reschedule { job: moved, not_before: at(90), answer });
+        let (target, moved) = (ObservedTarget::Id(job), Some(Some(job)));
+        history.add(5, ObservedCall::Reschedule { job: target, not_before: at(90), moved });
         if overlaps {
             history.overlap_next();
         }
@@ -223,8 +203,8 @@ fn an_early_retry_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
-    history.settle(10, job, 1, Verdict::retry(Due::At(at(50)), "a reason"), Settled::Accepted);
-    history.claim_with_attempts(49, job, 2, 1);
+    history.settle(10, job, 1, Verdict::Retry(at(50)));
+    history.claim_with(49, job, 2, 1, "");
     assert_eq!(history.violated(&[job]), [Promise::NeverEarly]);
 }
 
@@ -243,9 +223,8 @@ fn a_renewed_lease_is_live_until_its_new_end() {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
         history.claim(0, job, 1);
-        let lease = dq_core::Lease { queue: queue(), job, token: FencingToken(1) };
-        let answer = Some(Renewed::Until(at(until)));
-        history.add(50, ObservedCall::Renew { lease, until: at(until), answer });
+        let held = Some(true);
+        history.add(50, ObservedCall::Renew { job, token: 1, until: at(until), held });
         history.claim(200, job, 2);
         let wanted: &[Promise] = if until > 200 { &[Promise::OneLeaseAtATime] } else { &[] };
         assert_eq!(history.violated(&[job]), wanted, "renewed until {until}");
@@ -301,7 +280,7 @@ fn a_start_after_a_cancel_is_reported_unless_they_overlap() {
     for overlaps in [false, true] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
-        history.cancel(1, job, Cancelled::Cancelled);
+        history.cancel(1, ObservedTarget::Id(job));
         if overlaps {
             history.overlap_next();
         }
@@ -314,8 +293,8 @@ fn a_start_after_a_cancel_is_reported_unless_they_overlap() {
 #[test]
 fn a_start_after_a_cancel_by_key_is_reported() {
     let mut history = HistoryBuilder::new();
-    let job = history.schedule_keyed(0, Scheduled::Created);
-    history.cancel(1, key(), Cancelled::Cancelled);
+    let job = history.schedule_keyed(0, false, ScheduleAnswer::Created);
+    history.cancel(1, ObservedTarget::Key(queue(), key()));
     history.claim(2, job, 1);
     assert_eq!(history.violated(&[]), [Promise::CancelIsBinding]);
 }
@@ -324,8 +303,8 @@ fn a_start_after_a_cancel_by_key_is_reported() {
 fn a_start_of_a_replaced_job_is_reported() {
     for detach in [false, true] {
         let mut history = HistoryBuilder::new();
-        let old = history.schedule_keyed(0, Scheduled::Created);
-        let new = history.schedule_with_key(1, detach, Scheduled::Replaced);
+        let old = history.schedule_keyed(0, false, ScheduleAnswer::Created);
+        let new = history.schedule_keyed(1, detach, ScheduleAnswer::Replaced);
         history.claim(2, old, 1);
         assert_eq!(history.violated(&[new]), [Promise::CancelIsBinding], "detach: {detach}");
     }
@@ -337,10 +316,10 @@ fn a_start_of_a_dead_job_is_reported_unless_it_was_replayed() {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
         history.claim(0, job, 1);
-        history.settle(10, job, 1, dead(), Settled::Accepted);
+        history.settle(10, job, 1, Verdict::Dead);
         if replayed {
             let action = OperatorAction::Replay { jobs: vec![job], not_before: at(20) };
-            history.add(20, ObservedCall::Operate { queue: queue(), action });
+            history.operate(20, action);
         }
         history.claim(30, job, 2);
         let wanted: &[Promise] = if replayed { &[] } else { &[Promise::FailuresCounted] };
@@ -354,8 +333,8 @@ fn a_wrong_count_of_attempts_is_reported() {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
         history.claim(0, job, 1);
-        history.settle(10, job, 1, Verdict::retry(Due::At(at(10)), "a reason"), Settled::Accepted);
-        history.claim_with_attempts(20, job, 2, counted);
+        history.settle(10, job, 1, Verdict::Retry(at(10)));
+        history.claim_with(20, job, 2, counted, "");
         let wanted: &[Promise] = if valid { &[] } else { &[Promise::FailuresCounted] };
         assert_eq!(history.violated(&[job]), wanted, "attempts {counted} after one failure");
     }
@@ -366,17 +345,7 @@ fn a_call_whose_answer_was_lost_may_or_may_not_have_taken_effect() {
     for stored in [false, true] {
         let mut history = HistoryBuilder::new();
         let job = history.new_id();
-        let call = ObservedCall::Schedule {
-            job,
-            queue: queue(),
-            key: None,
-            detach: false,
-            remember: Duration::ZERO,
-            not_before: T0,
-            payload: Some(Bytes::new()),
-            answer: None,
-        };
-        history.add(0, call);
+        history.add(0, scheduling(job, 0, None));
         let remaining: &[JobId] = if stored { &[job] } else { &[] };
         assert_eq!(history.violated(remaining), []);
     }
@@ -389,10 +358,10 @@ fn a_removal_explains_only_that_dead_jobs_are_gone() {
         let job = history.schedule(0, 0);
         history.claim(0, job, 1);
         if dies {
-            history.settle(10, job, 1, dead(), Settled::Accepted);
+            history.settle(10, job, 1, Verdict::Dead);
         }
         let action = OperatorAction::Remove { jobs: vec![job] };
-        history.add(20, ObservedCall::Operate { queue: queue(), action });
+        history.operate(20, action);
         let wanted: &[Promise] = if dies { &[] } else { &[Promise::NothingLost] };
         assert_eq!(history.violated(&[]), wanted);
     }
@@ -403,12 +372,12 @@ fn a_next_step_counts_failed_attempts_from_zero() {
     for (counted, wanted) in [(0, vec![]), (1, vec![Promise::FailuresCounted])] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
-        let again = Verdict::Again { due: Due::NOW, payload: Bytes::new() };
+        let again = Verdict::Again(T0, Bytes::new());
         history.claim(1, job, 1);
-        history.settle(2, job, 1, Verdict::retry(Due::NOW, "no"), Settled::Accepted);
-        history.claim_with_attempts(3, job, 2, 1);
-        history.settle(4, job, 2, again, Settled::Accepted);
-        history.claim_with_attempts(5, job, 3, counted);
+        history.settle(2, job, 1, Verdict::Retry(T0));
+        history.claim_with(3, job, 2, 1, "");
+        history.settle(4, job, 2, again);
+        history.claim_with(5, job, 3, counted, "");
         assert_eq!(history.violated(&[job]), wanted, "attempts {counted} after a next step");
     }
 }
@@ -418,9 +387,9 @@ fn a_next_step_may_not_start_early() {
     for (start, wanted) in [(9, vec![Promise::NeverEarly]), (10, vec![])] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
-        let again = Verdict::Again { due: Due::At(at(10)), payload: Bytes::new() };
+        let again = Verdict::Again(at(10), Bytes::new());
         history.claim(1, job, 1);
-        history.settle(2, job, 1, again, Settled::Accepted);
+        history.settle(2, job, 1, again);
         history.claim(start, job, 2);
         assert_eq!(history.violated(&[job]), wanted, "a step due at 10 starts at {start}");
     }
@@ -430,23 +399,20 @@ fn a_next_step_may_not_start_early() {
 fn a_job_that_starts_with_another_payload_is_reported() {
     let lost = vec![Promise::NothingLost];
     for (first, second, answer, wanted) in [
-        ("", "next", Some(Settled::Accepted), vec![]),
-        ("other", "next", Some(Settled::Accepted), lost.clone()),
+        ("", "next", Some(true), vec![]),
+        ("other", "next", Some(true), lost.clone()),
         // The step has not taken effect.
-        ("", "", Some(Settled::Accepted), lost.clone()),
-        ("", "next", Some(Settled::Stale), lost),
+        ("", "", Some(true), lost.clone()),
+        ("", "next", Some(false), lost),
         // The step may have taken effect.
         ("", "", None, vec![]),
         ("", "next", None, vec![]),
     ] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
-        history.claim_with_payload(1, job, 1, first);
-        let lease = dq_core::Lease { queue: queue(), job, token: FencingToken(1) };
-        let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
-        let settlement = Settlement::new(lease, again);
-        history.add(2, ObservedCall::Settle { settlement, answer });
-        history.claim_with_payload(200, job, 2, second);
+        history.claim_with(1, job, 1, 0, first);
+        history.settle_with(2, job, 1, Verdict::Again(T0, "next".into()), answer);
+        history.claim_with(200, job, 2, 0, second);
         assert_eq!(history.violated(&[job]), wanted, "{first:?}, {answer:?}, {second:?}");
     }
 }
@@ -455,16 +421,12 @@ fn a_job_that_starts_with_another_payload_is_reported() {
 fn a_detached_job_is_not_revoked_by_its_former_key() {
     for (detach, wanted) in [(true, vec![]), (false, vec![Promise::CancelIsBinding])] {
         let mut history = HistoryBuilder::new();
-        let old = history.schedule_keyed(0, Scheduled::Created);
+        let old = history.schedule_keyed(0, false, ScheduleAnswer::Created);
         history.claim(1, old, 1);
-        let new = history.schedule_with_key(2, detach, Scheduled::Created);
-        history.settle(3, old, 1, Verdict::retry(Due::NOW, "no"), Settled::Accepted);
-        let call = ObservedCall::Cancel {
-            job: JobRef::new(queue(), key()),
-            answer: Some(Cancelled::Cancelled),
-        };
-        history.add(4, call);
-        history.claim_with_attempts(5, old, 2, 1);
+        let new = history.schedule_keyed(2, detach, ScheduleAnswer::Created);
+        history.settle(3, old, 1, Verdict::Retry(T0));
+        history.cancel(4, ObservedTarget::Key(queue(), key()));
+        history.claim_with(5, old, 2, 1, "");
         assert_eq!(history.violated(&[old]), wanted, "detach: {detach}; the new job is {new}");
     }
 }
@@ -474,21 +436,8 @@ fn a_job_that_was_reported_as_ended_does_not_start() {
     for (ended, wanted) in [(true, vec![Promise::OneLeaseAtATime]), (false, vec![])] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
-        let receipt = Receipt { id: job, due: at(0) };
-        let answer =
-            Some(if ended { Scheduled::Ended(receipt) } else { Scheduled::Created(receipt) });
-        let (queue, key, not_before) = (queue(), None, at(0));
-        let call = ObservedCall::Schedule {
-            job,
-            queue,
-            key,
-            detach: false,
-            remember: Duration::ZERO,
-            not_before,
-            payload: Some(Bytes::new()),
-            answer,
-        };
-        history.add(1, call);
+        let answer = if ended { ScheduleAnswer::Ended } else { ScheduleAnswer::Created };
+        history.add(1, scheduling(job, 0, Some(answer)));
         history.claim(2, job, 1);
         assert_eq!(history.violated(&[job]), wanted, "after the answer {answer:?}");
     }
@@ -498,21 +447,7 @@ fn a_job_that_was_reported_as_ended_does_not_start() {
 fn a_job_that_was_never_stored_has_not_ended() {
     let mut history = HistoryBuilder::new();
     let job = history.new_id();
-    let answer = Some(Scheduled::Ended(Receipt { id: job, due: at(0) }));
-    let (queue, key, not_before) = (queue(), None, at(0));
-    history.add(
-        1,
-        ObservedCall::Schedule {
-            job,
-            queue,
-            key,
-            detach: false,
-            remember: Duration::ZERO,
-            not_before,
-            payload: Some(Bytes::new()),
-            answer,
-        },
-    );
+    history.add(1, scheduling(job, 0, Some(ScheduleAnswer::Ended)));
     assert_eq!(history.violated(&[]), [Promise::NothingLost]);
 }
 
@@ -531,22 +466,19 @@ fn a_finished_job_is_not_stored_again_while_its_id_is_pinned() {
     for (before, after, returns, wanted) in cases {
         let mut history = HistoryBuilder::new();
         let job = history.new_id();
-        let stored = |millis, remember| ObservedCall::Schedule {
-            job,
-            queue: queue(),
-            key: None,
-            detach: false,
-            remember,
-            not_before: T0,
-            payload: Some(Bytes::new()),
-            answer: Some(Scheduled::Created(Receipt { id: job, due: at(millis) })),
+        let stored = |pin| {
+            let mut call = scheduling(job, 0, Some(ScheduleAnswer::Created));
+            if let ObservedCall::Schedule { remember, .. } = &mut call {
+                *remember = pin;
+            }
+            call
         };
-        history.add(0, stored(0, before));
+        history.add(0, stored(before));
         // The job is still stored.
-        history.add(1, stored(1, before));
+        history.add(1, stored(before));
         history.claim(2, job, 1);
-        history.settle(3, job, 1, Verdict::Done, Settled::Accepted);
-        history.add(7, stored(7, after));
+        history.done(3, job, 1);
+        history.add(7, stored(after));
         history.events.last_mut().unwrap().interval.returned_at = at(returns);
         assert_eq!(history.violated(&[job]), wanted, "{before:?}, then {after:?} at {returns}");
     }

@@ -63,8 +63,9 @@ async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
     promises
 }
 
-fn without(text: String, part: &str) -> String {
-    text.lines().filter(|line| !line.contains(part)).map(|line| format!("{line}\n")).collect()
+fn without_answers(text: &str, kind: &str) -> String {
+    let is_answer = |line: &&str| line.contains("\"Return\"") && line.contains(kind);
+    text.lines().filter(|line| !is_answer(line)).map(|line| format!("{line}\n")).collect()
 }
 
 #[tokio::test]
@@ -82,15 +83,14 @@ async fn what_happened_is_no_violation() {
 async fn each_kind_of_violation_is_found_in_the_files() {
     // Without the `Done` settlement, the job is gone for no reason. (The retry remains.)
     let lost =
-        broken_after(|text| text.replace("\"ending\":\"Done\"", "\"ending\":\"Snooze\"")).await;
+        broken_after(|text| text.replace("\"verdict\":\"Done\"", "\"verdict\":\"Release\"")).await;
     assert!(lost.contains(&Promise::NothingLost), "{lost:?}");
     // The store's clock was behind the due times.
     let early =
         broken_after(|text| text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).await;
     assert!(early.contains(&Promise::NeverEarly), "{early:?}");
     // Nothing settled the first lease before the second began.
-    let two =
-        broken_after(|text| text.replace("{\"Settle\":[true]}", "{\"Settle\":[false]}")).await;
+    let two = broken_after(|text| text.replace("\"accepted\":true", "\"accepted\":false")).await;
     assert!(two.contains(&Promise::OneLeaseAtATime), "{two:?}");
     // Another job's answer says that the started job was replaced.
     let replaced = broken_after(|text| {
@@ -98,15 +98,11 @@ async fn each_kind_of_violation_is_found_in_the_files() {
         match line {
             // Schedule another job with the same key before the claims.
             Some(_) => {
-                let new = "01900000-0000-7000-8000-000000000000";
-                let at = |answer: &str| {
-                    let at = text.lines().last().unwrap().split("\"at\":").nth(1).unwrap();
-                    let at = at.split([',', '}']).next().unwrap();
-                    answer.replace("AT", at)
-                };
-                let call = r#"{"Call":{"number":99,"at":AT,"call":{"Schedule":[{"job":"NEW","queue":"q","key":"k","detach":false,"not_before":0}]}}}"#;
-                let answer = r#"{"Return":{"number":99,"at":AT,"answer":{"Schedule":[["Replaced","NEW",0]]}}}"#;
-                text.clone() + &format!("{}\n{}\n", at(call), at(answer)).replace("NEW", new)
+                let at = text.lines().last().unwrap().split("\"at\":").nth(1).unwrap();
+                let at = at.split([',', '}']).next().unwrap();
+                let line = r#"{"KIND":{"number":99,"at":AT,"calls":[{"Schedule":{"job":"01900000-0000-7000-8000-000000000000","queue":"q","key":"k","detach":false,"remember":{"secs":0,"nanos":0},"not_before":0,"payload":null,"answer":"Replaced"}}]}}"#;
+                let line = line.replace("AT", at);
+                text.clone() + &["Call", "Return"].map(|it| line.replace("KIND", it) + "\n").concat()
             }
             None => text,
         }
@@ -121,9 +117,8 @@ async fn each_kind_of_violation_is_found_in_the_files() {
 #[tokio::test]
 async fn a_call_of_a_killed_process_may_have_taken_effect_or_not() {
     // Without the runner's answers, or without the last line, everything is possible.
-    for part in ["{\"Settle\":", "{\"Renew\":"] {
-        let answer = format!("\"answer\":{part}");
-        assert_eq!(broken_after(|text| without(text, &answer)).await, [], "{part}");
+    for kind in ["{\"Settle\":", "{\"Renew\":"] {
+        assert_eq!(broken_after(|text| without_answers(&text, kind)).await, [], "{kind}");
     }
     let torn = |text: String| text[..text.len() - 20].to_owned();
     assert_eq!(broken_after(torn).await, []);

@@ -278,6 +278,17 @@ impl Client {
         self.list_all(BrowseParams::new(queue, state).limit(limit).payloads(true)).await
     }
 
+    /// The ids of all jobs in this state, in the order of their listing.
+    pub(super) async fn listed(
+        &self,
+        queue: &QueueName,
+        state: JobState,
+        limit: usize,
+    ) -> TrialResult<Vec<JobId>> {
+        let jobs = self.list(queue, state, limit).await?;
+        Ok(jobs.into_iter().map(|view| view.job.id).collect())
+    }
+
     /// All pages from this one on.
     pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use dq_core::{
-    Cancelled, Due, LeasedJob, NewJob, OnConflict, OnRunning, Operation, QueueName, Scheduled,
-    Timestamp, Verdict,
+    Cancelled, Due, LeasedJob, NewJob, OnConflict, OnRunning, QueueName, Scheduled, Timestamp,
+    Verdict,
 };
 
-use super::client::{Counts, LAPSING_LEASE, dead};
-use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::client::{Counts, dead};
+use super::failure::{TrialResult, ensure_eq, ensure_matches};
 use super::store::{LATER, TrialStore, key};
 use super::trial::topic;
 
@@ -17,14 +17,9 @@ topic! { "detach":
     every_conflict_policy_detaches [Detach],
     waiting_job_is_not_detached [Detach],
     key_refers_to_the_new_job [Detach, Cancel],
-    detached_job_has_no_key_after_a_retry [Detach],
-    lapsed_detached_job_has_no_key [Detach],
-    lapsed_job_is_not_detached [Detach],
+    detached_job_never_has_a_key_again [Detach],
     each_running_job_can_be_detached [Detach],
     repeated_call_detaches_once [Detach],
-    dead_detached_job_can_be_replayed [Detach, DeadLetters],
-    next_step_of_a_detached_job_has_no_key [Detach, Again],
-    detached_jobs_survive_a_crash [Detach, Durable],
 }
 
 /// Takes the key `k` from a running job.
@@ -34,8 +29,7 @@ fn detaching(store: &TrialStore, queue: &QueueName, due: impl Into<Due>) -> NewJ
 
 /// A leased job had the key `k`; a job due in an hour has taken it.
 async fn detached(store: &TrialStore, queue: &QueueName) -> TrialResult<(LeasedJob, NewJob)> {
-    store.create(store.keyed(queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let leased = store.lease_one(queue).await?;
+    let leased = store.start_job(store.keyed(queue, Due::NOW, "k", OnConflict::Keep)).await?;
     let new = detaching(store, queue, LATER);
     store.create(new.clone()).await?;
     Ok((leased, new))
@@ -43,8 +37,7 @@ async fn detached(store: &TrialStore, queue: &QueueName) -> TrialResult<(LeasedJ
 
 async fn both_jobs_run(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let first = store.lease_one(&queue).await?;
+    let first = store.start_job(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
     let new = detaching(&store, &queue, Due::NOW);
     let receipt = store.create(new.clone()).await?;
     ensure_eq!(receipt.id, new.id, "the receipt is that of the new job");
@@ -75,22 +68,22 @@ async fn running_job_has_no_key_any_more(store: TrialStore) -> TrialResult {
 }
 
 async fn every_conflict_policy_detaches(store: TrialStore) -> TrialResult {
-    let policies =
-        [OnConflict::Keep, OnConflict::Replace, OnConflict::Earliest, OnConflict::Latest];
-    for policy in policies {
-        for due in [Due::At(Timestamp::EPOCH), Due::After(LATER)] {
-            let queue = store.queue();
-            store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-            let leased = store.lease_one(&queue).await?;
-            let new = store.keyed(&queue, due, "k", policy).on_running(OnRunning::Detach);
-            ensure_matches!(
-                store.schedule(new.clone()).await?,
-                Scheduled::Created(receipt) if receipt.id == new.id,
-                "{policy:?}: a running job is detached, and the new one is stored"
-            );
-            store.settle_accepted(&leased, Verdict::Done).await?;
-            ensure_eq!(store.stats(&queue).await?.live(), 1, "{policy:?}: the new job stays");
-        }
+    for (policy, due) in [
+        (OnConflict::Keep, Due::After(LATER)),
+        (OnConflict::Replace, Due::After(LATER)),
+        (OnConflict::Earliest, Due::After(LATER)),
+        (OnConflict::Latest, Due::At(Timestamp::EPOCH)),
+    ] {
+        let queue = store.queue();
+        let leased = store.start_job(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let new = store.keyed(&queue, due, "k", policy).on_running(OnRunning::Detach);
+        ensure_matches!(
+            store.schedule(new.clone()).await?,
+            Scheduled::Created(receipt) if receipt.id == new.id,
+            "{policy:?}: a running job is detached, and the new one is stored"
+        );
+        store.settle_accepted(&leased, Verdict::Done).await?;
+        ensure_eq!(store.stats(&queue).await?.live(), 1, "{policy:?}: the new job stays");
     }
     Ok(())
 }
@@ -123,21 +116,31 @@ async fn key_refers_to_the_new_job(store: TrialStore) -> TrialResult {
     store.settle_accepted(&leased, Verdict::Done).await
 }
 
-async fn detached_job_has_no_key_after_a_retry(store: TrialStore) -> TrialResult {
-    let verdicts = [
+async fn detached_job_never_has_a_key_again(store: TrialStore) -> TrialResult {
+    let mut verdicts = vec![
         Verdict::retry(Due::NOW, "a reason"),
         Verdict::Snooze(Due::NOW),
         Verdict::Release { started: true },
     ];
+    if store.capabilities().again {
+        verdicts.push(Verdict::Again { due: Due::NOW, payload: Bytes::from_static(b"next") });
+    }
+    if store.capabilities().dead_letters {
+        verdicts.push(dead("no"));
+    }
     for verdict in verdicts {
         let queue = store.queue();
         let (leased, new) = detached(&store, &queue).await?;
         store.settle_accepted(&leased, verdict.clone()).await?;
+        if matches!(verdict, Verdict::Dead { .. }) {
+            ensure_eq!(store.replay_all(&queue).await?, 1, "it does not conflict with its key");
+        }
+        store.lose_lease(&queue).await?;
         let again = store.lease_one(&queue).await?;
         ensure_eq!(
             (again.job.id, again.job.key.clone()),
             (leased.job.id, None),
-            "a detached job has no key after {verdict:?}"
+            "a detached job has no key after {verdict:?}, and after a lapse"
         );
         let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
         ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
@@ -146,50 +149,11 @@ async fn detached_job_has_no_key_after_a_retry(store: TrialStore) -> TrialResult
     Ok(())
 }
 
-async fn lapsed_detached_job_has_no_key(store: TrialStore) -> TrialResult {
-    // On a slow machine the lease may expire before the new job is scheduled. The old job then
-    // stays.
-    for lease_for in [LAPSING_LEASE, LAPSING_LEASE * 8, LAPSING_LEASE * 64] {
-        let queue = store.queue();
-        store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        let lost = store.lease_one_for(&queue, lease_for).await?;
-        let new = detaching(&store, &queue, LATER);
-        if !matches!(store.schedule(new.clone()).await?, Scheduled::Created(_)) {
-            ensure!(
-                store.now().await? >= lost.leased_until,
-                "a running job is detached as long as its lease is live"
-            );
-            continue;
-        }
-        store.wait_until(lost.leased_until).await?;
-        let again = store.lease_one(&queue).await?;
-        ensure_eq!((again.job.id, again.job.key), (lost.job.id, None), "the lapsed job has no key");
-        let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-        ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
-        return Ok(());
-    }
-    Err(Failure::new("each lease ended before the new job was scheduled"))
-}
-
-async fn lapsed_job_is_not_detached(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let receipt = store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
-    store.wait_until(lost.leased_until).await?;
-    ensure_eq!(
-        store.schedule(detaching(&store, &queue, LATER)).await?,
-        Scheduled::Kept(receipt),
-        "a lapsed job is due, not running"
-    );
-    store.expect_counts(&queue, Counts::ready(1), "after `Kept`").await
-}
-
 async fn each_running_job_can_be_detached(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let mut running = Vec::new();
     for _ in 0..4 {
-        store.create(detaching(&store, &queue, Due::NOW)).await?;
-        running.push(store.lease_one(&queue).await?);
+        running.push(store.start_job(detaching(&store, &queue, Due::NOW)).await?);
     }
     store.expect_counts(&queue, Counts::running(4), "with four jobs of one key").await?;
     // The first job detaches, and the second finds the first one waiting.
@@ -223,41 +187,5 @@ async fn repeated_call_detaches_once(store: TrialStore) -> TrialResult {
         Scheduled::AlreadyRunning(receipt) if receipt.id == leased.job.id,
         "a job does not detach itself"
     );
-    Ok(())
-}
-
-async fn dead_detached_job_can_be_replayed(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let (leased, _) = detached(&store, &queue).await?;
-    store.settle_accepted(&leased, dead("no")).await?;
-    let jobs = [leased.job.id];
-    let replay = Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW };
-    ensure_eq!(store.operate(replay).await?, 1, "a detached job does not conflict with its key");
-    let job = store.lease_one(&queue).await?.job;
-    ensure_eq!((job.id, job.key), (leased.job.id, None), "the replayed job has no key");
-    Ok(())
-}
-
-async fn next_step_of_a_detached_job_has_no_key(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let (leased, new) = detached(&store, &queue).await?;
-    let payload = Bytes::from_static(b"next");
-    store.settle_accepted(&leased, Verdict::Again { due: Due::NOW, payload }).await?;
-    let again = store.lease_one(&queue).await?;
-    ensure_eq!((again.job.id, again.job.key), (leased.job.id, None), "the next step has no key");
-    let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
-    Ok(())
-}
-
-async fn detached_jobs_survive_a_crash(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let (leased, new) = detached(&store, &queue).await?;
-    let store = store.crash().await?;
-    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
-    let again = store.lease_one(&queue).await?;
-    ensure_eq!((again.job.id, again.job.key), (leased.job.id, None), "the job stays detached");
-    let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
     Ok(())
 }

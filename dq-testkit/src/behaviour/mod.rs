@@ -37,14 +37,11 @@ mod failure;
 mod forecast;
 mod history;
 mod ids;
-mod input;
 mod isolation;
 mod keys;
 mod lease;
 mod load;
 mod pause;
-mod pins;
-mod policies;
 mod reasons;
 mod recurring;
 mod registry;
@@ -57,7 +54,6 @@ mod stats;
 mod store;
 mod trial;
 mod under_test;
-mod unsupported;
 mod url;
 mod wake;
 
@@ -83,23 +79,19 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         dead::TRIALS,
         pause::TRIALS,
         again::TRIALS,
-        policies::TRIALS,
         detach::TRIALS,
         reasons::TRIALS,
         history::TRIALS,
         ids::TRIALS,
-        pins::TRIALS,
         recurring::TRIALS,
         registry::TRIALS,
         forecast::TRIALS,
         wake::TRIALS,
         isolation::TRIALS,
-        input::TRIALS,
         close::TRIALS,
         crash::TRIALS,
         shared::TRIALS,
         load::TRIALS,
-        unsupported::TRIALS,
     ]
     .into_iter()
     .flatten()

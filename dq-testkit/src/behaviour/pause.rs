@@ -2,22 +2,17 @@
 
 use dq_core::{Due, Operation, QueueName, Renewed, Verdict};
 
-use super::client::{Counts, LEASE, SHORT_LEASE, ids, want};
+use super::client::{Counts, LAPSING_LEASE, LEASE, ids, want};
 use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "pause":
     paused_queue_is_not_claimed [Pause],
-    resumed_queue_is_claimed_at_once [Pause],
-    paused_queue_accepts_jobs [Pause],
     running_jobs_of_a_paused_queue_finish [Pause],
     lapsed_job_of_a_paused_queue_waits [Pause],
     other_queues_are_not_paused [Pause],
-    stats_show_the_pause [Pause],
     repeated_pause_changes_nothing [Pause],
-    unknown_queue_can_be_paused [Pause],
-    purged_queue_stays_paused [Pause],
 }
 
 async fn paused_queue_is_not_claimed(store: TrialStore) -> TrialResult {
@@ -30,36 +25,19 @@ async fn paused_queue_is_not_claimed(store: TrialStore) -> TrialResult {
     let claimed = store.claim(&[want(&queue, 5)]).await?;
     ensure!(claimed.jobs.is_empty(), "a paused queue is not claimed");
     ensure_eq!(claimed.next_due, None, "a paused queue has no next due time");
-    store.expect_counts(&queue, Counts::ready(2), "while the queue is paused").await
-}
-
-async fn resumed_queue_is_claimed_at_once(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
+    store.expect_counts(&queue, Counts::ready(2), "while the queue is paused").await?;
+    let purged = store.operate(Operation::Purge { queue: &queue }).await?;
+    ensure_eq!(purged, 2, "a paused queue can be purged");
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    pause(&store, &queue).await?;
-    store.expect_empty_claim(&queue, "the queue is paused").await?;
+    store.expect_empty_claim(&queue, "the queue is still paused after a purge").await?;
     resume(&store, &queue).await?;
     ensure_eq!(store.lease_one(&queue).await?.job.id, id, "a resumed queue is claimed at once");
     Ok(())
 }
 
-async fn paused_queue_accepts_jobs(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    pause(&store, &queue).await?;
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    store.expect_empty_claim(&queue, "the queue is paused").await?;
-    resume(&store, &queue).await?;
-    ensure_eq!(
-        ids(&store.lease(&queue, 5).await?),
-        [id],
-        "jobs scheduled during the pause are kept"
-    );
-    Ok(())
-}
-
 async fn running_jobs_of_a_paused_queue_finish(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    store.schedule_all((0..3).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    store.create_many(&queue, 3, Due::NOW).await?;
     let claimed = store.lease(&queue, 3).await?;
     pause(&store, &queue).await?;
     let verdicts = [Verdict::Done, Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)];
@@ -78,7 +56,7 @@ async fn running_jobs_of_a_paused_queue_finish(store: TrialStore) -> TrialResult
 async fn lapsed_job_of_a_paused_queue_waits(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     pause(&store, &queue).await?;
     store.wait_until(lost.leased_until).await?;
     store.expect_empty_claim(&queue, "the queue is paused for lapsed jobs too").await?;
@@ -98,44 +76,19 @@ async fn other_queues_are_not_paused(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn stats_show_the_pause(store: TrialStore) -> TrialResult {
+async fn repeated_pause_changes_nothing(store: TrialStore) -> TrialResult {
     let (queue, other) = (store.queue(), store.queue());
     store.create(store.job(&other, Due::NOW)).await?;
-    pause(&store, &queue).await?;
+    ensure_eq!(resume(&store, &queue).await?, 0, "an unknown queue is not paused");
+    ensure_eq!(pause(&store, &queue).await?, 1, "a queue can be paused before its first job");
     ensure!(store.stats(&queue).await?.paused, "stats show the pause");
     ensure!(!store.stats(&other).await?.paused, "another queue is not paused");
-    resume(&store, &queue).await?;
-    ensure!(!store.stats(&queue).await?.paused, "stats show that the queue was resumed");
-    Ok(())
-}
-
-async fn repeated_pause_changes_nothing(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, Due::NOW)).await?;
-    ensure_eq!(resume(&store, &queue).await?, 0, "a queue that is not paused");
-    ensure_eq!(pause(&store, &queue).await?, 1, "the queue changed");
     ensure_eq!(pause(&store, &queue).await?, 0, "it was paused already");
     ensure_eq!(resume(&store, &queue).await?, 1, "one resume ends any number of pauses");
+    ensure!(!store.stats(&queue).await?.paused, "stats show that the queue was resumed");
     ensure_eq!(resume(&store, &queue).await?, 0, "it was resumed already");
-    store.lease_one(&queue).await?;
+    store.start(&queue).await?;
     Ok(())
-}
-
-async fn unknown_queue_can_be_paused(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    ensure_eq!(resume(&store, &queue).await?, 0, "the queue is not paused");
-    ensure_eq!(pause(&store, &queue).await?, 1, "a queue can be paused before its first job");
-    ensure!(store.stats(&queue).await?.paused, "the queue is paused");
-    Ok(())
-}
-
-async fn purged_queue_stays_paused(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, Due::NOW)).await?;
-    pause(&store, &queue).await?;
-    store.operate(Operation::Purge { queue: &queue }).await?;
-    store.create(store.job(&queue, Due::NOW)).await?;
-    store.expect_empty_claim(&queue, "the queue is still paused after a purge").await
 }
 
 async fn pause(store: &TrialStore, queue: &QueueName) -> TrialResult<u64> {

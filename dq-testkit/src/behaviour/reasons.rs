@@ -12,17 +12,13 @@ use super::trial::topic;
 topic! { "reasons":
     error_of_a_retry_is_shown [Reasons],
     error_is_unchanged [Reasons],
-    last_error_replaces_the_one_before [Reasons],
     error_is_kept_without_another_run [Reasons],
     error_keeps_its_attempt_after_a_death [Reasons, DeadLetters],
-    replay_clears_the_error [Reasons, DeadLetters],
-    error_survives_a_crash [Reasons, Durable],
     holder_of_a_lease_is_shown [Reasons],
     holder_is_shown_while_the_job_runs_only [Reasons],
     renewal_keeps_the_start_of_a_lease [Reasons],
     next_lease_has_its_own_holder [Reasons],
     holder_that_did_not_start_the_job_is_remembered [Reasons, History, Cancel],
-    holder_survives_a_crash [Reasons, Durable],
 }
 
 async fn fail(store: &TrialStore, queue: &QueueName, error: &str) -> TrialResult {
@@ -65,17 +61,6 @@ async fn error_is_unchanged(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn last_error_replaces_the_one_before(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    for error in ["first", "second and longer", "3"] {
-        fail(&store, &queue, error).await?;
-        let found = last_error(&store, &queue, id).await?;
-        ensure_eq!(found.as_deref(), Some(error), "the error of the last failed run");
-    }
-    Ok(())
-}
-
 async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
@@ -93,8 +78,7 @@ async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
         let found = last_error(&store, &queue, id).await?;
         ensure_eq!(found.as_deref(), Some("a reason"), "the error after {verdict:?}");
     }
-    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
-    store.wait_until(lost.leased_until).await?;
+    store.lose_lease(&queue).await?;
     let found = last_error(&store, &queue, id).await?;
     ensure_eq!(found.as_deref(), Some("a reason"), "the error after a lapse");
     Ok(())
@@ -104,13 +88,12 @@ async fn error_keeps_its_attempt_after_a_death(store: TrialStore) -> TrialResult
     for kind in [DeadKind::Exhausted, DeadKind::Lost] {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let jobs = [id];
         let pair = |view: &JobView| (view.last_error.clone(), view.last_error_attempt());
         let second = (Some("second".to_owned()), Some(2));
         fail(&store, &queue, "first").await?;
         fail(&store, &queue, "second").await?;
         let leased = store.lease_one(&queue).await?;
-        let waits = pair(&store.get_existing(&queue, id).await?);
-        ensure_eq!(waits, second, "the error of a job that runs");
         let verdict = Verdict::dead(DeadReason::new(kind, "third"));
         store.settle_accepted(&leased, verdict).await?;
         let dead = pair(&store.get_existing(&queue, id).await?);
@@ -118,35 +101,19 @@ async fn error_keeps_its_attempt_after_a_death(store: TrialStore) -> TrialResult
         let listed = store.list(&queue, JobState::Dead, 10).await?;
         ensure_eq!(pair(&listed[0]), second, "the same in a listing, {kind:?}");
         if store.capabilities().history {
-            let jobs = [id];
             store.operate(Operation::Remove { queue: &queue, jobs: &jobs }).await?;
             let (view, _) = store.get_ended(&queue, id).await?;
             ensure_eq!(view.death(), Some(kind), "the kind of death of a removed job");
             ensure_eq!(pair(&view), second, "the same of a removed job, {kind:?}");
         }
     }
-    Ok(())
-}
-
-async fn replay_clears_the_error(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     fail(&store, &queue, "a reason").await?;
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, dead("no")).await?;
-    let jobs = [id];
-    store.operate(Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW }).await?;
+    store.replay_all(&queue).await?;
     ensure_eq!(last_error(&store, &queue, id).await?, None, "a replayed job begins anew");
-    Ok(())
-}
-
-async fn error_survives_a_crash(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    fail(&store, &queue, "a reason").await?;
-    let store = store.crash().await?;
-    let found = last_error(&store, &queue, id).await?;
-    ensure_eq!(found.as_deref(), Some("a reason"), "the error after a crash");
     Ok(())
 }
 
@@ -183,8 +150,7 @@ async fn holder_is_shown_while_the_job_runs_only(store: TrialStore) -> TrialResu
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, Verdict::Snooze(Due::NOW)).await?;
     expect_no_holder("after a snooze").await?;
-    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
-    store.wait_until(lost.leased_until).await?;
+    store.lose_lease(&queue).await?;
     expect_no_holder("after a lapse").await?;
     if store.capabilities().dead_letters {
         let leased = store.lease_one(&queue).await?;
@@ -237,20 +203,5 @@ async fn holder_that_did_not_start_the_job_is_remembered(store: TrialStore) -> T
     ensure_eq!(ended.job.deliveries, 0, "a release before the start is no delivery");
     ensure_eq!(ended.worker, running.worker, "the holder of the last lease");
     ensure_eq!(ended.leased_since, running.leased_since, "the begin of the last lease");
-    Ok(())
-}
-
-async fn holder_survives_a_crash(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    store.lease_one_as("a worker", &queue, LEASE).await?;
-    let before = store.get_existing(&queue, id).await?;
-    let store = store.crash().await?;
-    let after = store.get_existing(&queue, id).await?;
-    ensure_eq!(
-        (after.worker, after.leased_since, after.leased_until),
-        (before.worker, before.leased_since, before.leased_until),
-        "the holder of the lease after a crash"
-    );
     Ok(())
 }

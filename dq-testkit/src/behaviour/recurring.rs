@@ -4,16 +4,13 @@
 //! handle another trial's schedule.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, CatchUp, DelayHandler, Dq, Error, ErrorKind, HandlerResult, JobContext, Layer, NewJob,
-    Outcome, Overlap, QueueCode, QueueName, Recurring, Result, Runner, Scheduled, Settled,
-    Settlement, Timestamp,
+    Backend, CatchUp, DelayHandler, Dq, HandlerResult, JobContext, Outcome, Overlap, QueueCode,
+    QueueName, Recurring, Runner, Timestamp,
 };
 
 use super::failure::{TrialResult, ensure, ensure_eq};
@@ -25,7 +22,6 @@ topic! { "recurring":
     paused_schedule_runs_nothing [Keys, Browse, Cancel, Again, History],
     changes_bind_every_process [Keys, Browse, Cancel, Again, History, Shared],
     schedule_survives_a_crash [Keys, Browse, Cancel, Again, History, Durable],
-    crash_of_a_ticker_loses_and_repeats_no_occurrence [Keys, Browse, Cancel, Again, History],
 }
 
 /// Short, because on a real clock it takes real time.
@@ -188,100 +184,4 @@ async fn schedule_survives_a_crash(store: TrialStore) -> TrialResult {
     after.run(&store, count + 2).await?;
     ensure!(after.schedule().remove().await?, "the schedule exists");
     ensure_each_once(&runs)
-}
-
-/// A process that crashes while it handles a schedule.
-#[derive(Debug)]
-struct Crashing {
-    store: Arc<dyn Backend>,
-    queue: QueueName,
-    point: Point,
-    has_crashed: AtomicBool,
-}
-
-/// A schedule job's call, with or without effect. Its answer is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Point {
-    BeforeSchedule,
-    AfterSchedule,
-    BeforeSettle,
-    AfterSettle,
-}
-
-impl Crashing {
-    fn check(&self) -> Result<()> {
-        match self.has_crashed.load(Ordering::SeqCst) {
-            true => Err(crashed()),
-            false => Ok(()),
-        }
-    }
-
-    fn crash<T>(&self) -> Result<T> {
-        self.has_crashed.store(true, Ordering::SeqCst);
-        Err(crashed())
-    }
-}
-
-fn crashed() -> Error {
-    Error::new(ErrorKind::Unavailable, "the process has crashed")
-}
-
-#[async_trait]
-impl Layer for Crashing {
-    fn inner(&self) -> &dyn Backend {
-        &*self.store
-    }
-
-    async fn before(&self, _method: &'static str) -> Result<()> {
-        self.check()
-    }
-
-    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        self.check()?;
-        let is_mine = jobs.iter().any(|job| job.queue == self.queue);
-        if is_mine && self.point == Point::BeforeSchedule {
-            return self.crash();
-        }
-        let scheduled = self.store.schedule(jobs).await?;
-        if is_mine && self.point == Point::AfterSchedule { self.crash() } else { Ok(scheduled) }
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.check()?;
-        let is_ticker = settlements.iter().any(|it| it.lease.queue.is_reserved());
-        if is_ticker && self.point == Point::BeforeSettle {
-            return self.crash();
-        }
-        let settled = self.store.settle(settlements).await?;
-        if is_ticker && self.point == Point::AfterSettle { self.crash() } else { Ok(settled) }
-    }
-}
-
-async fn crash_of_a_ticker_loses_and_repeats_no_occurrence(store: TrialStore) -> TrialResult {
-    let points =
-        [Point::BeforeSchedule, Point::AfterSchedule, Point::BeforeSettle, Point::AfterSettle];
-    for point in points {
-        let survivor = process(&store).await?;
-        survivor.create().await?;
-        let crashing = Arc::new(Crashing {
-            store: store.backend().clone(),
-            queue: survivor.queue.clone(),
-            point,
-            has_crashed: AtomicBool::new(false),
-        });
-        let process =
-            Process::start(&store, crashing.clone(), &survivor.queue, &survivor.runs).await?;
-        // On a shared store, another trial's runner may handle the schedule.
-        while process.runner.run_due().await.is_ok() {
-            store.wait_for(INTERVAL / 5).await?;
-        }
-        ensure!(crashing.has_crashed.load(Ordering::SeqCst), "{point:?}: a call failed");
-        drop(process);
-        let count = lock(&survivor.runs).len();
-        survivor.run(&store, count + 3).await?;
-        ensure!(survivor.schedule().remove().await?, "the schedule exists");
-        survivor.run_due().await?;
-        ensure_each_once(&survivor.runs)?;
-    }
-    Ok(())
 }

@@ -2,43 +2,43 @@
 
 use bytes::Bytes;
 use dq_core::{
-    DeadKind, DeadReason, Due, Headers, JobKey, Limits, NewJob, QueueName, Receipt, Scheduled,
-    Timestamp, Verdict,
+    Due, Headers, JobKey, Limits, NewJob, Operation, QueueName, Receipt, Scheduled, Timestamp,
+    Verdict,
 };
 use std::time::Duration;
 
-use super::client::{Counts, ids};
+use super::client::{Counts, dead};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
-use super::store::{LATER, SOON, TrialStore, ensure_payload};
+use super::store::{LATER, TrialStore, ensure_payload};
 use super::trial::topic;
 
 topic! { "schedule":
     claimed_job_equals_the_scheduled_one,
-    receipt_has_the_id_and_the_due_time,
     delay_is_relative_to_the_store_clock,
     due_time_is_exact_to_the_millisecond,
-    past_due_time_is_due_at_once,
-    due_time_at_the_horizon_is_accepted,
     pending_job_does_not_expire [VirtualTime],
-    same_id_is_stored_once,
     repeated_schedule_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
     answers_are_in_request_order,
-    empty_batch_is_accepted,
-    batch_of_thousands_is_stored,
-    payload_of_one_mebibyte_is_unchanged,
+    empty_batches_are_accepted,
+    largest_job_is_unchanged,
     payload_of_arbitrary_bytes_is_unchanged,
     names_in_any_script_are_accepted,
     names_of_maximum_length_are_not_truncated,
-    headers_are_unchanged,
 }
 
 async fn claimed_job_equals_the_scheduled_one(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let before = store.now().await?;
     let key = store.capabilities().keys.then(|| super::store::key("order-1001"));
-    let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+    let headers = Headers::from_iter([
+        (Headers::TRACEPARENT, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("empty", ""),
+        ("Case", "1"),
+        ("case", "2"),
+        ("заголовок", "多\nлиний \"'\\"),
+    ]);
     let mut new = store.job(&queue, Due::At(before)).headers(headers).max_attempts(7);
     new.key = key;
     store.create(new.clone()).await?;
@@ -65,22 +65,6 @@ async fn claimed_job_equals_the_scheduled_one(store: TrialStore) -> TrialResult 
     Ok(())
 }
 
-async fn receipt_has_the_id_and_the_due_time(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let due = store.now().await? + LATER;
-    let job = store.job(&queue, due);
-    let id = job.id;
-    let receipt = store.create(job).await?;
-    ensure_eq!((receipt.id, receipt.due), (id, due), "the receipt has the job's id and due time");
-    store.expect_counts(&queue, Counts::scheduled(1), "after schedule").await?;
-    ensure_eq!(
-        store.stats(&queue).await?.next_due,
-        Some(due),
-        "`next_due` is the due time of the only job"
-    );
-    Ok(())
-}
-
 async fn delay_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let before = store.now().await?;
@@ -96,36 +80,18 @@ async fn delay_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult 
 }
 
 async fn due_time_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
     let now = store.now().await?;
-    for ahead in [3_600_001, 3_600_999, 3_601_000, 86_400_123, 31_536_000_007] {
+    let horizon = u64::try_from((Limits::default().horizon - LATER).as_millis());
+    let horizon = horizon.map_err(Failure::new)?;
+    for ahead in [3_600_001, 3_600_999, 3_601_000, 86_400_123, 31_536_000_007, horizon] {
+        let queue = store.queue();
         let at = now + Duration::from_millis(ahead);
         let due = store.create(store.job(&queue, at)).await?.due;
-        ensure_eq!(due, at, "due times are exact to the millisecond");
+        ensure_eq!(due, at, "the receipt has the due time, exact to the millisecond");
+        store.expect_counts(&queue, Counts::scheduled(1), "before the due time").await?;
+        ensure_eq!(store.stats(&queue).await?.next_due, Some(at), "the due time of the only job");
     }
     Ok(())
-}
-
-async fn past_due_time_is_due_at_once(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let now = store.now().await?;
-    let recent = store.create(store.job(&queue, now - SOON)).await?.id;
-    let oldest = store.create(store.job(&queue, Timestamp::EPOCH)).await?.id;
-    let old = store.create(store.job(&queue, now - LATER)).await?.id;
-    let leased = store.lease(&queue, 10).await?;
-    ensure_eq!(ids(&leased), [oldest, old, recent], "past due times are due at once, in due order");
-    Ok(())
-}
-
-async fn due_time_at_the_horizon_is_accepted(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let due = store.now().await? + (Limits::default().horizon - LATER);
-    ensure_eq!(
-        store.create(store.job(&queue, due)).await?.due,
-        due,
-        "every due time up to the horizon is accepted"
-    );
-    store.expect_empty_claim(&queue, "the job is due in 100 years").await
 }
 
 async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
@@ -144,22 +110,6 @@ async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn same_id_is_stored_once(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let first = store.job(&queue, Due::NOW);
-    let again = first.clone().payload(Bytes::from_static(b"other")).due(LATER);
-    let receipt = store.create(first.clone()).await?;
-    ensure_eq!(
-        store.schedule(again).await?,
-        Scheduled::Created(receipt),
-        "a repeated call changes nothing, and the receipt is that of the stored job"
-    );
-    store.expect_counts(&queue, Counts::ready(1), "after two calls with one id").await?;
-    let leased = store.lease_one(&queue).await?;
-    ensure_eq!(leased.job.payload, first.payload, "the payload of the first call is kept");
-    Ok(())
-}
-
 async fn repeated_schedule_is_created_in_every_state(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let job = store.job(&queue, Due::NOW);
@@ -167,27 +117,21 @@ async fn repeated_schedule_is_created_in_every_state(store: TrialStore) -> Trial
     // Only the id counts: a repeated call's payload and due time are ignored.
     let repeat = || store.schedule(job.clone().payload(Bytes::from_static(b"other")).due(LATER));
     ensure_eq!(repeat().await?, Scheduled::Created(receipt), "the id of a waiting job");
+    store.expect_counts(&queue, Counts::ready(1), "after two calls with one id").await?;
     let leased = store.lease_one(&queue).await?;
+    ensure_eq!(leased.job.payload, job.payload, "the payload of the first call is kept");
     ensure_eq!(repeat().await?, Scheduled::Created(receipt), "the id of a leased job");
     store.expect_counts(&queue, Counts::running(1), "after a repeated call").await?;
     let retry = store.now().await? + LATER;
     store.settle_accepted(&leased, Verdict::retry(Due::At(retry), "a reason")).await?;
     let retried = Receipt { due: retry, ..receipt };
-    ensure_eq!(
-        repeat().await?,
-        Scheduled::Created(retried),
-        "the receipt has the current due time"
-    );
+    ensure_eq!(repeat().await?, Scheduled::Created(retried), "the current due time");
     store.expect_counts(&queue, Counts::scheduled(1), "after a repeated call").await?;
 
     let job = store.job(&queue, Due::NOW);
-    let receipt = store.create(job.clone()).await?;
-    let leased = store.lease_one(&queue).await?;
-    let reason = DeadReason::new(DeadKind::Rejected, "no");
-    store.settle_accepted(&leased, Verdict::Dead { reason, failed: true }).await?;
+    let receipt = store.run_job(job.clone(), dead("no")).await?;
     ensure_eq!(store.schedule(job).await?, Scheduled::Created(receipt), "the id of a dead job");
-    let counts = Counts { dead: 1, ..Counts::scheduled(1) };
-    store.expect_counts(&queue, counts, "after a repeated call").await
+    store.expect_empty_claim(&queue, "the job is dead").await
 }
 
 async fn same_id_twice_in_one_call_is_stored_once(store: TrialStore) -> TrialResult {
@@ -246,40 +190,56 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn empty_batch_is_accepted(store: TrialStore) -> TrialResult {
-    ensure!(store.schedule_all(Vec::new()).await?.is_empty(), "an empty batch has no answers");
+async fn empty_batches_are_accepted(store: TrialStore) -> TrialResult {
+    let (backend, can) = (store.backend(), store.capabilities());
+    ensure!(backend.schedule(Vec::new()).await?.is_empty(), "schedule without jobs");
+    let claimed = store.claim_at_most(10, &[]).await?;
+    ensure!(claimed.jobs.is_empty() && claimed.next_due.is_none(), "claim without wants");
+    ensure!(backend.settle(&[]).await?.is_empty(), "settle without leases");
+    ensure!(backend.renew(&[]).await?.is_empty(), "renew without leases");
+    if can.cancel {
+        ensure!(backend.cancel(&[]).await?.is_empty(), "cancel without jobs");
+    }
+    if can.reschedule {
+        ensure!(backend.reschedule(&[]).await?.is_empty(), "reschedule without jobs");
+    }
+    if can.dead_letters {
+        let queue = &store.queue();
+        for operation in [
+            Operation::Replay { queue, jobs: &[], due: Due::NOW },
+            Operation::Remove { queue, jobs: &[] },
+        ] {
+            ensure_eq!(store.operate(operation).await?, 0, "no dead job is named");
+        }
+    }
     Ok(())
 }
 
-async fn batch_of_thousands_is_stored(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let jobs: Vec<NewJob> = (0..5_000).map(|_| store.job(&queue, LATER)).collect();
-    let wanted: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let answers = store.schedule_all(jobs).await?;
-    let found: Vec<_> = answers.iter().map(Scheduled::id).collect();
-    ensure!(found == wanted, "each job of a long batch has an answer, in order");
-    ensure!(
-        answers.iter().all(|answer| matches!(answer, Scheduled::Created(_))),
-        "each job of a long batch is `Created`"
-    );
-    store.expect_counts(&queue, Counts::scheduled(5_000), "after a long batch").await
-}
-
-async fn payload_of_one_mebibyte_is_unchanged(store: TrialStore) -> TrialResult {
-    let payload: Vec<u8> = (0..1024 * 1024_u32).map(|n| (n.wrapping_mul(31) >> 7) as u8).collect();
-    payload_is_unchanged(&store, payload.into()).await
+async fn largest_job_is_unchanged(store: TrialStore) -> TrialResult {
+    let limits = Limits::default();
+    let headers = Headers::from_iter([("h", "x".repeat(limits.headers - 1))]);
+    let payload: Vec<u8> = (0..limits.payload).map(|n| (n.wrapping_mul(31) >> 7) as u8).collect();
+    let job = store
+        .job(&store.queue(), Timestamp::EPOCH)
+        .headers(headers)
+        .payload(Bytes::from(payload))
+        .max_attempts(u32::MAX);
+    store.checked().create(job.clone()).await?;
+    let leased = store.lease_one(&job.queue).await?;
+    ensure_payload(&leased, &job.payload)?;
+    ensure!(leased.job.headers == job.headers, "the largest headers are unchanged");
+    ensure_eq!(leased.job.max_attempts, Some(u32::MAX), "the largest limit of attempts");
+    Ok(())
 }
 
 async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResult {
-    payload_is_unchanged(&store, Bytes::new()).await?;
-    payload_is_unchanged(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
-    payload_is_unchanged(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
-}
-
-async fn payload_is_unchanged(store: &TrialStore, payload: Bytes) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, Due::NOW).payload(payload.clone())).await?;
-    ensure_payload(&store.lease_one(&queue).await?, &payload)
+    let all: Vec<u8> = (0..=255).collect();
+    for payload in [Bytes::new(), all.into(), Bytes::from_static(b"\0\xff\xfe{not json")] {
+        let leased =
+            store.start_job(store.job(&store.queue(), Due::NOW).payload(payload.clone())).await?;
+        ensure_payload(&leased, &payload)?;
+    }
+    Ok(())
 }
 
 async fn names_in_any_script_are_accepted(store: TrialStore) -> TrialResult {
@@ -291,9 +251,8 @@ async fn names_in_any_script_are_accepted(store: TrialStore) -> TrialResult {
         if store.capabilities().keys {
             job.key = Some(super::store::key(name));
         }
-        store.create(job.clone()).await?;
-        store.expect_counts(&queue, Counts::ready(1), "with a name in any script").await?;
-        let leased = store.lease_one(&queue).await?;
+        let leased = store.start_job(job.clone()).await?;
+        store.expect_counts(&queue, Counts::running(1), "with a name in any script").await?;
         ensure_eq!(leased.job.key, job.key, "keys in any script are unchanged");
         store.settle_accepted(&leased, Verdict::Done).await?;
     }
@@ -332,20 +291,5 @@ async fn names_of_maximum_length_are_not_truncated(store: TrialStore) -> TrialRe
         ensure_eq!(leased, expected, "names of maximum length are not truncated");
         store.expect_empty_claim(queue, "the jobs of the other queue are in that queue").await?;
     }
-    Ok(())
-}
-
-async fn headers_are_unchanged(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let headers = Headers::from_iter([
-        (Headers::TRACEPARENT, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-        ("empty", ""),
-        ("Case", "1"),
-        ("case", "2"),
-        ("заголовок", "多\nлиний \"'\\"),
-    ]);
-    store.create(store.job(&queue, Due::NOW).headers(headers.clone())).await?;
-    let leased = store.lease_one(&queue).await?;
-    ensure_eq!(leased.job.headers, headers, "headers are unchanged");
     Ok(())
 }

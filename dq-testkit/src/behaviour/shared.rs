@@ -4,20 +4,15 @@ use std::collections::HashSet;
 
 use dq_core::{Cancelled, Due, OnConflict, Operation, Rescheduled, Scheduled, Settled, Verdict};
 
-use super::client::{Counts, SHORT_LEASE};
+use super::client::Counts;
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "shared":
     jobs_are_visible_to_every_process [Shared],
-    leases_bind_every_process [Shared],
-    any_process_may_settle_with_the_token [Shared],
     lapse_is_visible_to_every_process [Shared],
-    cancel_binds_every_process [Shared, Cancel],
-    reschedule_binds_every_process [Shared, Reschedule],
-    keys_are_shared [Shared, Keys],
-    pause_binds_every_process [Shared, Pause],
+    calls_bind_every_process [Shared],
     concurrent_processes_lease_each_job_once [Shared],
     concurrent_processes_store_one_job_per_key [Shared, Keys],
     cancel_races_with_claim [Shared, Cancel],
@@ -33,36 +28,20 @@ async fn jobs_are_visible_to_every_process(store: TrialStore) -> TrialResult {
             .await?;
         let leased = to.lease_one(&queue).await?;
         ensure_eq!(leased.job.payload, job.payload, "any process can claim the job");
-        to.settle_accepted(&leased, Verdict::Done).await?;
-        from.expect_counts(&queue, Counts::NONE, "after another process settled it").await?;
+        from.expect_empty_claim(&queue, "another process leased it").await?;
+        from.expect_counts(&queue, Counts::running(1), "as seen from another process").await?;
+        // The token alone grants the right to settle.
+        from.settle_accepted(&leased, Verdict::Done).await?;
+        let late = to.settle(leased.lease(), Verdict::Done).await?;
+        ensure_eq!(late, Settled::Stale, "a lease is settled once");
+        to.expect_counts(&queue, Counts::NONE, "after another process settled it").await?;
     }
-    Ok(())
-}
-
-async fn leases_bind_every_process(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    store.create(store.job(&queue, Due::NOW)).await?;
-    store.lease_one(&queue).await?;
-    other.expect_empty_claim(&queue, "another process leased it").await?;
-    other.expect_counts(&queue, Counts::running(1), "as seen from another process").await
-}
-
-async fn any_process_may_settle_with_the_token(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    store.create(store.job(&queue, Due::NOW)).await?;
-    let leased = store.lease_one(&queue).await?;
-    // The token alone grants the right to settle.
-    other.settle_accepted(&leased, Verdict::Done).await?;
-    let late = store.settle(leased.lease(), Verdict::Done).await?;
-    ensure_eq!(late, Settled::Stale, "a lease is settled once");
     Ok(())
 }
 
 async fn lapse_is_visible_to_every_process(store: TrialStore) -> TrialResult {
     let (queue, other) = (store.queue(), store.second_client().await?);
-    store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
-    store.wait_until(lost.leased_until).await?;
+    let lost = store.lose_job(store.job(&queue, Due::NOW)).await?;
     let leased = store.lease_lost_one(&other, &queue).await?;
     ensure!(leased.token > lost.token, "tokens grow across processes");
     ensure_eq!((leased.job.deliveries, leased.job.losses), (2, 1), "the lapse is counted once");
@@ -71,40 +50,35 @@ async fn lapse_is_visible_to_every_process(store: TrialStore) -> TrialResult {
     other.settle_accepted(&leased, Verdict::Done).await
 }
 
-async fn cancel_binds_every_process(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    ensure_eq!(other.cancel(&queue, id).await?, Cancelled::Cancelled, "a waiting job");
-    store.expect_empty_claim(&queue, "another process cancelled it").await
-}
-
-async fn reschedule_binds_every_process(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let moved = other.reschedule(&queue, id, LATER).await?;
-    ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job");
-    store.expect_empty_claim(&queue, "another process moved it to a later time").await?;
-    let moved = other.reschedule(&queue, id, Due::NOW).await?;
-    ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job");
-    store.lease_one(&queue).await?;
-    Ok(())
-}
-
-async fn keys_are_shared(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    let first = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    let again = other.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_eq!(again, Scheduled::Kept(first), "a key is shared by all processes");
-    Ok(())
-}
-
-async fn pause_binds_every_process(store: TrialStore) -> TrialResult {
-    let (queue, other) = (store.queue(), store.second_client().await?);
-    store.create(store.job(&queue, Due::NOW)).await?;
-    other.operate(Operation::Pause { queue: &queue }).await?;
-    store.expect_empty_claim(&queue, "the queue is paused in every process").await?;
-    other.operate(Operation::Resume { queue: &queue }).await?;
-    store.lease_one(&queue).await?;
+async fn calls_bind_every_process(store: TrialStore) -> TrialResult {
+    let (can, other) = (store.capabilities(), store.second_client().await?);
+    if can.cancel {
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        ensure_eq!(other.cancel(&queue, id).await?, Cancelled::Cancelled, "a waiting job");
+        store.expect_empty_claim(&queue, "another process cancelled it").await?;
+    }
+    if can.reschedule {
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let moved = other.reschedule(&queue, id, LATER).await?;
+        ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job");
+        store.expect_empty_claim(&queue, "another process moved it to a later time").await?;
+    }
+    if can.keys {
+        let queue = store.queue();
+        let first = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+        let again = other.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+        ensure_eq!(again, Scheduled::Kept(first), "a key is shared by all processes");
+    }
+    if can.pause {
+        let queue = store.queue();
+        store.create(store.job(&queue, Due::NOW)).await?;
+        other.operate(Operation::Pause { queue: &queue }).await?;
+        store.expect_empty_claim(&queue, "the queue is paused in every process").await?;
+        other.operate(Operation::Resume { queue: &queue }).await?;
+        store.lease_one(&queue).await?;
+    }
     Ok(())
 }
 
@@ -112,7 +86,7 @@ async fn concurrent_processes_lease_each_job_once(store: TrialStore) -> TrialRes
     const JOBS: usize = 200;
     let queue = store.queue();
     let clients = [store.client(), store.second_client().await?, store.second_client().await?];
-    store.schedule_all((0..JOBS).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    store.create_many(&queue, JOBS, Due::NOW).await?;
     let claimers = clients.map(|client| {
         let queue = queue.clone();
         tokio::spawn(async move {
@@ -160,7 +134,7 @@ async fn concurrent_processes_store_one_job_per_key(store: TrialStore) -> TrialR
 
 async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
     let other = store.second_client().await?;
-    for _ in 0..20 {
+    for _ in 0..10 {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let (caller, runner) = (other.clone(), store.client());
@@ -186,7 +160,6 @@ async fn closing_one_process_does_not_affect_others(store: TrialStore) -> TrialR
         .expect_counts(&queue, Counts::running(1), "after another process closed the store")
         .await?;
     store.settle_accepted(&leased, Verdict::Done).await?;
-    store.create(store.job(&queue, Due::NOW)).await?;
-    store.lease_one(&queue).await?;
+    store.start(&queue).await?;
     Ok(())
 }

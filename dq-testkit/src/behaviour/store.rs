@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    BrowseParams, Capabilities, Checked, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId,
-    JobKey, JobState, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName, SystemClock,
-    Timestamp,
+    Capabilities, Checked, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, JobKey,
+    JobState, JobView, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName, QueueStats,
+    Receipt, SystemClock, Timestamp, Verdict,
 };
 use futures_util::future::BoxFuture;
 
-use super::client::{Client, SHORT_LEASE, want};
+use super::client::{Client, LAPSING_LEASE, SHORT_LEASE, want};
 use super::failure::{TrialResult, ensure};
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
@@ -22,6 +22,9 @@ use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 pub(super) const SOON: Duration = Duration::from_millis(40);
 /// Does not pass within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
+/// `Ended` comes last: it requires a history.
+pub(super) const STATES: [JobState; 5] =
+    [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead, JobState::Ended];
 /// Enough for a few calls on any machine.
 const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 
@@ -105,17 +108,66 @@ impl TrialStore {
         NewJob::new(id, queue.clone(), due, Bytes::from(id.to_string()))
     }
 
-    pub(super) async fn dead_ids(&self, queue: &QueueName) -> TrialResult<Vec<JobId>> {
-        let mut ids = Vec::new();
-        let mut params = BrowseParams::new(queue, JobState::Dead).limit(1_000);
-        loop {
-            let page = self.backend().browse(params).await?;
-            ids.extend(page.jobs.iter().map(|view| view.job.id));
-            if page.next.is_none() {
-                return Ok(ids);
+    pub(super) async fn create_many(
+        &self,
+        queue: &QueueName,
+        count: usize,
+        due: impl Into<Due>,
+    ) -> TrialResult {
+        let due = due.into();
+        self.schedule_all((0..count).map(|_| self.job(queue, due)).collect()).await?;
+        Ok(())
+    }
+
+    /// Stores a due job and leases it. No other job of the queue may be due.
+    pub(super) async fn start(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
+        self.start_job(self.job(queue, Due::NOW)).await
+    }
+
+    pub(super) async fn start_job(&self, job: NewJob) -> TrialResult<LeasedJob> {
+        let queue = job.queue.clone();
+        self.create(job).await?;
+        self.lease_one(&queue).await
+    }
+
+    pub(super) async fn run_job(&self, job: NewJob, verdict: Verdict) -> TrialResult<Receipt> {
+        let queue = job.queue.clone();
+        let receipt = self.create(job).await?;
+        let leased = self.lease_one(&queue).await?;
+        self.settle_accepted(&leased, verdict).await?;
+        Ok(receipt)
+    }
+
+    /// Stores a due job, and leases it until its lease expires.
+    pub(super) async fn lose_job(&self, job: NewJob) -> TrialResult<LeasedJob> {
+        let queue = job.queue.clone();
+        self.create(job).await?;
+        self.lose_lease(&queue).await
+    }
+
+    /// Leases the queue's due job until its lease expires.
+    pub(super) async fn lose_lease(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
+        let lost = self.lease_one_for(queue, LAPSING_LEASE).await?;
+        self.wait_until(lost.leased_until).await?;
+        Ok(lost)
+    }
+
+    /// All that callers can see of a queue.
+    pub(super) async fn snapshot(
+        &self,
+        queue: &QueueName,
+    ) -> TrialResult<(QueueStats, Vec<JobView>)> {
+        let (can, mut jobs) = (self.capabilities(), Vec::new());
+        for state in STATES {
+            if can.browse && (can.history || state != JobState::Ended) {
+                jobs.extend(self.list(queue, state, 100).await?);
             }
-            params = params.after(page.next);
         }
+        Ok((self.stats(queue).await?, jobs))
+    }
+
+    pub(super) async fn dead_ids(&self, queue: &QueueName) -> TrialResult<Vec<JobId>> {
+        self.listed(queue, JobState::Dead, 1_000).await
     }
 
     /// Due at once.

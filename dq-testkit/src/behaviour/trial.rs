@@ -54,7 +54,7 @@ impl Trial {
     }
 }
 
-/// A capability, the lack of one (`No…`), or a clock.
+/// A capability or a clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Requirement {
     Keys,
@@ -75,17 +75,6 @@ pub(super) enum Requirement {
     Forecast,
     VirtualTime,
     RealTime,
-    NoKeys,
-    NoCancel,
-    NoReschedule,
-    NoBrowse,
-    NoDeadLetters,
-    NoPause,
-    NoDetach,
-    NoAgain,
-    NoHistory,
-    NoRegistry,
-    NoForecast,
 }
 
 impl Requirement {
@@ -109,17 +98,6 @@ impl Requirement {
             Self::Forecast => capabilities.forecast,
             Self::VirtualTime => matches!(clock, StoreClock::Virtual(_)),
             Self::RealTime => matches!(clock, StoreClock::Real),
-            Self::NoKeys => !capabilities.keys,
-            Self::NoCancel => !capabilities.cancel,
-            Self::NoReschedule => !capabilities.reschedule,
-            Self::NoBrowse => !capabilities.browse,
-            Self::NoDeadLetters => !capabilities.dead_letters,
-            Self::NoPause => !capabilities.pause,
-            Self::NoDetach => !capabilities.detach,
-            Self::NoAgain => !capabilities.again,
-            Self::NoHistory => !capabilities.history,
-            Self::NoRegistry => !capabilities.registry,
-            Self::NoForecast => !capabilities.forecast,
         }
     }
 }

@@ -11,15 +11,12 @@ use super::trial::topic;
 
 topic! { "wake":
     first_job_wakes_a_listener,
-    earlier_job_wakes_a_listener,
+    earlier_due_time_wakes_a_listener,
     hint_is_kept_until_it_is_received,
     pending_hints_merge_into_the_earliest,
     each_listener_is_woken,
     one_listener_covers_several_queues,
-    earlier_replacement_wakes_a_listener [Keys],
-    reschedule_to_an_earlier_time_wakes_a_listener [Reschedule],
     resume_wakes_a_listener [Pause],
-    dropped_listener_does_not_affect_others,
     job_of_another_process_wakes_a_listener [Shared, RealTime],
 }
 
@@ -58,13 +55,27 @@ async fn first_job_wakes_a_listener(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn earlier_job_wakes_a_listener(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.job(&queue, LATER * 3)).await?;
+async fn earlier_due_time_wakes_a_listener(store: TrialStore) -> TrialResult {
+    let (can, queue) = (store.capabilities(), store.queue());
+    let id = store.create(store.job(&queue, LATER * 9)).await?.id;
+    if can.keys {
+        store.create(store.keyed(&queue, LATER * 9, "k", OnConflict::Replace)).await?;
+    }
     let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    for hours in [2, 1] {
+    for hours in [8, 7] {
         let receipt = store.create(store.job(&queue, LATER * hours)).await?;
         hint(&mut wakeups, receipt.due, "a job earlier than all others").await?;
+    }
+    if can.keys {
+        let new = store.keyed(&queue, LATER * 6, "k", OnConflict::Replace);
+        let due = store.schedule(new).await?.due();
+        hint(&mut wakeups, due, "the replacement is due earlier").await?;
+    }
+    if can.reschedule {
+        let moved = store.reschedule(&queue, id, LATER * 5).await?;
+        ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job is moved");
+        let Rescheduled::Moved(receipt) = moved else { return Ok(()) };
+        hint(&mut wakeups, receipt.due, "the job was moved to an earlier time").await?;
     }
     Ok(())
 }
@@ -96,11 +107,18 @@ async fn pending_hints_merge_into_the_earliest(store: TrialStore) -> TrialResult
 
 async fn each_listener_is_woken(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let mut first = listen(&store, std::slice::from_ref(&queue)).await?;
-    let mut second = listen(&store, std::slice::from_ref(&queue)).await?;
+    let mut listeners = Vec::new();
+    for _ in 0..4 {
+        listeners.push(listen(&store, std::slice::from_ref(&queue)).await?);
+    }
+    // Others may stop to listen.
+    listeners.truncate(3);
+    drop(listeners.remove(0));
     let receipt = store.create(store.job(&queue, LATER)).await?;
-    hint(&mut first, receipt.due, "each of two listeners gets a hint").await?;
-    hint(&mut second, receipt.due, "each of two listeners gets a hint").await
+    for mut listener in listeners {
+        hint(&mut listener, receipt.due, "each of two listeners gets a hint").await?;
+    }
+    Ok(())
 }
 
 async fn one_listener_covers_several_queues(store: TrialStore) -> TrialResult {
@@ -115,24 +133,6 @@ async fn one_listener_covers_several_queues(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn earlier_replacement_wakes_a_listener(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    store.create(store.keyed(&queue, LATER * 2, "k", OnConflict::Replace)).await?;
-    let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    let new = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
-    hint(&mut wakeups, new.due(), "the replacement is due earlier").await
-}
-
-async fn reschedule_to_an_earlier_time_wakes_a_listener(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, LATER * 2)).await?.id;
-    let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    let moved = store.reschedule(&queue, id, LATER).await?;
-    ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job is moved");
-    let Rescheduled::Moved(receipt) = moved else { return Ok(()) };
-    hint(&mut wakeups, receipt.due, "the job was moved to an earlier time").await
-}
-
 async fn resume_wakes_a_listener(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.operate(Operation::Pause { queue: &queue }).await?;
@@ -141,15 +141,6 @@ async fn resume_wakes_a_listener(store: TrialStore) -> TrialResult {
     store.operate(Operation::Resume { queue: &queue }).await?;
     let latest = receipt.due.max(store.now().await?);
     hint(&mut wakeups, latest, "the due job may start").await
-}
-
-async fn dropped_listener_does_not_affect_others(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    drop(listen(&store, std::slice::from_ref(&queue)).await?);
-    let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    drop(listen(&store, std::slice::from_ref(&queue)).await?);
-    let receipt = store.create(store.job(&queue, LATER)).await?;
-    hint(&mut wakeups, receipt.due, "other listeners were dropped").await
 }
 
 async fn job_of_another_process_wakes_a_listener(store: TrialStore) -> TrialResult {

@@ -1,28 +1,41 @@
+//! A backend that records its calls, in memory or in a file.
+
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, JobRef, JobState, Layer, NewJob,
-    OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule, Rescheduled, Result,
-    Scheduled, Settled, Settlement, Timestamp, async_trait,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, Due, JobRef, JobState, Layer,
+    LeasedJob, NewJob, OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, async_trait,
 };
 
-use crate::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Violation};
+use super::journal::{self, Line};
+use crate::history::{
+    History, HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction,
+    ScheduleAnswer, Violation,
+};
 
 /// A backend that records each call and its answer.
 #[derive(Debug)]
 pub struct Recorder {
     inner: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
-    /// Orders invocations and returns.
-    next_position: AtomicU64,
-    events: Mutex<Vec<HistoryEvent>>,
+    record: Record,
+    /// In memory, it orders invocations and returns. In a file, it numbers the calls.
+    next: AtomicU64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
+enum Record {
+    Memory(Arc<dyn Clock>, Mutex<Vec<HistoryEvent>>),
+    File(Mutex<File>),
+}
+
+/// A call in flight.
 struct Invocation {
-    position: u64,
+    /// Its position or, in a file, its number.
+    number: u64,
     at: Timestamp,
 }
 
@@ -30,14 +43,21 @@ impl Recorder {
     /// Wraps a backend whose store uses this clock.
     #[must_use]
     pub fn over(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (next_position, events) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { inner, clock, next_position, events })
+        let record = Record::Memory(clock, Mutex::default());
+        Arc::new(Self { inner, record, next: AtomicU64::new(0) })
     }
 
-    /// Returns the calls recorded so far.
+    pub(super) fn in_file(inner: Arc<dyn Backend>, file: File) -> Arc<Self> {
+        Arc::new(Self { inner, record: Record::File(Mutex::new(file)), next: AtomicU64::new(0) })
+    }
+
+    /// Returns the calls recorded so far; none if they are in a file.
     #[must_use]
     pub fn history(&self) -> History {
-        History::new(lock(&self.events).clone())
+        match &self.record {
+            Record::Memory(_, events) => History::new(lock(events).clone()),
+            Record::File(_) => History::default(),
+        }
     }
 
     /// Checks the recorded calls against the jobs in the store.
@@ -50,44 +70,105 @@ impl Recorder {
         let mut remaining = Vec::new();
         for stats in self.inner.stats(&[]).await? {
             for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-                let mut after = None;
+                let mut page = BrowseParams::new(&stats.queue, state).limit(1_000);
                 loop {
-                    let page = BrowseParams::new(&stats.queue, state)
-                        .after(after)
-                        .limit(1_000)
-                        .payloads(true);
-                    let page = self.inner.browse(page).await?;
-                    remaining.extend(page.jobs.iter().map(|view| view.job.id));
-                    after = page.next;
-                    if after.is_none() {
+                    let jobs = self.inner.browse(page).await?;
+                    remaining.extend(jobs.jobs.iter().map(|view| view.job.id));
+                    if jobs.next.is_none() {
                         break;
                     }
+                    page = page.after(jobs.next);
                 }
             }
         }
         Ok(self.history().check(&remaining))
     }
 
-    fn invoke(&self) -> Invocation {
-        let position = self.next_position.fetch_add(1, Ordering::AcqRel);
-        Invocation { position, at: self.clock.now() }
+    /// Makes a call. `asked` returns its events without answers, given the time of the invocation,
+    /// and `answered` adds an answer.
+    async fn record<T>(
+        &self,
+        asked: impl FnOnce(Timestamp) -> Vec<ObservedCall>,
+        call: impl Future<Output = Result<T>>,
+        answered: impl FnOnce(&mut Vec<ObservedCall>, &T),
+    ) -> Result<T> {
+        let (invocation, mut calls) = self.begin(asked);
+        let answer = call.await;
+        if let Ok(answer) = &answer {
+            answered(&mut calls, answer);
+        }
+        self.end(invocation, calls);
+        answer
     }
 
-    /// One event per job.
-    fn record(&self, invocation: Invocation, calls: impl IntoIterator<Item = ObservedCall>) {
-        let returned = self.next_position.fetch_add(1, Ordering::AcqRel);
-        let Invocation { position, at } = invocation;
-        let interval = Interval { invoked: position, returned, at, returned_at: self.clock.now() };
-        lock(&self.events).extend(calls.into_iter().map(|call| HistoryEvent { interval, call }));
+    fn begin(
+        &self,
+        asked: impl FnOnce(Timestamp) -> Vec<ObservedCall>,
+    ) -> (Invocation, Vec<ObservedCall>) {
+        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        match &self.record {
+            Record::Memory(clock, _) => {
+                let at = clock.now();
+                (Invocation { number, at }, asked(at))
+            }
+            Record::File(file) => {
+                let nanos = journal::nanos();
+                let at = journal::millis(nanos);
+                let line = Line::Call { number, at: nanos, calls: asked(at) };
+                journal::write(file, &line);
+                let Line::Call { calls, .. } = line else { unreachable!("the line is a call") };
+                (Invocation { number, at }, calls)
+            }
+        }
+    }
+
+    fn end(&self, Invocation { number, at }: Invocation, calls: Vec<ObservedCall>) {
+        match &self.record {
+            Record::Memory(clock, events) => {
+                let (returned, returned_at) =
+                    (self.next.fetch_add(1, Ordering::AcqRel), clock.now());
+                let interval = Interval { invoked: number, returned, at, returned_at };
+                let events_of_call = calls.into_iter().map(|call| HistoryEvent { interval, call });
+                lock(events).extend(events_of_call);
+            }
+            Record::File(file) => {
+                journal::write(file, &Line::Return { number, at: journal::nanos(), calls });
+            }
+        }
     }
 }
 
-/// `None` for all items if the call failed.
-fn answers_by_item<T: Copy>(answer: &Result<Vec<T>>, count: usize) -> Vec<Option<T>> {
-    match answer {
-        Ok(answers) => answers.iter().copied().map(Some).collect(),
-        Err(_) => vec![None; count],
+fn target(job: &JobRef) -> ObservedTarget {
+    match &job.target {
+        Target::Id(id) => ObservedTarget::Id(*id),
+        Target::Key(key) => ObservedTarget::Key(job.queue.clone(), key.clone()),
     }
+}
+
+fn verdict(verdict: &Verdict, now: Timestamp) -> ObservedVerdict {
+    let at = |due: &Due| due.resolve(now);
+    match verdict {
+        Verdict::Skip { .. } => ObservedVerdict::Skip,
+        Verdict::Retry { due, .. } => ObservedVerdict::Retry(at(due)),
+        Verdict::Again { due, payload } => ObservedVerdict::Again(at(due), payload.clone()),
+        Verdict::Snooze(due) => ObservedVerdict::Snooze(at(due)),
+        Verdict::Dead { .. } => ObservedVerdict::Dead,
+        Verdict::Release { .. } => ObservedVerdict::Release,
+        _ => ObservedVerdict::Done,
+    }
+}
+
+/// Pairs each event with its answer.
+macro_rules! answer_each {
+    ($variant:ident { $field:ident } = |$answer:ident| $value:expr) => {
+        |calls: &mut Vec<ObservedCall>, answers: &Vec<_>| {
+            for (call, $answer) in calls.iter_mut().zip(answers) {
+                if let ObservedCall::$variant { $field, .. } = call {
+                    *$field = Some($value);
+                }
+            }
+        }
+    };
 }
 
 #[async_trait]
@@ -97,117 +178,121 @@ impl Layer for Recorder {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let asked: Vec<_> = jobs
-            .iter()
-            .map(|job| {
-                let detach = job.on_running == OnRunning::Detach;
-                let (queue, key, payload) =
-                    (job.queue.clone(), job.key.clone(), job.payload.clone());
-                (job.id, queue, key, detach, job.remember, job.due, payload)
-            })
-            .collect();
-        let invocation = self.invoke();
-        let answer = self.inner.schedule(jobs).await;
-        let answers = answers_by_item(&answer, asked.len());
-        let calls = asked.into_iter().zip(answers).map(
-            |((job, queue, key, detach, remember, due, payload), answer)| ObservedCall::Schedule {
-                job,
-                queue,
-                key,
-                detach,
-                remember,
-                not_before: due.resolve(invocation.at),
-                payload: Some(payload),
-                answer,
-            },
+        let asked: Vec<NewJob> = jobs.clone();
+        let asked = |now| {
+            let call = |job: NewJob| ObservedCall::Schedule {
+                job: job.id,
+                queue: job.queue,
+                key: job.key,
+                detach: job.on_running == OnRunning::Detach,
+                remember: job.remember,
+                not_before: job.due.resolve(now),
+                payload: Some(job.payload),
+                answer: None,
+            };
+            asked.into_iter().map(call).collect()
+        };
+        let answered = answer_each!(
+            Schedule { answer } = |scheduled| match scheduled {
+                Scheduled::Created(_) => ScheduleAnswer::Created,
+                Scheduled::Replaced(_) => ScheduleAnswer::Replaced,
+                Scheduled::Ended(_) => ScheduleAnswer::Ended,
+                _ => ScheduleAnswer::Kept,
+            }
         );
-        self.record(invocation, calls);
-        answer
+        self.record(asked, self.inner.schedule(jobs), answered).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        let invocation = self.invoke();
-        let answer = self.inner.cancel(jobs).await;
-        let calls = jobs.iter().zip(answers_by_item(&answer, jobs.len()));
-        self.record(
-            invocation,
-            calls.map(|(job, answer)| ObservedCall::Cancel { job: job.clone(), answer }),
-        );
-        answer
+        let call = |job| ObservedCall::Cancel { job: target(job), cancelled: None };
+        let answered =
+            answer_each!(Cancel { cancelled } = |answer| *answer == Cancelled::Cancelled);
+        self.record(|_| jobs.iter().map(call).collect(), self.inner.cancel(jobs), answered).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        let invocation = self.invoke();
-        let answer = self.inner.reschedule(moves).await;
-        let calls =
-            moves.iter().zip(answers_by_item(&answer, moves.len())).map(|(change, answer)| {
-                ObservedCall::Reschedule {
-                    job: change.job.clone(),
-                    not_before: change.due.resolve(invocation.at),
-                    answer,
-                }
-            });
-        self.record(invocation, calls);
-        answer
+        let asked = |now| {
+            let call = |change: &Reschedule| ObservedCall::Reschedule {
+                job: target(&change.job),
+                not_before: change.due.resolve(now),
+                moved: None,
+            };
+            moves.iter().map(call).collect()
+        };
+        let answered = answer_each!(
+            Reschedule { moved } = |answer| match answer {
+                Rescheduled::Moved(receipt) => Some(receipt.id),
+                _ => None,
+            }
+        );
+        self.record(asked, self.inner.reschedule(moves), answered).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let invocation = self.invoke();
-        let answer = self.inner.claim(params).await;
-        let calls = match &answer {
-            Ok(claimed) => claimed
-                .jobs
-                .iter()
-                .map(|leased| ObservedCall::Claim {
-                    leased: Box::new(leased.clone()),
-                    now: claimed.now,
-                })
-                .collect(),
-            Err(_) => vec![ObservedCall::FailedClaim],
+        let answered = |calls: &mut Vec<ObservedCall>, claimed: &Claimed| {
+            let call = |leased: &LeasedJob| ObservedCall::Claim {
+                now: claimed.now,
+                job: leased.job.id,
+                due: leased.job.due,
+                attempts: leased.job.attempts,
+                payload: leased.job.payload.clone(),
+                token: leased.token.0,
+                until: leased.leased_until,
+            };
+            *calls = claimed.jobs.iter().map(call).collect();
         };
-        self.record(invocation, calls);
-        answer
+        self.record(|_| vec![ObservedCall::FailedClaim], self.inner.claim(params), answered).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        let invocation = self.invoke();
-        let answer = self.inner.settle(settlements).await;
-        let calls = settlements.iter().zip(answers_by_item(&answer, settlements.len())).map(
-            |(settlement, answer)| ObservedCall::Settle { settlement: settlement.clone(), answer },
-        );
-        self.record(invocation, calls);
-        answer
+        let asked = |now| {
+            let call = |settlement: &Settlement| ObservedCall::Settle {
+                job: settlement.lease.job,
+                token: settlement.lease.token.0,
+                verdict: verdict(&settlement.verdict, now),
+                accepted: None,
+            };
+            settlements.iter().map(call).collect()
+        };
+        let answered = answer_each!(Settle { accepted } = |answer| *answer == Settled::Accepted);
+        self.record(asked, self.inner.settle(settlements), answered).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let invocation = self.invoke();
-        let answer = self.inner.renew(renewals).await;
-        let calls = renewals.iter().zip(answers_by_item(&answer, renewals.len())).map(
-            |(renewal, answer)| ObservedCall::Renew {
-                lease: renewal.lease.clone(),
-                until: invocation.at + renewal.lease_for,
-                answer,
-            },
-        );
-        self.record(invocation, calls);
-        answer
+        let asked = |now: Timestamp| {
+            let call = |renewal: &Renewal| ObservedCall::Renew {
+                job: renewal.lease.job,
+                token: renewal.lease.token.0,
+                until: now + renewal.lease_for,
+                held: None,
+            };
+            renewals.iter().map(call).collect()
+        };
+        let answered = |calls: &mut Vec<ObservedCall>, answers: &Vec<Renewed>| {
+            for (call, answer) in calls.iter_mut().zip(answers) {
+                let ObservedCall::Renew { until, held, .. } = call else { continue };
+                *held = Some(matches!(answer, Renewed::Until(_)));
+                if let Renewed::Until(answered) = answer {
+                    *until = *answered;
+                }
+            }
+        };
+        self.record(asked, self.inner.renew(renewals), answered).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let invocation = self.invoke();
-        let answer = self.inner.operate(operation).await;
-        let queue = operation.queue().clone();
-        let action = match operation {
-            Operation::Replay { jobs, due, .. } => Some(OperatorAction::Replay {
-                jobs: jobs.to_vec(),
-                not_before: due.resolve(invocation.at),
-            }),
-            Operation::Remove { jobs, .. } => Some(OperatorAction::Remove { jobs: jobs.to_vec() }),
-            Operation::Purge { .. } => Some(OperatorAction::Purge),
-            // Pauses change no job.
-            _ => None,
+        let asked = |now| {
+            let action = match operation {
+                Operation::Replay { jobs, due, .. } => {
+                    OperatorAction::Replay { jobs: jobs.to_vec(), not_before: due.resolve(now) }
+                }
+                Operation::Remove { jobs, .. } => OperatorAction::Remove { jobs: jobs.to_vec() },
+                Operation::Purge { .. } => OperatorAction::Purge,
+                // Pauses change no job.
+                _ => return Vec::new(),
+            };
+            vec![ObservedCall::Operate { queue: operation.queue().clone(), action }]
         };
-        self.record(invocation, action.map(|action| ObservedCall::Operate { queue, action }));
-        answer
+        self.record(asked, self.inner.operate(operation), |_, _| ()).await
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use dq_core::{JobId, Timestamp, Verdict};
+use dq_core::{JobId, Timestamp};
 
-use super::event::{HistoryEvent, Interval, Promise, Violation};
+use super::event::{HistoryEvent, Interval, ObservedVerdict, Promise, Violation};
 use super::lifetime::{Claim, JobLifetime, in_effect, lifetimes};
 
 pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
@@ -44,11 +44,10 @@ fn nothing_lost(
         }
         return;
     }
-    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip { .. });
     let finished = lifetime
         .settlements
         .iter()
-        .any(|settlement| settlement.possible() && is_final(settlement.verdict));
+        .any(|settlement| settlement.possible() && settlement.verdict.is_final());
     let removed =
         !lifetime.purges.is_empty() || lifetime.while_dead(&lifetime.removals).next().is_some();
     let explained = finished || removed || !lifetime.revocations.is_empty();
@@ -60,7 +59,7 @@ fn nothing_lost(
     let accepted = lifetime
         .settlements
         .iter()
-        .any(|settlement| settlement.accepted == Some(true) && is_final(settlement.verdict));
+        .any(|settlement| settlement.accepted == Some(true) && settlement.verdict.is_final());
     if remains && accepted && lifetime.stored.len() == 1 {
         report(Promise::NothingLost, "is in the store, but was settled as finished".to_owned());
     }
@@ -69,7 +68,7 @@ fn nothing_lost(
 /// Promise 1: a job starts with its own payload.
 fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in lifetime.claims.iter().filter(|_| !lifetime.payloads.is_empty()) {
-        let found = &claim.leased.job.payload;
+        let found = claim.payload;
         let mut payloads = in_effect(&lifetime.payloads, &claim.interval);
         if !payloads.any(|payload| payload.is_none_or(|payload| payload == found)) {
             let detail = format!("starts at {} with another payload: {found:?}", claim.now);
@@ -81,8 +80,8 @@ fn payload_is_its_own(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promis
 /// Promise 2: no job starts before the due time in effect.
 fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in &lifetime.claims {
-        if claim.leased.job.due > claim.now {
-            let (due, now) = (claim.leased.job.due, claim.now);
+        if claim.due > claim.now {
+            let (due, now) = (claim.due, claim.now);
             report(Promise::NeverEarly, format!("is due at {due} and starts at {now}"));
         }
         if let Some(earliest) = in_effect(&lifetime.due_times, &claim.interval).min().copied()
@@ -104,7 +103,7 @@ fn lease_ends<'a>(
     claim: &'a Claim<'_>,
     call: &'a Interval,
 ) -> impl Iterator<Item = Timestamp> {
-    let token = claim.leased.token.0;
+    let token = claim.token;
     let renewals = move || lifetime.renewals.iter().filter(move |renewal| renewal.token == token);
     // A later renewal with a known answer replaces a time.
     let outdated = move |since: &Interval| {
@@ -114,7 +113,7 @@ fn lease_ends<'a>(
             later.effect.certain && in_order
         })
     };
-    let granted = (!outdated(&claim.interval)).then_some(claim.leased.leased_until);
+    let granted = (!outdated(&claim.interval)).then_some(claim.until);
     let renewed = renewals()
         .filter(move |renewal| {
             let interval = &renewal.effect.interval;
@@ -128,18 +127,18 @@ fn lease_ends<'a>(
 fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     let mut report = |detail| report(Promise::OneLeaseAtATime, detail);
     let mut claims: Vec<_> = lifetime.claims.iter().collect();
-    claims.sort_by_key(|claim| claim.leased.token);
+    claims.sort_by_key(|claim| claim.token);
     for pair in claims.windows(2) {
         let [first, second] = [pair[0], pair[1]];
-        if first.leased.token == second.leased.token {
-            report(format!("has two leases with the token {}", first.leased.token));
+        if first.token == second.token {
+            report(format!("has two leases with the token {}", first.token));
             continue;
         }
         if second.interval.precedes(&first.interval) {
-            let (old, new) = (second.leased.token, first.leased.token);
+            let (old, new) = (second.token, first.token);
             report(format!("has a lease with token {new} after one with token {old}"));
         }
-        let token = first.leased.token.0;
+        let token = first.token;
         let settled = lifetime.settlements.iter().any(|settlement| {
             settlement.token == token
                 && settlement.possible()
@@ -154,14 +153,14 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
     }
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
         let token = settlement.token;
-        let newer = claims.iter().find(|claim| {
-            claim.leased.token.0 > token && claim.interval.precedes(&settlement.interval)
-        });
+        let newer = claims
+            .iter()
+            .find(|claim| claim.token > token && claim.interval.precedes(&settlement.interval));
         if let Some(newer) = newer {
-            let newer = newer.leased.token;
+            let newer = newer.token;
             report(format!("is settled by token {token} after a lease with token {newer}"));
         }
-        if let Some(claim) = claims.iter().find(|claim| claim.leased.token.0 == token) {
+        if let Some(claim) = claims.iter().find(|claim| claim.token == token) {
             // A renewal with a lost answer makes the time unknown.
             let unknown =
                 lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
@@ -190,9 +189,11 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
         let stored = lifetime.stored.iter().map(|stored| stored.interval);
         let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
-            Verdict::Done | Verdict::Skip { .. } => (Promise::OneLeaseAtATime, stored.collect()),
+            ObservedVerdict::Done | ObservedVerdict::Skip => {
+                (Promise::OneLeaseAtATime, stored.collect())
+            }
             // A dead job can be removed and stored again.
-            Verdict::Dead { .. } => {
+            ObservedVerdict::Dead => {
                 (Promise::FailuresCounted, stored.chain(lifetime.replays.iter().copied()).collect())
             }
             _ => continue,
@@ -233,9 +234,8 @@ fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
 
 /// Promise 4: a finished job is not stored again while its id is pinned.
 fn pinned_ids_stay_taken(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
-    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip { .. });
     let ends = lifetime.settlements.iter().filter(|it| it.accepted == Some(true));
-    for ended in ends.filter(|settlement| is_final(settlement.verdict)).map(|it| it.interval) {
+    for ended in ends.filter(|settlement| settlement.verdict.is_final()).map(|it| it.interval) {
         // The calls that may have stored the ended job set its pin.
         let pins = lifetime.pins.iter().filter(|(call, _)| !ended.precedes(&call.interval));
         let remember = pins.map(|(_, remember)| *remember).min().unwrap_or_default();
@@ -260,7 +260,7 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
         let ended = lifetime.settlements.iter().any(|settlement| {
             let is_end = matches!(
                 settlement.verdict,
-                Verdict::Done | Verdict::Skip { .. } | Verdict::Dead { .. }
+                ObservedVerdict::Done | ObservedVerdict::Skip | ObservedVerdict::Dead
             );
             is_end && settlement.possible() && !revoked.interval.precedes(&settlement.interval)
         });
@@ -292,13 +292,13 @@ fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise,
     if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
         return;
     }
-    let with = |is_verdict: fn(&Verdict) -> bool| {
+    let with = |is_verdict: fn(&ObservedVerdict) -> bool| {
         lifetime.settlements.iter().filter(move |settlement| is_verdict(settlement.verdict))
     };
     for claim in &lifetime.claims {
-        let steps = || with(|verdict| matches!(verdict, Verdict::Again { .. }));
+        let steps = || with(|verdict| matches!(verdict, ObservedVerdict::Again(..)));
         let (mut least, mut most) = (0, 0);
-        for retry in with(|verdict| matches!(verdict, Verdict::Retry { .. })) {
+        for retry in with(|verdict| matches!(verdict, ObservedVerdict::Retry(_))) {
             // The next step resets the count.
             let reset_certainly = steps().any(|step| {
                 step.accepted == Some(true)
@@ -315,7 +315,7 @@ fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise,
             least += u32::from(retry.accepted == Some(true) && precedes && !reset_possibly);
             most += u32::from(possible && !reset_certainly);
         }
-        let counted = claim.leased.job.attempts;
+        let counted = claim.attempts;
         if !(least..=most).contains(&counted) {
             report(
                 Promise::FailuresCounted,

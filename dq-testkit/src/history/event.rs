@@ -4,10 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{
-    Cancelled, JobId, JobKey, JobRef, Lease, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
-    Settled, Settlement, Timestamp,
-};
+use dq_core::{JobId, JobKey, QueueName, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// The time between a call's invocation and its return.
 ///
@@ -44,7 +42,7 @@ pub struct HistoryEvent {
 /// A call about one job.
 ///
 /// The answer is `None` if the call failed; it may still have taken effect.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ObservedCall {
     /// A job was scheduled.
     Schedule {
@@ -63,48 +61,64 @@ pub enum ObservedCall {
         /// The payload; `None` if unknown, and then not compared.
         payload: Option<Bytes>,
         /// The answer.
-        answer: Option<Scheduled>,
+        answer: Option<ScheduleAnswer>,
     },
     /// A claim leased a job.
     Claim {
-        /// The job and its lease.
-        leased: Box<LeasedJob>,
         /// The store's clock at the claim.
         now: Timestamp,
+        /// The job id.
+        job: JobId,
+        /// The job's due time.
+        due: Timestamp,
+        /// The job's failed attempts.
+        attempts: u32,
+        /// The job's payload.
+        payload: Bytes,
+        /// The lease's token.
+        token: u64,
+        /// When the lease expires.
+        until: Timestamp,
     },
     /// A claim failed; it may have leased jobs that no client knows.
     FailedClaim,
     /// A lease was settled.
     Settle {
-        /// The lease and the verdict.
-        settlement: Settlement,
-        /// The answer.
-        answer: Option<Settled>,
+        /// The job id.
+        job: JobId,
+        /// The lease's token.
+        token: u64,
+        /// The verdict.
+        verdict: ObservedVerdict,
+        /// Whether the store accepted it.
+        accepted: Option<bool>,
     },
     /// A lease was renewed.
     Renew {
-        /// The lease.
-        lease: Lease,
-        /// If the lease was renewed, its minimum expiry.
+        /// The job id.
+        job: JobId,
+        /// The lease's token.
+        token: u64,
+        /// If the lease was renewed, its expiry; without an answer, the earliest possible one.
         until: Timestamp,
-        /// The answer.
-        answer: Option<Renewed>,
+        /// Whether the lease was still held.
+        held: Option<bool>,
     },
     /// A job was cancelled.
     Cancel {
-        /// The job, by id or key.
-        job: JobRef,
-        /// The answer.
-        answer: Option<Cancelled>,
+        /// The job.
+        job: ObservedTarget,
+        /// Whether the answer was `Cancelled`.
+        cancelled: Option<bool>,
     },
     /// A job was rescheduled.
     Reschedule {
-        /// The job, by id or key.
-        job: JobRef,
+        /// The job.
+        job: ObservedTarget,
         /// If the job was moved, its earliest start time.
         not_before: Timestamp,
-        /// The answer.
-        answer: Option<Rescheduled>,
+        /// The moved job, if any.
+        moved: Option<Option<JobId>>,
     },
     /// An operator changed a queue; the call may have failed.
     Operate {
@@ -115,8 +129,62 @@ pub enum ObservedCall {
     },
 }
 
+/// The answer to a schedule call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScheduleAnswer {
+    /// The job is stored.
+    Created,
+    /// The job is stored instead of another.
+    Replaced,
+    /// The job was stored earlier, and has ended.
+    Ended,
+    /// Another job was kept.
+    Kept,
+}
+
+impl ScheduleAnswer {
+    pub(super) fn is_stored(self) -> bool {
+        matches!(self, Self::Created | Self::Replaced)
+    }
+}
+
+/// A settlement's verdict, with absolute due times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObservedVerdict {
+    /// The job is done.
+    Done,
+    /// The job is skipped.
+    Skip,
+    /// The attempt failed, and the next one is due at this time.
+    Retry(Timestamp),
+    /// The next step is due at this time, with this payload.
+    Again(Timestamp, Bytes),
+    /// The job is postponed to this time.
+    Snooze(Timestamp),
+    /// The job is dead.
+    Dead,
+    /// The job is handed back.
+    Release,
+}
+
+impl ObservedVerdict {
+    /// Whether the job leaves the store.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Done | Self::Skip)
+    }
+}
+
+/// The target of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObservedTarget {
+    /// The job with this id.
+    Id(JobId),
+    /// The live job with this key.
+    Key(QueueName, JobKey),
+}
+
 /// An operator's change to a queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum OperatorAction {
     /// Replayed dead jobs.
     Replay {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::{
-    Cancelled, JobId, JobKey, JobRef, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
-    Settled, Target, Timestamp, Verdict,
-};
+use dq_core::{JobId, JobKey, QueueName, Timestamp};
 
-use super::event::{HistoryEvent, Interval, ObservedCall, OperatorAction};
+use super::event::{
+    HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction,
+    ScheduleAnswer,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct JobLifetime<'a> {
@@ -45,7 +45,7 @@ impl JobLifetime<'_> {
     ) -> impl Iterator<Item = Interval> {
         let dead = |call: &&Interval| {
             self.settlements.iter().any(|settlement| {
-                let dies = matches!(settlement.verdict, Verdict::Dead { .. });
+                let dies = *settlement.verdict == ObservedVerdict::Dead;
                 dies && settlement.possible() && !call.precedes(&settlement.interval)
             })
         };
@@ -78,15 +78,20 @@ pub(super) fn in_effect<'a, T>(
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) interval: Interval,
-    pub(super) leased: &'a LeasedJob,
     pub(super) now: Timestamp,
+    pub(super) due: Timestamp,
+    pub(super) attempts: u32,
+    pub(super) payload: &'a Bytes,
+    pub(super) token: u64,
+    /// As granted.
+    pub(super) until: Timestamp,
 }
 
 #[derive(Debug)]
 pub(super) struct Settlement<'a> {
     pub(super) interval: Interval,
     pub(super) token: u64,
-    pub(super) verdict: &'a Verdict,
+    pub(super) verdict: &'a ObservedVerdict,
     /// `None` if the answer was lost.
     pub(super) accepted: Option<bool>,
 }
@@ -151,8 +156,8 @@ fn apply<'a>(
         ObservedCall::Schedule {
             job, queue, key, remember, not_before, payload, answer, ..
         } => {
-            if let Some(Scheduled::Ended(ended)) = answer {
-                lifetimes.entry(ended.id).or_default().ended.push(interval);
+            if *answer == Some(ScheduleAnswer::Ended) {
+                lifetimes.entry(*job).or_default().ended.push(interval);
             }
             if answer.is_some_and(|answer| !answer.is_stored()) {
                 return;
@@ -165,11 +170,11 @@ fn apply<'a>(
             lifetime.due_times.push((effect(certain), *not_before));
             lifetime.payloads.push((effect(certain), payload.as_ref()));
             let Some(key) = key else { return };
-            if matches!(answer, Some(Scheduled::Created(_))) {
+            if *answer == Some(ScheduleAnswer::Created) {
                 return;
             }
             // A call that replaced another job with this key has not detached it.
-            let replaces = matches!(answer, Some(Scheduled::Replaced(_)));
+            let replaces = *answer == Some(ScheduleAnswer::Replaced);
             let replacing = replaces.then_some((*job, interval));
             for (other, certain) in holders_of(holders, queue, key, interval, replacing) {
                 if other != *job {
@@ -178,60 +183,52 @@ fn apply<'a>(
                 }
             }
         }
-        ObservedCall::Claim { leased, now } => {
-            let claim = Claim { interval, leased, now: *now };
-            lifetimes.entry(leased.job.id).or_default().claims.push(claim);
+        ObservedCall::Claim { now, job, due, attempts, payload, token, until } => {
+            let (now, due, attempts, token, until) = (*now, *due, *attempts, *token, *until);
+            let claim = Claim { interval, now, due, attempts, payload, token, until };
+            lifetimes.entry(*job).or_default().claims.push(claim);
         }
-        ObservedCall::Settle { settlement, answer } => {
-            let lifetime = lifetimes.entry(settlement.lease.job).or_default();
-            lifetime.settlements.push(Settlement {
-                interval,
-                token: settlement.lease.token.0,
-                verdict: &settlement.verdict,
-                accepted: answer.map(|answer| answer == Settled::Accepted),
-            });
-            if let Verdict::Retry { due, .. } | Verdict::Again { due, .. } | Verdict::Snooze(due) =
-                &settlement.verdict
-                && *answer != Some(Settled::Stale)
-            {
-                lifetime.due_times.push((effect(answer.is_some()), due.resolve(interval.at)));
+        ObservedCall::Settle { job, token, verdict, accepted } => {
+            let lifetime = lifetimes.entry(*job).or_default();
+            let (token, accepted) = (*token, *accepted);
+            lifetime.settlements.push(Settlement { interval, token, verdict, accepted });
+            if accepted == Some(false) {
+                return;
             }
-            if let Verdict::Again { payload, .. } = &settlement.verdict
-                && *answer != Some(Settled::Stale)
+            let effect = effect(accepted.is_some());
+            if let ObservedVerdict::Retry(due)
+            | ObservedVerdict::Again(due, _)
+            | ObservedVerdict::Snooze(due) = verdict
             {
-                lifetime.payloads.push((effect(answer.is_some()), Some(payload)));
+                lifetime.due_times.push((effect, *due));
+            }
+            if let ObservedVerdict::Again(_, payload) = verdict {
+                lifetime.payloads.push((effect, Some(payload)));
             }
         }
-        ObservedCall::Renew { lease, until, answer } => {
-            let until = match answer {
-                Some(Renewed::Lost) => return,
-                Some(Renewed::Until(until)) => *until,
-                _ => *until,
+        ObservedCall::Renew { held: Some(false), .. } => {}
+        ObservedCall::Renew { job, token, until, held } => {
+            let renewal = Renewal { effect: effect(held.is_some()), token: *token, until: *until };
+            lifetimes.entry(*job).or_default().renewals.push(renewal);
+        }
+        ObservedCall::Cancel { cancelled: Some(false), .. } => {}
+        ObservedCall::Cancel { job, cancelled } => {
+            for (id, certain) in targets(holders, job, interval) {
+                let revoked = effect(certain && cancelled.is_some());
+                lifetimes.entry(id).or_default().revocations.push(revoked);
+            }
+        }
+        ObservedCall::Reschedule { job, not_before, moved } => {
+            let certain = moved.is_some();
+            let ids: Vec<JobId> = match moved {
+                Some(moved) => moved.iter().copied().collect(),
+                None => targets(holders, job, interval).into_iter().map(|(id, _)| id).collect(),
             };
-            let renewal = Renewal { effect: effect(answer.is_some()), token: lease.token.0, until };
-            lifetimes.entry(lease.job).or_default().renewals.push(renewal);
-        }
-        ObservedCall::Cancel { job, answer } => {
-            if matches!(answer, None | Some(Cancelled::Cancelled)) {
-                for (id, certain) in targets(holders, job, interval) {
-                    let revoked = effect(certain && answer.is_some());
-                    lifetimes.entry(id).or_default().revocations.push(revoked);
-                }
+            for id in ids {
+                let lifetime = lifetimes.entry(id).or_default();
+                lifetime.due_times.push((effect(certain), *not_before));
             }
         }
-        ObservedCall::Reschedule { job, not_before, answer } => match answer {
-            Some(Rescheduled::Moved(receipt)) => {
-                let lifetime = lifetimes.entry(receipt.id).or_default();
-                lifetime.due_times.push((effect(true), *not_before));
-            }
-            Some(_) => {}
-            None => {
-                for (id, _) in targets(holders, job, interval) {
-                    let lifetime = lifetimes.entry(id).or_default();
-                    lifetime.due_times.push((effect(false), *not_before));
-                }
-            }
-        },
         ObservedCall::Operate { queue, action } => {
             let selected = match action {
                 OperatorAction::Replay { jobs, .. } | OperatorAction::Remove { jobs } => Some(jobs),
@@ -257,10 +254,14 @@ fn apply<'a>(
 }
 
 /// The flag says whether the target is certain.
-fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId, bool)> {
-    match &job.target {
-        Target::Id(id) => vec![(*id, true)],
-        Target::Key(key) => holders_of(holders, &job.queue, key, call, None),
+fn targets(
+    holders: &KeyHolders<'_>,
+    target: &ObservedTarget,
+    call: Interval,
+) -> Vec<(JobId, bool)> {
+    match target {
+        ObservedTarget::Id(id) => vec![(*id, true)],
+        ObservedTarget::Key(queue, key) => holders_of(holders, queue, key, call, None),
     }
 }
 

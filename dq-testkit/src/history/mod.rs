@@ -11,9 +11,12 @@ mod check;
 mod event;
 mod lifetime;
 
-use dq_core::{JobId, Settled, Verdict};
+use dq_core::JobId;
 
-pub use event::{HistoryEvent, Interval, ObservedCall, OperatorAction, Promise, Violation};
+pub use event::{
+    HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, Promise,
+    ScheduleAnswer, Violation,
+};
 
 /// The trace of all clients of one store.
 #[derive(Debug, Clone, Default)]
@@ -38,11 +41,9 @@ impl History {
     /// Counts the accepted `Done` settlements: the more, the more a check proves.
     #[must_use]
     pub fn done_count(&self) -> usize {
-        let is_done = |event: &&HistoryEvent| match &event.call {
-            ObservedCall::Settle { settlement, answer } => {
-                settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
-            }
-            _ => false,
+        let is_done = |event: &&HistoryEvent| {
+            let done = ObservedVerdict::Done;
+            matches!(&event.call, ObservedCall::Settle { verdict, accepted: Some(true), .. } if *verdict == done)
         };
         self.events.iter().filter(is_done).count()
     }

@@ -27,6 +27,88 @@ macro_rules! layer {
     };
 }
 
+/// Changes jobs before they are stored, verdicts before they are settled, or the answer to a claim.
+macro_rules! changes {
+    ($(#[$doc:meta])* $name:ident, schedule, $change:expr) => {
+        changes! { $(#[$doc])* $name, {
+            async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+                let change: fn(&mut NewJob) = $change;
+                jobs.iter_mut().for_each(change);
+                self.0.schedule(jobs).await
+            }
+        }}
+    };
+    ($(#[$doc:meta])* $name:ident, settle, $change:expr) => {
+        changes! { $(#[$doc])* $name, {
+            async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+                let change: fn(&mut Verdict) = $change;
+                let mut settlements = settlements.to_vec();
+                settlements.iter_mut().for_each(|settlement| change(&mut settlement.verdict));
+                self.0.settle(&settlements).await
+            }
+        }}
+    };
+    ($(#[$doc:meta])* $name:ident, claim, $change:expr) => {
+        changes! { $(#[$doc])* $name, {
+            async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+                let change: fn(&mut Claimed) = $change;
+                let mut claimed = self.0.claim(params).await?;
+                change(&mut claimed);
+                Ok(claimed)
+            }
+        }}
+    };
+    ($(#[$doc:meta])* $name:ident, { $($method:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name(pub(crate) Arc<dyn Backend>);
+
+        layer!($name, 0, { $($method)* });
+    };
+}
+
+changes!(IgnoresKeys, schedule, |job| job.key = None);
+changes!(IgnoresRemember, schedule, |job| job.remember = Duration::ZERO);
+changes!(
+    /// Pins ids a thousand times longer than asked.
+    PinsTooLong,
+    schedule,
+    |job| job.remember *= 1_000
+);
+changes!(RefusesToDetach, schedule, |job| job.on_running = OnRunning::Refuse);
+changes!(ForgetsAttempts, settle, |verdict| {
+    if let Verdict::Retry { due, .. } = verdict {
+        *verdict = Verdict::Snooze(*due);
+    }
+});
+changes!(
+    /// Starts a next step with the last step's payload and counts.
+    RepeatsTheStep,
+    settle,
+    |verdict| {
+        if let Verdict::Again { due, .. } = verdict {
+            *verdict = Verdict::Snooze(*due);
+        }
+    }
+);
+changes!(
+    /// Counts neither deliveries nor lost leases.
+    ForgetsCounts,
+    claim,
+    |claimed| {
+        for leased in &mut claimed.jobs {
+            leased.job.deliveries -= leased.job.losses;
+            leased.job.losses = 0;
+        }
+    }
+);
+changes!(ReordersEqualTimes, claim, |claimed| {
+    // As a heap does.
+    claimed.jobs.reverse();
+    claimed.jobs.sort_by_key(|leased| leased.job.due);
+});
+changes!(OmitsNextDue, claim, |claimed| claimed.next_due = None);
+
 #[derive(Debug)]
 pub(crate) struct NoCapabilities(pub(crate) Arc<dyn Backend>);
 
@@ -228,18 +310,6 @@ layer!(IgnoresCancel, 0, {
     }
 });
 
-#[derive(Debug)]
-pub(crate) struct IgnoresKeys(pub(crate) Arc<dyn Backend>);
-
-layer!(IgnoresKeys, 0, {
-    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        for job in &mut jobs {
-            job.key = None;
-        }
-        self.0.schedule(jobs).await
-    }
-});
-
 /// Keeps the existing job on a conflict, but answers `Replaced`.
 #[derive(Debug)]
 pub(crate) struct KeepsReplaced(pub(crate) Arc<dyn Backend>);
@@ -256,60 +326,6 @@ layer!(KeepsReplaced, 0, {
             answer => answer,
         };
         Ok(answers.into_iter().zip(ids).map(wrong_answer).collect())
-    }
-});
-
-/// Counts neither deliveries nor lost leases.
-#[derive(Debug)]
-pub(crate) struct ForgetsCounts(pub(crate) Arc<dyn Backend>);
-
-layer!(ForgetsCounts, 0, {
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let mut claimed = self.0.claim(params).await?;
-        for leased in &mut claimed.jobs {
-            leased.job.deliveries -= leased.job.losses;
-            leased.job.losses = 0;
-        }
-        Ok(claimed)
-    }
-});
-
-#[derive(Debug)]
-pub(crate) struct ForgetsAttempts(pub(crate) Arc<dyn Backend>);
-
-layer!(ForgetsAttempts, 0, {
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        let mut settlements = settlements.to_vec();
-        for settlement in &mut settlements {
-            if let Verdict::Retry { due, .. } = settlement.verdict {
-                settlement.verdict = Verdict::Snooze(due);
-            }
-        }
-        self.0.settle(&settlements).await
-    }
-});
-
-#[derive(Debug)]
-pub(crate) struct ReordersEqualTimes(pub(crate) Arc<dyn Backend>);
-
-layer!(ReordersEqualTimes, 0, {
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let mut claimed = self.0.claim(params).await?;
-        // As a heap does.
-        claimed.jobs.reverse();
-        claimed.jobs.sort_by_key(|leased| leased.job.due);
-        Ok(claimed)
-    }
-});
-
-#[derive(Debug)]
-pub(crate) struct OmitsNextDue(pub(crate) Arc<dyn Backend>);
-
-layer!(OmitsNextDue, 0, {
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let mut claimed = self.0.claim(params).await?;
-        claimed.next_due = None;
-        Ok(claimed)
     }
 });
 
@@ -386,27 +402,6 @@ layer!(AnswersRepeatsAsKept, inner, {
     }
 });
 
-#[derive(Debug)]
-pub(crate) struct IgnoresRemember(pub(crate) Arc<dyn Backend>);
-
-layer!(IgnoresRemember, 0, {
-    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        jobs.iter_mut().for_each(|job| job.remember = Duration::ZERO);
-        self.0.schedule(jobs).await
-    }
-});
-
-/// Pins ids a thousand times longer than asked.
-#[derive(Debug)]
-pub(crate) struct PinsTooLong(pub(crate) Arc<dyn Backend>);
-
-layer!(PinsTooLong, 0, {
-    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        jobs.iter_mut().for_each(|job| job.remember *= 1_000);
-        self.0.schedule(jobs).await
-    }
-});
-
 /// Stores a job with an ended id under another id.
 #[derive(Debug)]
 pub(crate) struct StoresEndedAgain(pub(crate) Arc<dyn Backend>);
@@ -427,22 +422,6 @@ layer!(StoresEndedAgain, 0, {
             }
         }
         Ok(answers)
-    }
-});
-
-/// Starts a next step with the last step's payload and counts.
-#[derive(Debug)]
-pub(crate) struct RepeatsTheStep(pub(crate) Arc<dyn Backend>);
-
-layer!(RepeatsTheStep, 0, {
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        let mut settlements = settlements.to_vec();
-        for settlement in &mut settlements {
-            if let Verdict::Again { due, .. } = settlement.verdict {
-                settlement.verdict = Verdict::Snooze(due);
-            }
-        }
-        self.0.settle(&settlements).await
     }
 });
 
@@ -470,16 +449,6 @@ layer!(StepsInTwoCalls, 0, {
         });
         self.0.schedule(steps.collect()).await?;
         Ok(answers)
-    }
-});
-
-#[derive(Debug)]
-pub(crate) struct RefusesToDetach(pub(crate) Arc<dyn Backend>);
-
-layer!(RefusesToDetach, 0, {
-    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        jobs.iter_mut().for_each(|job| job.on_running = OnRunning::Refuse);
-        self.0.schedule(jobs).await
     }
 });
 

@@ -1,6 +1,10 @@
 //! Calls on a main and a drained store lose no job, wherever they stop or fail.
 #![cfg(feature = "suite")]
 
+#[path = "../common/open.rs"]
+mod open;
+#[path = "../common/stepped.rs"]
+mod stepped;
 mod store;
 
 use std::pin::Pin;
@@ -14,7 +18,9 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
-use store::{OpenStore, SteppedStore, poll_times};
+use open::OpenStore;
+use stepped::Stepped;
+use store::{FailingStore, poll_times};
 
 /// A call that the test may poll or drop.
 type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -33,8 +39,8 @@ struct Fixture {
     crash_point: CrashPoint,
     /// Without the layer that stops and fails calls.
     inner: [Arc<dyn Backend>; 2],
-    main: Arc<SteppedStore>,
-    drained: Arc<SteppedStore>,
+    main: Arc<FailingStore>,
+    drained: Arc<FailingStore>,
     dq: Dq,
 }
 
@@ -47,12 +53,13 @@ impl Fixture {
 
     async fn over(clock: Arc<VirtualClock>, inner: [Arc<dyn Backend>; 2]) -> Self {
         let crash_point = CrashPoint::default();
-        let [main, drained] =
-            inner.each_ref().map(|inner| SteppedStore::over(inner.clone(), &crash_point));
+        let [main, drained] = inner
+            .each_ref()
+            .map(|inner| FailingStore::over(Stepped::over(inner.clone(), &crash_point, false)));
         let mut limits = Limits::default();
         limits.payload = 100;
         let builder = Dq::builder().backend(main.clone()).clock(clock.clone()).limits(limits);
-        let builder = builder.drain(Box::new(OpenStore { store: Some(drained.clone()) }));
+        let builder = builder.drain(OpenStore::boxed(drained.clone()));
         let dq = builder.connect().await.unwrap();
         Self { clock, crash_point, inner, main, drained, dq }
     }

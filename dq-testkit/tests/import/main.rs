@@ -2,18 +2,21 @@
 #![cfg(feature = "suite")]
 
 mod source;
+#[path = "../common/stepped.rs"]
+mod stepped;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Capabilities, Dq, DurationExt, ErrorKind, ImportReport, JobState, Limits, MemoryBackend,
-    Result, Timestamp, VirtualClock,
+    Backend, Capabilities, Dq, DurationExt, ErrorKind, ImportReport, JobState, Layer, Limits,
+    MemoryBackend, Result, Timestamp, VirtualClock,
 };
 use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
 use dq_testkit::fixture::run_due;
-use source::{Entry, MemorySource, StartAt, Target};
+use source::{Entry, MemorySource, StartAt};
+use stepped::Stepped;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// Longer than the ten years for which an import parks a job in the target, so that a job left
@@ -29,19 +32,19 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
-        Self::with_capabilities(Capabilities::all()).await
+        Self::over(|store| store).await
     }
 
-    async fn with_capabilities(capabilities: Capabilities) -> Self {
+    async fn over(target: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>) -> Self {
         let clock = Arc::new(VirtualClock::new(NOW));
         let crash_point = CrashPoint::default();
-        let inner = Arc::new(MemoryBackend::new(clock.clone()));
-        let target = Target { inner, crash_point: crash_point.clone(), capabilities };
+        let store = Arc::new(MemoryBackend::new(clock.clone()));
+        let target = target(Stepped::over(store, &crash_point, false));
         let mut limits = Limits::default();
         limits.bulk = 4;
         // Too short for one payload in the source.
         limits.payload = 10;
-        let builder = Dq::builder().backend(Arc::new(target)).clock(clock.clone());
+        let builder = Dq::builder().backend(target).clock(clock.clone());
         Self { dq: builder.limits(limits).connect().await.unwrap(), clock, crash_point }
     }
 
@@ -126,12 +129,12 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
                 for crash in [first, second] {
                     fixture.crash_point.set(crash);
                     let ended = fixture.import(&source).await;
+                    fixture.crash_point.set(None);
                     first_completed |= crash == first && ended.is_ok();
                     if runs {
                         ran.extend(fixture.run_due().await);
                     }
                 }
-                fixture.crash_point.set(None);
                 fixture.import(&source).await.unwrap();
                 assert!(source.contents().journal.is_empty());
                 ran.extend(fixture.run_all().await);
@@ -217,11 +220,25 @@ async fn an_import_is_not_continued_in_a_store_that_lacks_its_jobs() {
     }
 }
 
+/// A store without `reschedule`.
+#[derive(Debug)]
+struct Fixed(Arc<dyn Backend>);
+
+impl Layer for Fixed {
+    fn inner(&self) -> &dyn Backend {
+        &*self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.reschedule = false;
+        capabilities
+    }
+}
+
 #[tokio::test]
 async fn a_target_without_reschedule_is_refused_before_anything_is_taken() {
-    let mut capabilities = Capabilities::all();
-    capabilities.reschedule = false;
-    let fixture = Fixture::with_capabilities(capabilities).await;
+    let fixture = Fixture::over(|store| Arc::new(Fixed(store))).await;
     let source = MemorySource::new(parts());
     let error = fixture.import(&source).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -1,4 +1,4 @@
-//! An import source that others may also take from, and a target that may crash.
+//! An import source that others may also take from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,11 +7,7 @@ use bytes::Bytes;
 use dq_core::import::{
     ImportJob, ImportJournal, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest,
 };
-use dq_core::{
-    Backend, Cancelled, Capabilities, Dq, JobId, JobRef, Layer, NewJob, Reschedule, Rescheduled,
-    Result, Scheduled, Timestamp, async_trait,
-};
-use dq_testkit::faults::CrashPoint;
+use dq_core::{Dq, JobId, Result, Timestamp, async_trait};
 use dq_testkit::fixture::{queue, run_due};
 
 #[derive(Debug, Default)]
@@ -163,36 +159,5 @@ impl ImportJournal for MemorySource {
     async fn remove(&self, ids: &[JobId]) -> Result<()> {
         self.call(0, |contents| contents.journal.retain(|id, _| !ids.contains(id)));
         Ok(())
-    }
-}
-
-/// Its calls are steps of the crash point.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) inner: Arc<dyn Backend>,
-    pub(crate) crash_point: CrashPoint,
-    pub(crate) capabilities: Capabilities,
-}
-
-#[async_trait]
-impl Layer for Target {
-    fn inner(&self) -> &dyn Backend {
-        &*self.inner
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        self.crash_point.step(self.inner.schedule(jobs)).await
-    }
-
-    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.crash_point.step(self.inner.cancel(jobs)).await
-    }
-
-    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.crash_point.step(self.inner.reschedule(moves)).await
     }
 }

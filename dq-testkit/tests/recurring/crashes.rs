@@ -1,61 +1,16 @@
 //! A process that crashes at each store call, and a move to another store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use dq_core::{
-    Backend, ClaimParams, Claimed, DurationExt, Error, ErrorKind, JobRef, JobView, Layer, NewJob,
-    Overlap, Result, Scheduled, Settled, Settlement, async_trait,
-};
+use dq_core::{Backend, DurationExt, Overlap};
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::memory;
 
 use crate::fixture::{START, World, hourly};
+use crate::open::OpenStore;
+use crate::stepped::Stepped;
 
 const MAX_STEPS: usize = 200;
-
-/// The process crashes at one call: from then on, claim, schedule, settle and get fail. Other calls
-/// are not steps; add any call that schedule jobs come to use.
-#[derive(Debug)]
-struct Stepped {
-    store: Arc<dyn Backend>,
-    point: CrashPoint,
-    has_crashed: Arc<AtomicBool>,
-}
-
-impl Stepped {
-    async fn step<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        if self.has_crashed.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Unavailable, "the process has crashed"));
-        }
-        let result = self.point.step(call).await;
-        self.has_crashed.fetch_or(result.is_err(), Ordering::SeqCst);
-        result
-    }
-}
-
-#[async_trait]
-impl Layer for Stepped {
-    fn inner(&self) -> &dyn Backend {
-        &*self.store
-    }
-
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.step(self.store.claim(params)).await
-    }
-
-    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        self.step(self.store.schedule(jobs)).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.step(self.store.settle(settlements)).await
-    }
-
-    async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.step(self.store.get(job)).await
-    }
-}
 
 /// The process declares the schedule, handles it and runs jobs. A second process continues. Each
 /// handler runs once per occurrence, unless the crash comes between the run and its settlement.
@@ -67,18 +22,11 @@ async fn a_crash_between_two_steps_neither_loses_nor_repeats_an_occurrence() {
             for step in 1..=MAX_STEPS {
                 let world = World::new();
                 let point = CrashPoint::default();
-                let has_crashed = Arc::new(AtomicBool::new(false));
-                let store = Stepped {
-                    store: world.store.clone(),
-                    point: point.clone(),
-                    has_crashed: Arc::clone(&has_crashed),
-                };
+                let store = Stepped::over(world.store.clone(), &point, true);
                 let schedule = hourly().overlap(overlap).catch_up("all:10".parse().unwrap());
-                let first =
-                    world.start_over(Arc::new(store), Some(schedule.clone())).await.unwrap();
+                let first = world.start_over(store, Some(schedule.clone())).await.unwrap();
                 point.set(Some((step, crash)));
                 let ended = first.try_run_until(3.hours()).await;
-                assert_eq!(ended.is_err(), has_crashed.load(Ordering::SeqCst), "{ended:?}");
                 if ended.is_ok() {
                     steps = step;
                     break;
@@ -114,7 +62,7 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     assert_eq!(world.take_runs(), [1.hours(), 2.hours()]);
 
     let main = Arc::new(memory(world.clock.clone()));
-    let drained = open(world.store.clone());
+    let drained = OpenStore::boxed(world.store.clone());
     let dq = dq_core::Dq::builder().backend(main.clone()).drain(drained);
     let dq = dq.clock(world.clock.clone()).connect().await.unwrap();
     let report = crate::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
@@ -129,23 +77,4 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     let tickers = [dq_core::QueueName::new("dq.tickers").unwrap()];
     assert_eq!(world.store.stats(&tickers).await.unwrap()[0].stored(), 0);
     assert_eq!(Backend::stats(&*main, &tickers).await.unwrap()[0].stored(), 1);
-}
-
-/// A drained store that is already open.
-#[derive(Debug, serde::Deserialize)]
-struct OpenStore {
-    #[serde(skip)]
-    store: Option<Arc<dyn Backend>>,
-}
-
-fn open(store: Arc<dyn Backend>) -> Box<dyn dq_core::config::BackendConfig> {
-    Box::new(OpenStore { store: Some(store) })
-}
-
-#[typetag::deserialize(name = "open")]
-#[async_trait]
-impl dq_core::config::BackendConfig for OpenStore {
-    async fn connect(&self, _: &dq_core::config::Environment) -> Result<Arc<dyn Backend>> {
-        Ok(self.store.clone().expect("the store is open"))
-    }
 }

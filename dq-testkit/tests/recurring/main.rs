@@ -7,5 +7,9 @@ mod crashes;
 mod declared;
 mod fixture;
 mod handlers;
+#[path = "../common/open.rs"]
+mod open;
 mod operate;
 mod outages;
+#[path = "../common/stepped.rs"]
+mod stepped;
