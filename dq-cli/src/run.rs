@@ -51,12 +51,12 @@ fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
         Command::Import(import) => {
             let store = source::open_store(&args.target)?;
             let result = commands::import::run(import, &store, output);
-            let closed = source::Source::close(&store);
+            let closed = store.close();
             result.and_then(|()| closed.map_err(Failure::from))
         }
         command => {
             let source = source::open(&args.target)?;
-            let result = commands::run(command, &*source, output);
+            let result = commands::run(command, &source, output);
             let closed = source.close();
             // The command's failure comes first, because a failed close is its consequence.
             result.and_then(|()| closed.map_err(Failure::from))

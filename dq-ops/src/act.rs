@@ -1,7 +1,7 @@
 //! Actions on single jobs and whole queues.
 
 use dq_core::{
-    Backend, Cancelled, Due, Error, JobState, QueueHandle, QueueName, Rescheduled, Target,
+    Backend, Cancelled, Due, Error, JobId, JobState, QueueHandle, QueueName, Rescheduled, Target,
     Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -14,39 +14,34 @@ use crate::ops::Session;
 use crate::text;
 
 /// A job with its new due time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Moved {
     /// The job id.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
-    pub id: dq_core::JobId,
+    #[schema(value_type = String, format = "uuid")]
+    pub id: JobId,
     /// The due time.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
 }
 
-/// These need the role operator, except [`purge`](Self::purge).
+/// These need the role operator, except [`purge`](Self::purge). Each fails with `Forbidden` below
+/// it, and with the errors of the store.
 impl Session {
     /// Cancels a waiting job.
     ///
     /// # Errors
-    /// `NotFound` if no live job has this id or key, `Conflict` if it is running, `Forbidden`, and
-    /// store errors.
+    /// `NotFound` if no live job has this id or key, `Conflict` if it is running.
     pub async fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let audit = self.begin("cancel", queue, Some(name_of(target)));
-        audit.end(self.try_cancel(queue, target).await, |_| 1)
-    }
-
-    async fn try_cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let handle = self.open(queue)?;
-        match handle.cancel(target).await? {
-            Cancelled::Cancelled => Ok(()),
-            Cancelled::AlreadyRunning => Err(is_running(target)),
-            Cancelled::NotFound => Err(self.not_waiting(queue, target).await),
-            _ => Err(unknown_result("cancel")),
-        }
+        let cancel = async {
+            match self.open(queue)?.cancel(target).await? {
+                Cancelled::Cancelled => Ok(()),
+                Cancelled::AlreadyRunning => Err(is_running(target)),
+                Cancelled::NotFound => Err(self.not_waiting(queue, target).await),
+                _ => Err(unknown_result("cancel")),
+            }
+        };
+        self.audited("cancel", queue, Some(name_of(target)), |()| 1, cancel).await
     }
 
     /// Moves a waiting job to another due time.
@@ -54,110 +49,104 @@ impl Session {
     /// # Errors
     /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
     pub async fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {
-        let audit = self.begin("reschedule", queue, Some(name_of(target)));
-        audit.end(self.try_reschedule(queue, target, due).await, |_| 1)
+        self.move_to("reschedule", queue, target, due).await
     }
 
     /// Makes a waiting job due now.
-    ///
-    /// # Errors
-    /// As [`Self::cancel`].
     pub async fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved> {
-        let audit = self.begin("run_now", queue, Some(name_of(target)));
-        audit.end(self.try_reschedule(queue, target, Due::NOW).await, |_| 1)
+        self.move_to("run_now", queue, target, Due::NOW).await
     }
 
-    async fn try_reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {
-        let handle = self.open(queue)?;
-        match handle.reschedule(target, due).await? {
-            Rescheduled::Moved(receipt) => Ok(Moved { id: receipt.id, due: receipt.due }),
-            Rescheduled::AlreadyRunning => Err(is_running(target)),
-            Rescheduled::NotFound => Err(self.not_waiting(queue, target).await),
-            _ => Err(unknown_result("reschedule")),
-        }
+    async fn move_to(
+        &self,
+        action: &str,
+        queue: &QueueName,
+        target: &Target,
+        due: Due,
+    ) -> Result<Moved> {
+        let reschedule = async {
+            match self.open(queue)?.reschedule(target, due).await? {
+                Rescheduled::Moved(receipt) => Ok(Moved { id: receipt.id, due: receipt.due }),
+                Rescheduled::AlreadyRunning => Err(is_running(target)),
+                Rescheduled::NotFound => Err(self.not_waiting(queue, target).await),
+                _ => Err(unknown_result("reschedule")),
+            }
+        };
+        self.audited(action, queue, Some(name_of(target)), |_| 1, reschedule).await
     }
 
     /// Makes a dead job due now, with all its attempts again.
     ///
     /// # Errors
     /// `NotFound` if there is no such job, `Conflict` if it is not dead or a live job has its key,
-    /// `InvalidInput` if you name it by key, `Forbidden`, and store errors.
+    /// `InvalidInput` if you name it by key.
     pub async fn replay(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let audit = self.begin("replay", queue, Some(name_of(target)));
-        audit.end(self.try_dead(queue, target, true).await, |()| 1)
+        self.change_dead("replay", queue, target).await
     }
 
     /// Removes a dead job.
-    ///
-    /// # Errors
-    /// As [`Self::replay`].
     pub async fn remove(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let audit = self.begin("remove", queue, Some(name_of(target)));
-        audit.end(self.try_dead(queue, target, false).await, |()| 1)
+        self.change_dead("remove", queue, target).await
     }
 
-    async fn try_dead(&self, queue: &QueueName, target: &Target, replay: bool) -> Result<()> {
-        let handle = self.open(queue)?;
-        let id = id_of(target)?;
-        let changed = match replay {
-            true => handle.replay(&[id]).await?,
-            false => handle.remove(&[id]).await?,
+    async fn change_dead(&self, action: &str, queue: &QueueName, target: &Target) -> Result<()> {
+        let change = async {
+            let handle = self.open(queue)?;
+            let id = id_of(target)?;
+            let changed = match action {
+                "replay" => handle.replay(&[id]).await?,
+                _ => handle.remove(&[id]).await?,
+            };
+            if changed > 0 {
+                return Ok(());
+            }
+            match self.view(queue, target).await?.state {
+                JobState::Dead => Err(OpsError::conflict(
+                    format!("job {id} stays dead: a live job has its key"),
+                    "replay it when that job has ended, or cancel that job",
+                )),
+                state => Err(OpsError::conflict(
+                    format!("job {id} is not dead but {state}"),
+                    "reload it to see its state",
+                )),
+            }
         };
-        if changed > 0 {
-            return Ok(());
-        }
-        let view = self.view(queue, target).await?;
-        if view.state == JobState::Dead {
-            return Err(OpsError::conflict(
-                format!("job {id} stays dead: a live job has its key"),
-                "replay it when that job has ended, or cancel that job",
-            ));
-        }
-        Err(OpsError::conflict(
-            format!("job {id} is not dead but {}", view.state),
-            "reload it to see its state",
-        ))
+        self.audited(action, queue, Some(name_of(target)), |()| 1, change).await
     }
 
-    /// Pauses a queue in all processes.
+    /// Pauses a queue in all processes; returns `false` if it is paused already.
     ///
-    /// Running jobs finish. Returns `false` if the queue is already paused. An unknown queue is
-    /// rejected because its name may be misspelt; use [`create_paused`](Self::create_paused) for a
-    /// new one.
+    /// Running jobs finish. An unknown queue is rejected because its name may be misspelt; use
+    /// [`create_paused`](Self::create_paused) for a new one.
     ///
     /// # Errors
     /// `NotFound` if no job, runner, schedule or configuration names the queue; `Unsupported` if
-    /// the store cannot pause queues; `Forbidden`; `Unavailable`.
+    /// the store cannot pause queues.
     pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
-        let audit = self.begin("pause", queue, None);
-        let result = async {
+        let pause = async {
             let handle = self.open(queue)?;
             self.require_known(queue).await?;
             Ok(handle.pause().await?)
         };
-        audit.end(result.await, |changed| u64::from(*changed))
+        self.audited("pause", queue, None, |changed| u64::from(*changed), pause).await
     }
 
     /// Pauses a queue that may not exist yet, for example before its first deployment.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot pause queues; `Forbidden`; `Unavailable`.
+    /// `Unsupported` if the store cannot pause queues.
     pub async fn create_paused(&self, queue: &QueueName) -> Result<bool> {
-        let audit = self.begin("pause", queue, None);
-        let result = async { Ok(self.open(queue)?.pause().await?) };
-        audit.end(result.await, |changed| u64::from(*changed))
+        let pause = async { Ok(self.open(queue)?.pause().await?) };
+        self.audited("pause", queue, None, |changed| u64::from(*changed), pause).await
     }
 
-    /// Resumes a paused queue.
-    ///
-    /// Returns `false` if it is not paused.
+    /// Resumes a paused queue; returns `false` if it is not paused.
     ///
     /// # Errors
-    /// As [`Self::pause`].
+    /// `Unsupported` if the store cannot pause queues.
     pub async fn resume(&self, queue: &QueueName) -> Result<bool> {
-        let audit = self.begin("resume", queue, None);
-        let result = async { Ok(self.open(queue)?.resume().await?) };
-        audit.end(result.await, |changed| u64::from(*changed))
+        let resume = async { Ok(self.open(queue)?.resume().await?) };
+        self.audited("resume", queue, None, |changed| u64::from(*changed), resume).await
     }
 
     /// Deletes every job of a queue except running ones.
@@ -165,10 +154,9 @@ impl Session {
     /// Pass the queue name as a person typed it in `typed`. Needs the role admin.
     ///
     /// # Errors
-    /// `Conflict` if `typed` is not the queue name; `Forbidden`; `Unavailable`.
+    /// `Conflict` if `typed` is not the queue name.
     pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<BulkReport> {
-        let audit = self.begin("purge", queue, None);
-        let result = async {
+        let purge = async {
             self.may_change(queue, Role::Admin)?;
             if typed != queue.as_str() {
                 return Err(OpsError::conflict(
@@ -181,7 +169,7 @@ impl Session {
             }
             Ok(BulkReport { changed: self.ops.dq().queue(queue)?.purge().await? })
         };
-        audit.end(result.await, |report| report.changed)
+        self.audited("purge", queue, None, |report| report.changed, purge).await
     }
 
     async fn require_known(&self, queue: &QueueName) -> Result<()> {

@@ -42,9 +42,6 @@ impl Session {
     ///
     /// Skips the framework's own queues and reads at most 50 others: the earliest due for waiting
     /// jobs, otherwise the largest. It returns a single page and ignores [`JobQuery::after`].
-    ///
-    /// # Errors
-    /// As [`jobs`](Self::jobs).
     pub async fn jobs_anywhere(
         &self,
         overview: &Overview,

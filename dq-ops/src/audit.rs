@@ -15,13 +15,11 @@ use crate::plain::plain;
 use crate::text;
 
 /// An attempted write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct AuditEntry {
     /// The start time, by this process's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The actor's name.
     pub actor: String,
@@ -40,8 +38,7 @@ pub struct AuditEntry {
 }
 
 /// The result of a write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AuditOutcome {

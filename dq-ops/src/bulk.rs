@@ -49,8 +49,7 @@ impl BulkAction {
 }
 
 /// How many jobs a bulk change would affect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct BulkCount {
     /// Jobs that match now.
@@ -59,13 +58,11 @@ pub struct BulkCount {
     pub complete: bool,
     /// When they were counted, by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
 }
 
 /// A bulk change's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct BulkReport {
     /// Changed jobs.
@@ -120,42 +117,35 @@ impl Session {
         expected: Option<u64>,
     ) -> Result<BulkReport> {
         let name = format!("{}_many", action.as_str());
-        let audit = self.begin(&name, queue, Some(filter.describe()));
-        let result = self.try_bulk(queue, action, filter, expected).await;
-        audit.end(result, |report| report.changed)
-    }
-
-    async fn try_bulk(
-        &self,
-        queue: &QueueName,
-        action: BulkAction,
-        filter: &JobFilter,
-        expected: Option<u64>,
-    ) -> Result<BulkReport> {
-        let handle = self.open(queue)?;
-        if let Some(expected) = expected {
-            let count = self.count(queue, action, filter).await?;
-            if count.matching > expected {
-                return Err(OpsError::conflict(
-                    format!("{} jobs match now, more than {expected}", count.matching),
-                    "count them again, and confirm the new number",
-                ));
+        let change = async {
+            let handle = self.open(queue)?;
+            if let Some(expected) = expected {
+                let count = self.count(queue, action, filter).await?;
+                if count.matching > expected {
+                    return Err(OpsError::conflict(
+                        format!("{} jobs match now, more than {expected}", count.matching),
+                        "count them again, and confirm the new number",
+                    ));
+                }
+                if !count.complete {
+                    return Err(OpsError::conflict(
+                        format!(
+                            "there are too many jobs to see whether more than {expected} match"
+                        ),
+                        "narrow the due times, or leave out the expected number: then all that match \
+                         are changed",
+                    ));
+                }
             }
-            if !count.complete {
-                return Err(OpsError::conflict(
-                    format!("there are too many jobs to see whether more than {expected} match"),
-                    "narrow the due times, or leave out the expected number: then all that match \
-                     are changed",
-                ));
-            }
-        }
-        let filter = filter.to_core()?;
-        let changed = match action {
-            BulkAction::Cancel => handle.cancel_where(filter).await?,
-            BulkAction::Reschedule(due) => handle.reschedule_where(filter, due).await?,
-            BulkAction::Replay => handle.replay_where(filter).await?,
-            BulkAction::Remove => handle.remove_where(filter).await?,
+            let filter = filter.to_core()?;
+            let changed = match action {
+                BulkAction::Cancel => handle.cancel_where(filter).await?,
+                BulkAction::Reschedule(due) => handle.reschedule_where(filter, due).await?,
+                BulkAction::Replay => handle.replay_where(filter).await?,
+                BulkAction::Remove => handle.remove_where(filter).await?,
+            };
+            Ok(BulkReport { changed })
         };
-        Ok(BulkReport { changed })
+        self.audited(&name, queue, Some(filter.describe()), |report| report.changed, change).await
     }
 }

@@ -9,6 +9,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
+use crate::openapi;
 use crate::ops::Session;
 use crate::overview::Observed;
 
@@ -19,12 +20,11 @@ const UNSERVED_AFTER: Duration = Duration::from_secs(120);
 const MAX_NAMES: usize = 5;
 
 /// A problem and its fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct FindingView {
     /// The severity: `info`, `warning` or `error`.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Severity))]
+    #[schema(value_type = openapi::Severity)]
     pub severity: String,
     /// A stable code, such as `sqlite.wal-reset-bug`.
     pub code: String,
@@ -42,12 +42,18 @@ impl From<Finding> for FindingView {
             // A severity from a later version counts as an error.
             _ => "error",
         };
-        Self {
-            severity: severity.to_owned(),
-            code: finding.code.to_owned(),
-            cause: finding.cause,
-            remedy: finding.remedy,
-        }
+        Self::new(severity, finding.code, finding.cause, finding.remedy)
+    }
+}
+
+impl FindingView {
+    fn new(severity: &str, code: &str, cause: String, remedy: impl Into<String>) -> Self {
+        let (severity, code) = (severity.to_owned(), code.to_owned());
+        Self { severity, code, cause, remedy: remedy.into() }
+    }
+
+    fn warning(code: &str, cause: String, remedy: &str) -> Self {
+        Self::new("warning", code, cause, remedy)
     }
 }
 
@@ -61,13 +67,10 @@ impl Session {
         let mut findings: Vec<_> = dq.check().await.into_iter().map(FindingView::from).collect();
         // Reported even if the main store has the same finding, because these checks also read
         // drained stores.
-        let failed = |code: &str, what: &str, error: &OpsError| FindingView {
-            severity: "error".to_owned(),
-            code: code.to_owned(),
-            cause: format!("the {what} could not be checked: {error}"),
-            remedy: error
-                .remedy()
-                .unwrap_or_else(|| "repeat the check when the store can be reached".to_owned()),
+        let failed = |code: &str, what: &str, error: &OpsError| {
+            let cause = format!("the {what} could not be checked: {error}");
+            let again = || "repeat the check when the store can be reached".to_owned();
+            FindingView::new("error", code, cause, error.remedy().unwrap_or_else(again))
         };
         let observed = self.observed().await;
         match &observed {
@@ -114,15 +117,13 @@ impl Session {
             .map(|stats| format!("{} ({})", stats.queue, stats.ready))
             .collect();
         if !unserved.is_empty() {
-            findings.push(FindingView {
-                severity: "warning".to_owned(),
-                code: "queues.no-runner".to_owned(),
-                cause: format!("no runner serves queues with due jobs: {}", list(&unserved)),
-                remedy:
-                    "start a program whose runner handles them; `dq serve` runs the jobs of queues \
-                         with a forward only. If a name was misspelt, schedule the jobs again under the right one, and cancel these"
-                        .to_owned(),
-            });
+            findings.push(FindingView::warning(
+                "queues.no-runner",
+                format!("no runner serves queues with due jobs: {}", list(&unserved)),
+                "start a program whose runner handles them; `dq serve` runs the jobs of queues \
+                 with a forward only. If a name was misspelt, schedule the jobs again under the \
+                 right one, and cancel these",
+            ));
         }
         Ok(findings)
     }
@@ -147,14 +148,12 @@ fn missed_schedules(observed: &Observed, schedules: &[RecurringView]) -> Option<
     if missed.is_empty() {
         return None;
     }
-    Some(FindingView {
-        severity: "warning".to_owned(),
-        code: "schedules.no-runner".to_owned(),
-        cause: format!("no runner starts the jobs of schedules: {}", list(&missed)),
-        remedy: "start a program with a runner, or `dq serve` with a forwarded queue; what is \
-                 missed is caught up on as each schedule says"
-            .to_owned(),
-    })
+    Some(FindingView::warning(
+        "schedules.no-runner",
+        format!("no runner starts the jobs of schedules: {}", list(&missed)),
+        "start a program with a runner, or `dq serve` with a forwarded queue; what is \
+                 missed is caught up on as each schedule says",
+    ))
 }
 
 fn rapid_schedules(schedules: &[RecurringView]) -> Option<FindingView> {
@@ -163,15 +162,12 @@ fn rapid_schedules(schedules: &[RecurringView]) -> Option<FindingView> {
     if rapid.is_empty() {
         return None;
     }
-    Some(FindingView {
-        severity: "warning".to_owned(),
-        code: "schedules.rapid".to_owned(),
-        cause: format!("schedules repeat within a second: {}", list(&rapid)),
-        remedy:
-            "choose intervals of at least 1s: each occurrence costs several calls of the store. \
-                 For more, let one job do the work of many"
-                .to_owned(),
-    })
+    Some(FindingView::warning(
+        "schedules.rapid",
+        format!("schedules repeat within a second: {}", list(&rapid)),
+        "choose intervals of at least 1s: each occurrence costs several calls of the store. \
+                 For more, let one job do the work of many",
+    ))
 }
 
 fn unreadable_schedule(error: &Error) -> FindingView {
@@ -182,12 +178,12 @@ fn unreadable_schedule(error: &Error) -> FindingView {
     } else {
         ("error", "a schedule starts no jobs")
     };
-    FindingView {
-        severity: severity.to_owned(),
-        code: "schedules.unreadable".to_owned(),
-        cause: format!("{what}: {}", error.message()),
-        remedy: error.remedy_text().unwrap_or_default().to_owned(),
-    }
+    FindingView::new(
+        severity,
+        "schedules.unreadable",
+        format!("{what}: {}", error.message()),
+        error.remedy_text().unwrap_or_default().to_owned(),
+    )
 }
 
 fn missed_objective(status: &LatenessStatus) -> Option<FindingView> {
@@ -202,10 +198,9 @@ fn missed_objective(status: &LatenessStatus) -> Option<FindingView> {
             "look at the logs and metrics of the runners for the last hour",
         ),
     };
-    Some(FindingView {
-        severity: "warning".to_owned(),
-        code: "lateness.objective".to_owned(),
-        cause: format!("jobs of queue {queue} are late: {cause}; {status}"),
-        remedy: remedy.to_owned(),
-    })
+    Some(FindingView::warning(
+        "lateness.objective",
+        format!("jobs of queue {queue} are late: {cause}; {status}"),
+        remedy,
+    ))
 }

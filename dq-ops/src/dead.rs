@@ -6,6 +6,7 @@ use dq_core::{DeadKind, JobState, Order, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::openapi;
 use crate::ops::Session;
 use crate::text;
 
@@ -18,8 +19,7 @@ const MAX_GROUPS: usize = 100;
 const MAX_PATTERN: usize = 160;
 
 /// A queue's dead jobs, grouped by error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct DeadGroups {
     /// The groups, largest first; at most 100.
@@ -31,12 +31,11 @@ pub struct DeadGroups {
 }
 
 /// Dead jobs whose errors differ only in numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct DeadGroup {
     /// Why the jobs are dead.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
+    #[schema(value_type = openapi::DeadKind)]
     pub kind: DeadKind,
     /// The message's first line, with `#` for each number.
     pub pattern: String,
@@ -49,11 +48,9 @@ pub struct DeadGroup {
     pub count: u64,
     /// The earliest time of death.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub first: Timestamp,
     /// The latest time of death.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub last: Timestamp,
 }
 

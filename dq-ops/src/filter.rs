@@ -3,6 +3,7 @@
 use dq_core::{Error, Filter, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::openapi;
 use crate::text;
 
 /// In bytes.
@@ -17,26 +18,23 @@ const MAX_TEXT: usize = 4 * 1024;
 /// let mut filter = dq_ops::JobFilter::default();
 /// filter.key_prefix = Some("order-".to_owned());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct JobFilter {
     /// Only jobs whose key begins with this text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::FilterText>))]
+    #[schema(value_type = Option<openapi::FilterText>)]
     pub key_prefix: Option<String>,
     /// Only jobs that are due at this time or later.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub due_from: Option<Timestamp>,
     /// Only jobs that are due before this time.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub due_before: Option<Timestamp>,
     /// Only jobs whose last error, death reason or end reason contains this text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::FilterText>))]
+    #[schema(value_type = Option<openapi::FilterText>)]
     pub error: Option<String>,
 }
 

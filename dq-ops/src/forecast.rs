@@ -6,17 +6,16 @@ use dq_core::{QueueForecast, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::openapi;
 use crate::ops::Session;
 use crate::text;
 
 /// One queue's due jobs, in equal steps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Forecast {
     /// Start of the first step: now, by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
     /// Step length in milliseconds.
     pub step_ms: u64,
@@ -51,13 +50,11 @@ impl Session {
 }
 
 /// All queues' due jobs, by hour.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Forecasts {
     /// The time by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// Queues with jobs in the window, ordered by name. A schedule's occurrences count in its
     /// queue.
@@ -65,12 +62,11 @@ pub struct Forecasts {
 }
 
 /// A queue in [`Forecasts`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct QueueForecastView {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// Jobs already due that wait for a slot.
     pub overdue: u64,
@@ -85,31 +81,26 @@ pub struct QueueForecastView {
 }
 
 /// The minute with the most due jobs in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct ForecastPeak {
     /// Start of the minute.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
     /// Jobs due in it.
     pub due: u64,
     /// When all jobs due by its end are done; `None` if the capacity is unknown or the queue is
     /// paused.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub drained_by: Option<Timestamp>,
 }
 
 /// An hour of a [`QueueForecastView`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct ForecastHour {
     /// Start of the hour; for the first one, start of the window.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub from: Timestamp,
     /// Jobs due in it.
     pub due: u64,
@@ -158,9 +149,6 @@ impl Session {
     /// Counts waiting jobs and schedule occurrences per queue and hour, beside the capacity.
     ///
     /// `window` is clamped to one minute to seven days.
-    ///
-    /// # Errors
-    /// As [`forecast`](Self::forecast).
     pub async fn forecasts(&self, window: Duration) -> Result<Forecasts> {
         let window = window.clamp(Duration::from_secs(60), Duration::from_secs(7 * 86_400));
         let at = self.now().await?;

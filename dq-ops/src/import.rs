@@ -23,21 +23,19 @@ impl Session {
         queue: &QueueName,
         source: impl ImportSource,
     ) -> Result<ImportReport> {
-        let audit = self.begin("import", queue, Some(source.name()));
-        let result = async {
+        let target = Some(source.name());
+        let import = async {
             self.may_change(queue, Role::Admin)?;
             continues(queue, &source).await?;
             Ok(self.ops.dq().import(source).await?)
         };
-        audit.end(result.await, |report| report.imported + report.resumed)
+        let changed = |report: &ImportReport| report.imported + report.resumed;
+        self.audited("import", queue, target, changed, import).await
     }
 
     /// Counts the jobs that [`import`](Self::import) would move now, without changes.
     ///
     /// Needs the role admin, because it reads another store.
-    ///
-    /// # Errors
-    /// As [`Self::import`].
     pub async fn preview_import(
         &self,
         queue: &QueueName,

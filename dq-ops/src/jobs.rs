@@ -16,6 +16,7 @@ use crate::actor::Role;
 use crate::cursor;
 use crate::error::{OpsError, Result};
 use crate::filter::{JobFilter, check_text};
+use crate::openapi;
 use crate::ops::Session;
 use crate::raw_json::RawJson;
 use crate::redact::JobContent;
@@ -68,13 +69,11 @@ impl JobQuery {
 }
 
 /// A page of jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct JobPage {
     /// The time by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The jobs in order. A search page may be short or empty and still have a `next`.
     pub jobs: Vec<JobSummary>,
@@ -83,32 +82,28 @@ pub struct JobPage {
 }
 
 /// A job without payload and headers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct JobSummary {
     /// The job id.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
+    #[schema(value_type = String, format = "uuid")]
     pub id: JobId,
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// The key.
     pub key: Option<String>,
     /// The state.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::JobState))]
+    #[schema(value_type = openapi::JobState)]
     pub state: JobState,
     /// The due time.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
     /// The first due time, before retries and snoozes.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub first_due: Timestamp,
     /// When the store accepted the job.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub created: Timestamp,
     /// Failed attempts.
     pub attempts: u32,
@@ -121,11 +116,9 @@ pub struct JobSummary {
     /// When the current claim, or an ended job's last claim, was made. `None` while the job waits
     /// or is dead, or if the store does not keep it.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub claimed_at: Option<Timestamp>,
     /// When the lease expires; `None` unless the job is running.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub leased_until: Option<Timestamp>,
     /// The runner that holds the lease, or held an ended job's last lease.
     pub worker: Option<String>,
@@ -142,40 +135,35 @@ pub struct JobSummary {
 }
 
 /// Why and since when a job is dead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct DeadView {
     /// Why the job is dead.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::DeadKind))]
+    #[schema(value_type = openapi::DeadKind)]
     pub kind: DeadKind,
     /// The reason in words.
     pub message: String,
     /// When the job died.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
 }
 
 /// How and when a job ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct EndedView {
     /// How it ended.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Ending))]
+    #[schema(value_type = openapi::Ending)]
     pub ending: Ending,
     /// The reason, if there is one.
     pub reason: Option<String>,
     /// When it ended.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
 }
 
 /// A job with payload and headers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct JobDetail {
     /// The job.
@@ -188,8 +176,7 @@ pub struct JobDetail {
 }
 
 /// A payload as JSON, text or Base64.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct PayloadView {
     /// The MIME type.
@@ -201,7 +188,7 @@ pub struct PayloadView {
     /// The payload if it is JSON other than `null` and not truncated; only space between tokens is
     /// dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
+    #[schema(value_type = Option<serde_json::Value>)]
     pub json: Option<RawJson>,
     /// The payload if it is other text, or the JSON `null`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -39,7 +39,6 @@ mod input;
 mod jobs;
 pub mod json;
 mod objective;
-#[cfg(feature = "openapi")]
 pub mod openapi;
 mod ops;
 mod overview;

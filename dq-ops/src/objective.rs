@@ -3,9 +3,10 @@
 use dq_core::{LatenessCause, LatenessStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::openapi;
+
 /// A queue's lateness objective and how well it is met.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct ObjectiveView {
     /// The objective, such as `99% < 100ms`.
@@ -20,7 +21,7 @@ pub struct ObjectiveView {
     pub waiting: u64,
     /// The cause: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
     /// `clock_skew`; `None` if no cause was observed.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::LatenessCause>))]
+    #[schema(value_type = Option<openapi::LatenessCause>)]
     pub cause: Option<LatenessCause>,
 }
 

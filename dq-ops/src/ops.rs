@@ -173,13 +173,17 @@ impl Session {
         &self.ops.redaction
     }
 
-    pub(crate) fn begin(
+    /// Does a write and records it, also if the caller goes away before its end.
+    pub(crate) async fn audited<T>(
         &self,
         action: &str,
         queue: impl AsRef<str>,
         target: Option<String>,
-    ) -> Pending {
-        self.ops.audit.begin(&self.actor, action, queue.as_ref(), target)
+        changed: impl Fn(&T) -> u64,
+        write: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let audit = self.ops.audit.begin(&self.actor, action, queue.as_ref(), target);
+        audit.end(write.await, changed)
     }
 
     /// Checks the actor's role, and protects the framework's queues.

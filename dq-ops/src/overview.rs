@@ -10,18 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
 use crate::objective::ObjectiveView;
+use crate::openapi;
 use crate::ops::Session;
 use crate::runners::Quantiles;
 use crate::text;
 
 /// All queues at one point in time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Overview {
     /// The time by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The store type, such as `sqlite`.
     pub store: String,
@@ -34,12 +33,11 @@ pub struct Overview {
 }
 
 /// A queue with its counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct QueueSummary {
     /// The name.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// Jobs not yet due.
     pub scheduled: u64,
@@ -53,7 +51,6 @@ pub struct QueueSummary {
     pub paused: bool,
     /// The earliest due time among scheduled and ready jobs.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub next_due: Option<Timestamp>,
     /// How long the oldest ready job has waited, in milliseconds; 0 without one.
     pub oldest_ready_ms: u64,

@@ -8,10 +8,10 @@ use dq_cron::Recurrence;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
-use crate::audit::Pending;
 use crate::error::{OpsError, Result};
 use crate::input::parse_duration;
 use crate::jobs::PayloadView;
+use crate::openapi;
 use crate::ops::Session;
 use crate::redact::JobContent;
 use crate::schedule::ScheduledJob;
@@ -19,15 +19,16 @@ use crate::text;
 
 const MAX_NEXT: usize = 100;
 
+const REMOVE: &str = "remove_schedule";
+
 /// A schedule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct RecurringSummary {
     /// The schedule name.
     pub name: String,
     /// The jobs' queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// The cron expression; `None` for an interval.
     pub cron: Option<String>,
@@ -44,13 +45,12 @@ pub struct RecurringSummary {
     /// The next time a runner looks at it: the next occurrence, or earlier while an occurrence
     /// waits for an earlier job. A stopped schedule then looks for a new declaration.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub next_due: Timestamp,
     /// What happens to missed occurrences: `last`, `none`, or a limit such as `all:10`.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::CatchUp))]
+    #[schema(value_type = openapi::CatchUp)]
     pub catch_up: String,
     /// What happens while an earlier occurrence's job is live: `skip`, `allow` or `queue_one`.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Overlap))]
+    #[schema(value_type = openapi::Overlap)]
     pub overlap: String,
     /// How late an occurrence may be scheduled, in milliseconds; `None` for no limit.
     pub deadline_ms: Option<u64>,
@@ -62,13 +62,11 @@ pub struct RecurringSummary {
 }
 
 /// A schedule with payload and next occurrences.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct RecurringDetail {
     /// The time by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The schedule.
     #[serde(flatten)]
@@ -82,13 +80,11 @@ pub struct RecurringDetail {
 }
 
 /// One occurrence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Occurrence {
     /// The due time.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
     /// The same time in the schedule's time zone, such as `2026-03-29T03:00:00+02:00`; `None` for
     /// an interval.
@@ -96,8 +92,7 @@ pub struct Occurrence {
 }
 
 /// A backfill's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct BackfillReport {
     /// Jobs stored.
@@ -107,42 +102,41 @@ pub struct BackfillReport {
 }
 
 /// A schedule definition.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RecurringDefinition {
     /// The jobs' queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName, required = true))]
+    #[schema(value_type = openapi::QueueName, required = true)]
     pub queue: String,
     /// A cron expression, such as `30 2 * * *`; give either this or `every`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CronExpression>))]
+    #[schema(value_type = Option<openapi::CronExpression>)]
     pub cron: Option<String>,
     /// The cron expression's time zone, such as `Europe/Stockholm`; `UTC` by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TimeZone>))]
+    #[schema(value_type = Option<openapi::TimeZone>)]
     pub tz: Option<String>,
     /// An interval, such as `90s`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
+    #[schema(value_type = Option<openapi::PositiveDuration>)]
     pub every: Option<String>,
     /// The payload of each job; `null` by default.
     pub payload: serde_json::Value,
     /// The payload's schema version.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[schema(minimum = 1)]
     #[serde(deserialize_with = "crate::json::whole")]
     pub schema_version: Option<u32>,
     /// What happens to missed occurrences: `last` (the default), `none`, or a limit such as
     /// `all:10`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::CatchUp>))]
+    #[schema(value_type = Option<openapi::CatchUp>)]
     pub catch_up: Option<String>,
     /// What happens while an earlier occurrence's job is live: `skip`, `allow` or `queue_one`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Overlap>))]
+    #[schema(value_type = Option<openapi::Overlap>)]
     pub overlap: Option<String>,
     /// How late an occurrence may be scheduled, such as `1h`; no limit by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
+    #[schema(value_type = Option<openapi::PositiveDuration>)]
     pub deadline: Option<String>,
     /// Every occurrence is delayed by up to this long, such as `10s`. The schedule name fixes the
     /// actual delay.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
+    #[schema(value_type = Option<openapi::PositiveDuration>)]
     pub jitter: Option<String>,
 }
 
@@ -236,12 +230,12 @@ impl Session {
         // An invalid queue name has no length limit, so the audit leaves it out.
         let queue = QueueName::new(&definition.queue).ok();
         let queue = queue.as_ref().map(QueueName::as_str).unwrap_or_default();
-        let audit = self.audit_of("put_schedule", queue, name);
-        let result = async {
+        let target = Some(format!("schedule:{name}"));
+        let put = async {
             self.require(Role::Operator)?;
             Ok(self.defined(name, definition)?.upsert().await?)
         };
-        audit.end(result.await, |changed| u64::from(*changed))
+        self.audited("put_schedule", queue, target, |changed| u64::from(*changed), put).await
     }
 
     fn defined(
@@ -286,67 +280,41 @@ impl Session {
     /// # Errors
     /// [`OpsError::NoSchedule`], `Forbidden`, and store errors.
     pub async fn pause_schedule(&self, name: &str) -> Result<bool> {
-        let (found, audit) = self.begin_change("pause_schedule", name).await;
-        let result = async {
-            self.changeable(found)?;
-            Ok(self.handle(name).pause().await?)
-        };
-        audit.end(result.await, |changed| u64::from(*changed))
+        let pause = async { Ok(self.handle(name).pause().await?) };
+        self.change("pause_schedule", name, |changed| u64::from(*changed), pause).await
     }
 
-    /// Resumes a paused schedule at its next occurrence.
-    ///
-    /// Returns `false` if it is not paused.
-    ///
-    /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule).
+    /// Resumes a paused schedule at its next occurrence; returns `false` if it is not paused.
     pub async fn resume_schedule(&self, name: &str) -> Result<bool> {
-        let (found, audit) = self.begin_change("resume_schedule", name).await;
-        let result = async {
-            self.changeable(found)?;
-            Ok(self.handle(name).resume().await?)
-        };
-        audit.end(result.await, |changed| u64::from(*changed))
+        let resume = async { Ok(self.handle(name).resume().await?) };
+        self.change("resume_schedule", name, |changed| u64::from(*changed), resume).await
     }
 
     /// Skips a schedule's next occurrence.
     ///
     /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule).
+    /// `Conflict` if it has none; otherwise as [`pause_schedule`](Self::pause_schedule).
     pub async fn skip_next(&self, name: &str) -> Result<()> {
-        let (found, audit) = self.begin_change("skip_next", name).await;
-        let result = async {
-            self.changeable(found)?;
-            match self.handle(name).skip_next().await? {
-                true => Ok(()),
-                false => Err(self.without_next(name).await),
+        let skip = async {
+            if self.handle(name).skip_next().await? {
+                return Ok(());
             }
-        };
-        audit.end(result.await, |()| 1)
-    }
-
-    async fn without_next(&self, name: &str) -> OpsError {
-        let conflict = || {
-            OpsError::conflict(
+            self.recurring_view(name).await?;
+            Err(OpsError::conflict(
                 format!("the schedule {name} has no occurrence left"),
                 "change its times, or remove it",
-            )
+            ))
         };
-        self.recurring_view(name).await.map_or_else(|error| error, |_| conflict())
+        self.change("skip_next", name, |()| 1, skip).await
     }
 
     /// Schedules an extra job now; unless jobs may overlap, only if none is live.
-    ///
-    /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule).
     pub async fn run_schedule(&self, name: &str) -> Result<ScheduledJob> {
-        let (found, audit) = self.begin_change("run_schedule", name).await;
-        let result = async {
-            self.changeable(found)?;
+        let run = async {
             let scheduled = self.handle(name).run_now().await?;
             scheduled.map(ScheduledJob::from).ok_or_else(|| no_schedule(name))
         };
-        audit.end(result.await, |job| u64::from(job.is_stored()))
+        self.change("run_schedule", name, |job| u64::from(job.is_stored()), run).await
     }
 
     /// Schedules up to 1,000 occurrences after `after`, up to and including `until`.
@@ -363,9 +331,7 @@ impl Session {
         after: Timestamp,
         until: Timestamp,
     ) -> Result<BackfillReport> {
-        let (found, audit) = self.begin_change("backfill", name).await;
-        let result = async {
-            self.changeable(found)?;
+        let backfill = async {
             if until <= after {
                 return Err(OpsError::conflict(
                     "the end of the backfill is not after its start",
@@ -375,7 +341,7 @@ impl Session {
             let done = self.handle(name).backfill(after, until).await.map_err(OpsError::unfit)?;
             Ok(BackfillReport { changed: done.scheduled, existing: done.existing })
         };
-        audit.end(result.await, |report| report.changed)
+        self.change("backfill", name, |report| report.changed, backfill).await
     }
 
     /// Removes a schedule, but no jobs of earlier occurrences.
@@ -386,21 +352,13 @@ impl Session {
     /// `Incompatible` if a later version has written it; otherwise as
     /// [`pause_schedule`](Self::pause_schedule).
     pub async fn remove_schedule(&self, name: &str) -> Result<()> {
-        let (found, audit) = self.begin_change("remove_schedule", name).await;
-        let result = async {
-            self.require(Role::Operator)?;
-            match found {
-                // Damaged schedules can be removed; a later version's schedule is left to that
-                // version.
-                Err(error) if error.store_kind() != Some(ErrorKind::Codec) => return Err(error),
-                _ => {}
-            }
+        let remove = async {
             match self.handle(name).remove().await? {
                 true => Ok(()),
                 false => Err(no_schedule(name)),
             }
         };
-        audit.end(result.await, |()| 1)
+        self.change(REMOVE, name, |()| 1, remove).await
     }
 
     /// These calls do not read the queue name.
@@ -414,21 +372,29 @@ impl Session {
         self.handle(name).get().await?.ok_or_else(|| no_schedule(name))
     }
 
-    /// Reads the schedule first, for the queue in the audit entry.
-    async fn begin_change(&self, action: &str, name: &str) -> (Result<RecurringView>, Pending) {
+    /// Changes a schedule, which is read first, for the queue in the audit entry.
+    async fn change<T>(
+        &self,
+        action: &str,
+        name: &str,
+        changed: impl Fn(&T) -> u64,
+        change: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let found = self.recurring_view(name).await;
-        let queue = found.as_ref().map(|view| view.spec.queue.as_str()).unwrap_or_default();
-        let audit = self.audit_of(action, queue, name);
-        (found, audit)
-    }
-
-    fn audit_of(&self, action: &str, queue: &str, name: &str) -> Pending {
-        self.begin(action, queue, Some(format!("schedule:{name}")))
-    }
-
-    fn changeable(&self, found: Result<RecurringView>) -> Result<()> {
-        self.require(Role::Operator)?;
-        found.map(drop)
+        let queue = found.as_ref().map(|view| view.spec.queue.to_string()).unwrap_or_default();
+        let checked = async {
+            self.require(Role::Operator)?;
+            match found {
+                // A damaged schedule can only be removed. A later version's schedule is left to
+                // that version.
+                Err(error) if action != REMOVE || error.store_kind() != Some(ErrorKind::Codec) => {
+                    return Err(error);
+                }
+                _ => {}
+            }
+            change.await
+        };
+        self.audited(action, queue, Some(format!("schedule:{name}")), changed, checked).await
     }
 }
 

@@ -4,14 +4,14 @@ use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerQueue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::openapi;
 use crate::ops::Session;
 use crate::text;
 
 /// Durations of the last five minutes, in milliseconds.
 ///
 /// Each is exact up to 7 ms and at most a quarter too long above.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Quantiles {
     /// Sample count.
@@ -40,8 +40,7 @@ impl Quantiles {
 }
 
 /// A runner that serves the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct RunnerSummary {
     /// The runner name.
@@ -54,7 +53,6 @@ pub struct RunnerSummary {
     pub version: String,
     /// The start time by the runner's clock; `None` if its announcement cannot be read.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub started: Option<Timestamp>,
     /// Whether it is shutting down.
     pub stopping: bool,
@@ -66,11 +64,9 @@ pub struct RunnerSummary {
     pub skew_ms: Option<i64>,
     /// When it last announced itself.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub announced_at: Timestamp,
     /// When it disappears from the list, unless it announces itself again.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub valid_until: Timestamp,
     /// The queues it serves.
     pub queues: Vec<RunnerQueueSummary>,
@@ -82,12 +78,11 @@ pub struct RunnerSummary {
 }
 
 /// A queue that a runner serves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct RunnerQueueSummary {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// Maximum concurrent jobs from the queue.
     pub concurrency: u64,

@@ -67,8 +67,7 @@ impl ScheduleRequest {
 }
 
 /// The result of scheduling a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ScheduleResult {
@@ -85,18 +84,16 @@ pub enum ScheduleResult {
 }
 
 /// The job that a request led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct ScheduledJob {
     /// The result.
     pub result: ScheduleResult,
     /// The id of the new job, the job with the key, or the ended job.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
+    #[schema(value_type = String, format = "uuid")]
     pub id: JobId,
     /// The due time.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub due: Timestamp,
 }
 
@@ -133,8 +130,9 @@ impl Session {
         request: ScheduleRequest,
     ) -> Result<ScheduledJob> {
         let target = request.key.as_ref().map(|key| format!("key:{key}"));
-        let audit = self.begin("schedule", queue, target);
-        audit.end(self.try_schedule(queue, request).await, |job| u64::from(job.is_stored()))
+        let changed = |job: &ScheduledJob| u64::from(job.is_stored());
+        let schedule = self.try_schedule(queue, request);
+        self.audited("schedule", queue, target, changed, schedule).await
     }
 
     async fn try_schedule(

@@ -11,53 +11,50 @@ use serde::{Deserialize, Serialize};
 use crate::actor::Role;
 use crate::error::{OpsError, Result};
 use crate::input::{parse_duration, parse_timestamp};
+use crate::openapi;
 use crate::ops::Session;
 use crate::text;
 
 /// Simulation options. Durations are texts such as `300ms`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SimulationRequest {
     /// How far to simulate, up to 31 days; `24h` by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::SimulationWindow>))]
+    #[schema(value_type = Option<openapi::SimulationWindow>)]
     pub window: Option<String>,
     /// A future start; now by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    #[schema(value_type = Option<String>, format = "date-time")]
     pub start: Option<String>,
     /// How many copies of each job to simulate: 1 (the default) to 1,000.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
+    #[schema(minimum = 1, maximum = 1000)]
     #[serde(deserialize_with = "crate::json::whole")]
     pub load: Option<u32>,
     /// Concurrent jobs per queue; the runners' slots by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::Slots>))]
+    #[schema(value_type = BTreeMap<openapi::QueueName, openapi::Slots>)]
     #[serde(deserialize_with = "crate::json::whole_numbers")]
     pub concurrency: BTreeMap<String, u64>,
     /// Concurrent jobs for queues without a runner.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[schema(minimum = 1)]
     #[serde(deserialize_with = "crate::json::whole")]
     pub default_concurrency: Option<u64>,
     /// Run time per job, by queue; measured over the last five minutes by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<crate::openapi::QueueName, crate::openapi::PositiveDuration>))]
+    #[schema(value_type = BTreeMap<openapi::QueueName, openapi::PositiveDuration>)]
     pub run_time: BTreeMap<String, String>,
     /// Run time for queues without a job in the last five minutes.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::PositiveDuration>))]
+    #[schema(value_type = Option<openapi::PositiveDuration>)]
     pub default_run_time: Option<String>,
 }
 
 /// A simulation's result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct SimulationView {
     /// Start of the window.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub start: Timestamp,
     /// End of the window. Jobs due from then on are left out.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub end: Timestamp,
     /// Jobs due before a future start, assumed done by then.
     pub due_earlier: u64,
@@ -66,12 +63,11 @@ pub struct SimulationView {
 }
 
 /// A queue in a [`SimulationView`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct SimulatedQueue {
     /// The queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::QueueName))]
+    #[schema(value_type = openapi::QueueName)]
     pub queue: QueueName,
     /// Concurrent jobs; 0 if the queue is paused.
     pub concurrency: u64,
@@ -89,11 +85,9 @@ pub struct SimulatedQueue {
     pub backlog: u64,
     /// When the backlog first was this large; `None` if no job waited.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub backlog_at: Option<Timestamp>,
     /// When it was first empty after that; `None` if no job waited or the queue is paused.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub drained: Option<Timestamp>,
     /// Jobs due and waiting when the window ends.
     pub backlog_at_end: u64,

@@ -11,13 +11,11 @@ use crate::ops::Session;
 use crate::text;
 
 /// A job's past, and what it waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Timeline {
     /// The time by the store's clock.
     #[serde(with = "text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
     pub at: Timestamp,
     /// The job.
     pub job: JobSummary,
@@ -34,13 +32,11 @@ pub struct Timeline {
 }
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct TimelineEvent {
     /// The time; `None` if the store does not keep it.
     #[serde(with = "text::option")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
     pub at: Option<Timestamp>,
     /// The event.
     #[serde(flatten)]
@@ -48,8 +44,7 @@ pub struct TimelineEvent {
 }
 
 /// A kind of event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
@@ -94,8 +89,7 @@ pub enum EventKind {
 }
 
 /// The reason why a job waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WaitReason {
@@ -124,8 +118,7 @@ pub enum WaitReason {
 }
 
 /// A queue's runners.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
 pub struct Presence {
     /// Whether the queue is paused.

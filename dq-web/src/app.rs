@@ -26,7 +26,7 @@ const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
 /// Queue limit of a page's forecast, because each queue costs a store call.
 const FORECAST_QUEUES: usize = 50;
 
-const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 /// Time between overview readings while nobody looks. They keep the charts of the past free of
 /// gaps.

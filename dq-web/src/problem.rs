@@ -106,6 +106,8 @@ impl IntoResponse for Problem {
         if self.is_temporary() {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        // The dashboard makes a page of it.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -77,9 +77,6 @@ pub async fn serve(
 /// Serves as [`serve`] does, and appends your metrics to `/metrics`.
 ///
 /// Return the runner metrics of this process from `metrics`, in the Prometheus text format.
-///
-/// # Errors
-/// As [`serve`].
 pub async fn serve_with_metrics(
     listener: TcpListener,
     ops: Ops,

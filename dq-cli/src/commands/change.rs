@@ -1,10 +1,10 @@
 //! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: one job, or all matching jobs.
 
-use dq_core::{Due, Target, Timestamp};
+use dq_core::{Target, Timestamp};
 use dq_ops::{BulkAction, JobFilter};
 use serde_json::{Value, json};
 
-use crate::args::{ChangeArgs, MoveArgs};
+use crate::args::ChangeArgs;
 use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
@@ -35,66 +35,23 @@ fn selection(args: &ChangeArgs) -> Result<Selection<'_>> {
     }
 }
 
-pub(super) fn cancel(
-    args: &ChangeArgs,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
-    change(args, BulkAction::Cancel, "cancelled", source, output, |job| {
-        source.cancel(&args.queue, job).map(|()| None)
-    })
-}
-
-pub(super) fn reschedule(
-    args: &MoveArgs,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
-    let (selected, due) = (&args.change, args.to);
-    change(selected, BulkAction::Reschedule(due), "moved", source, output, |job| {
-        Ok(Some(source.reschedule(&selected.queue, job, due)?.due))
-    })
-}
-
-pub(super) fn run(args: &ChangeArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
-    change(args, BulkAction::Reschedule(Due::NOW), "moved", source, output, |job| {
-        Ok(Some(source.run_now(&args.queue, job)?.due))
-    })
-}
-
-pub(super) fn replay(
-    args: &ChangeArgs,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
-    change(args, BulkAction::Replay, "replayed", source, output, |job| {
-        source.replay(&args.queue, job).map(|()| None)
-    })
-}
-
-pub(super) fn remove(
-    args: &ChangeArgs,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
-    change(args, BulkAction::Remove, "removed", source, output, |job| {
-        source.remove(&args.queue, job).map(|()| None)
-    })
-}
-
-/// Changes all matching jobs, or one job by `change_one`, which returns any new due time.
-fn change(
+/// Changes one job, or all matching jobs.
+pub(super) fn change(
     args: &ChangeArgs,
     action: BulkAction,
-    done: &str,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
-    change_one: impl FnOnce(&Target) -> Result<Option<Timestamp>>,
 ) -> Result<()> {
+    let done = match action {
+        BulkAction::Cancel => "cancelled",
+        BulkAction::Replay => "replayed",
+        BulkAction::Remove => "removed",
+        _ => "moved",
+    };
     match selection(args)? {
         Selection::Many(filter) => many(args, action, done, &filter, source, output),
         Selection::One(job) => {
-            let due = change_one(job)?;
+            let due = source.change(&args.queue, job, action)?;
             one(args, job, done, due, output)
         }
     }
@@ -127,7 +84,7 @@ fn many(
     action: BulkAction,
     done: &str,
     filter: &JobFilter,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let queue = text::clean(args.queue.as_str());

@@ -12,11 +12,7 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-pub(super) fn run(
-    command: &CronCommand,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
+pub(super) fn run(command: &CronCommand, source: &Source, output: &mut Output<'_>) -> Result<()> {
     match command {
         CronCommand::Ls => list(source, output),
         CronCommand::Show { name, next } => {
@@ -66,7 +62,7 @@ fn report(name: &str, value: &Value, done: &str, output: &mut Output<'_>) -> Res
     output.either(value, || format!("{done} {}\n", text::clean(name)))
 }
 
-fn list(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+fn list(source: &Source, output: &mut Output<'_>) -> Result<()> {
     let schedules = source.schedules()?;
     if output.is_json() {
         return schedules.iter().try_for_each(|schedule| output.json(schedule));
@@ -137,7 +133,7 @@ fn describe(detail: &RecurringDetail) -> String {
     text
 }
 
-fn set(args: &CronSetArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+fn set(args: &CronSetArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let payload = serde_json::from_str(&args.payload).map_err(|error| {
         Failure::usage(format!("the payload is not JSON: {error}"), "write a text as '\"text\"'")
     })?;
@@ -157,7 +153,7 @@ fn set(args: &CronSetArgs, source: &dyn Source, output: &mut Output<'_>) -> Resu
     report(&args.name, &value, if changed { "stored" } else { "is stored already:" }, output)
 }
 
-fn run_now(name: &str, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+fn run_now(name: &str, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let job = source.run_schedule(name)?;
     output.either(&job, || {
         let name = text::clean(name);

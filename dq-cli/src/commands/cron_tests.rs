@@ -1,6 +1,6 @@
-//! Transcripts of `dq cron`, `forecast`, `simulate` and `watch`, on a store and through a server.
+//! Transcripts of `dq cron`, `forecast`, `simulate` and `watch`.
 
-use super::tests::Both;
+use super::tests::Fixture;
 
 const SET: [&str; 9] = [
     "cron",
@@ -16,21 +16,21 @@ const SET: [&str; 9] = [
 
 #[test]
 fn a_schedule_is_stored_shown_changed_and_removed() {
-    let both = Both::new();
-    both.expect(&["cron", "ls"], "# there is no schedule\n");
-    both.expect(&SET, "stored report\n");
-    both.expect(&SET, "is stored already: report\n");
-    both.expect(
+    let fixture = Fixture::new();
+    fixture.expect(&["cron", "ls"], "# there is no schedule\n");
+    fixture.expect(&SET, "stored report\n");
+    fixture.expect(&SET, "is stored already: report\n");
+    fixture.expect(
         &["cron", "set", "sync", "SYNC", "--every", "15m", "--jitter", "1s", "--json"],
         "{\"changed\":true,\"schedule\":\"sync\"}\n",
     );
-    both.expect(
+    fixture.expect(
         &["cron", "ls"],
         "SCHEDULE  QUEUE   TIMES                        NEXT DUE                  STATE\n\
          sync      SYNC    every 15 min                 2027-01-31T10:00:00.293Z  active\n\
          report    REPORT  30 2 * * * Europe/Stockholm  2027-02-01T01:30:00.000Z  active\n",
     );
-    both.expect(
+    fixture.expect(
         &["cron", "show", "report", "--next", "2"],
         "schedule   report\n\
          queue      REPORT\n\
@@ -42,18 +42,18 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
          \u{20}          2027-02-02T01:30:00.000Z   2027-02-02T02:30:00+01:00\n\
          payload    15 bytes\n{\n  \"region\": \"eu\"\n}\n",
     );
-    both.expect(&["cron", "pause", "report"], "paused report\n");
-    both.expect(&["cron", "pause", "report"], "was paused before: report\n");
-    assert!(both.run(&["cron", "ls"]).ends_with("paused\n"));
-    both.expect(
+    fixture.expect(&["cron", "pause", "report"], "paused report\n");
+    fixture.expect(&["cron", "pause", "report"], "was paused before: report\n");
+    assert!(fixture.run(&["cron", "ls"]).ends_with("paused\n"));
+    fixture.expect(
         &["cron", "resume", "report", "--json"],
         "{\"changed\":true,\"paused\":false,\"schedule\":\"report\"}\n",
     );
-    both.expect(&["cron", "resume", "report"], "is not paused: report\n");
-    both.expect(&["cron", "skip", "report"], "skipped the next occurrence of report\n");
-    let shown = both.run(&["cron", "show", "report", "--json", "--next", "1"]);
+    fixture.expect(&["cron", "resume", "report"], "is not paused: report\n");
+    fixture.expect(&["cron", "skip", "report"], "skipped the next occurrence of report\n");
+    let shown = fixture.run(&["cron", "show", "report", "--json", "--next", "1"]);
     assert!(shown.contains(r#""next_due":"2027-02-02T01:30:00.000Z""#), "{shown}");
-    both.expect(
+    fixture.expect(
         &[
             "cron",
             "backfill",
@@ -65,8 +65,8 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
         ],
         "scheduled 3 jobs of report\n",
     );
-    both.advance(std::time::Duration::from_millis(1));
-    both.expect(
+    fixture.advance(std::time::Duration::from_millis(1));
+    fixture.expect(
         &[
             "cron",
             "backfill",
@@ -78,32 +78,32 @@ fn a_schedule_is_stored_shown_changed_and_removed() {
         ],
         "scheduled 0 jobs of report; 2 occurrences had a job before\n",
     );
-    both.expect(&["cron", "rm", "report"], "removed report\n");
-    both.expect(
+    fixture.expect(&["cron", "rm", "report"], "removed report\n");
+    fixture.expect(
         &["cron", "rm", "report"],
         "error: there is no schedule report\n\
          remedy: the list of schedules has all names; check the spelling\nexit code 3\n",
     );
-    assert_eq!(both.run(&["cron", "ls", "--json"]).lines().count(), 1);
+    assert_eq!(fixture.run(&["cron", "ls", "--json"]).lines().count(), 1);
 }
 
 #[test]
 fn a_job_of_a_schedule_runs_now_unless_one_is_live() {
-    let both = Both::new();
-    both.run(&SET);
-    let first = both.run(&["cron", "run", "report"]);
+    let fixture = Fixture::new();
+    fixture.run(&SET);
+    let first = fixture.run(&["cron", "run", "report"]);
     assert!(first.starts_with("scheduled ") && first.contains(" of report, due "), "{first}");
-    let second = both.run(&["cron", "run", "report"]);
+    let second = fixture.run(&["cron", "run", "report"]);
     assert!(second.starts_with("not scheduled: job ") && second.contains("waits"), "{second}");
     assert!(second.ends_with("exit code 4\n"), "{second}");
-    both.with(async |store| drop(store.claim("REPORT", "web-1").await));
-    let third = both.run(&["cron", "run", "report"]);
+    fixture.with(async |store| drop(store.claim("REPORT", "web-1").await));
+    let third = fixture.run(&["cron", "run", "report"]);
     assert!(third.ends_with(" of report is running\nexit code 4\n"), "{third}");
 }
 
 #[test]
 fn wrong_schedules_are_usage_and_names_of_any_kind_travel() {
-    let both = Both::new();
+    let fixture = Fixture::new();
     for line in [
         &["cron", "set", "x", "Q", "--cron", "30 2 *"][..],
         &["cron", "set", "x", "Q", "--every", "soon"],
@@ -112,11 +112,11 @@ fn wrong_schedules_are_usage_and_names_of_any_kind_travel() {
         &["cron", "set", "", "Q", "--every", "1h"],
         &["cron", "show", ""],
     ] {
-        let refused = both.run(line);
+        let refused = fixture.run(line);
         assert!(refused.ends_with("exit code 2\n"), "{line:?}: {refused}");
     }
     let name = "a/../b?c#d e";
-    both.run(&["cron", "set", name, "Q", "--every", "1h", "--overlap", "allow"]);
+    fixture.run(&["cron", "set", name, "Q", "--every", "1h", "--overlap", "allow"]);
     for line in [
         &["cron", "show", name][..],
         &["cron", "pause", name],
@@ -125,19 +125,19 @@ fn wrong_schedules_are_usage_and_names_of_any_kind_travel() {
         &["cron", "run", name],
         &["cron", "rm", name],
     ] {
-        let done = both.run(line);
+        let done = fixture.run(line);
         assert!(!done.contains("exit code"), "{line:?}: {done}");
     }
 }
 
 #[test]
 fn the_forecast_of_a_queue_that_only_a_schedule_names_is_printed() {
-    let both = Both::new();
-    both.run(&SET);
-    let by_hour = both.run(&["forecast", "REPORT"]);
+    let fixture = Fixture::new();
+    fixture.run(&SET);
+    let by_hour = fixture.run(&["forecast", "REPORT"]);
     assert!(by_hour.contains("2027-02-01T01:00:00.000Z    1          ?\n"), "{by_hour}");
-    both.run(&["pause", "REPORT"]);
-    both.expect(
+    fixture.run(&["pause", "REPORT"]);
+    fixture.expect(
         &["forecast", "--window", "20h"],
         "QUEUE   OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
          REPORT        0    1     1  2027-02-01T01:30:00.000Z  paused            ?\n",
@@ -146,52 +146,52 @@ fn the_forecast_of_a_queue_that_only_a_schedule_names_is_printed() {
 
 #[test]
 fn the_forecast_and_a_simulation_are_printed() {
-    let both = Both::new();
-    both.expect(&["forecast", "--window", "3h"], "# no job is due in this time\n");
+    let fixture = Fixture::new();
+    fixture.expect(&["forecast", "--window", "3h"], "# no job is due in this time\n");
     for due in ["now", "30m", "30m", "90m", "3d"] {
-        both.run(&["enqueue", "MAIL", "1", "--due", due]);
+        fixture.run(&["enqueue", "MAIL", "1", "--due", due]);
     }
-    both.expect(
+    fixture.expect(
         &["forecast"],
         "QUEUE  OVERDUE  DUE  PEAK  PEAK AT                   DONE BY  CAN DO/MIN\n\
          MAIL         1    3     2  2027-01-31T10:30:00.000Z                    ?\n",
     );
-    both.expect(
+    fixture.expect(
         &["forecast", "MAIL", "--window", "2h"],
         "FROM                      DUE  LEFT OVER\n\
          2027-01-31T10:00:00.001Z    2          ?\n\
          2027-01-31T11:00:00.000Z    1          ?\n",
     );
-    assert!(both.run(&["forecast", "NOPE"]).ends_with("exit code 3\n"));
-    assert_eq!(both.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
+    assert!(fixture.run(&["forecast", "NOPE"]).ends_with("exit code 3\n"));
+    assert_eq!(fixture.run(&["forecast", "--window", "7d", "--json"]).lines().count(), 1);
 
-    let unknown = both.run(&["simulate"]);
+    let unknown = fixture.run(&["simulate"]);
     let remedy = "remedy: give --concurrency 4 and --run-time 1s, or for one queue MAIL=4 and MAIL=1s\nexit code 4\n";
     assert!(unknown.ends_with(remedy), "{unknown}");
     let line = ["simulate", "--window", "2h", "--load", "3"];
-    both.expect(
+    fixture.expect(
         &[&line[..], &["--concurrency", "1", "--run-time", "MAIL=1m"]].concat(),
         "2027-01-31T10:00:00.000Z to 2027-01-31T12:00:00.000Z\n\
          QUEUE  SLOTS  JOBS  SKIPPED  P50 LATE  P99 LATE  MAX LATE  BACKLOG  DRAINED\n\
          MAIL       1    12        0     1 min     5 min     5 min        5  2027-01-31T10:35:00.000Z\n",
     );
     let json = [&line[..], &["--concurrency", "MAIL=1", "--run-time", "1m", "--json"]].concat();
-    assert_eq!(both.run(&json).lines().count(), 1);
+    assert_eq!(fixture.run(&json).lines().count(), 1);
     for wrong in [["--concurrency", "MAIL=x"], ["--run-time", "soon"], ["--start", "yesterday"]] {
-        let refused = both.run(&[&line[..], &wrong].concat());
+        let refused = fixture.run(&[&line[..], &wrong].concat());
         assert!(refused.ends_with("exit code 2\n"), "{refused}");
     }
 }
 
 #[test]
 fn the_queues_are_watched() {
-    let both = Both::new();
-    both.run(&["enqueue", "MAIL", "1"]);
+    let fixture = Fixture::new();
+    fixture.run(&["enqueue", "MAIL", "1"]);
     let line = ["watch", "--count", "2", "--interval", "1ms"];
-    let watched = both.run(&line);
+    let watched = fixture.run(&line);
     assert!(watched.starts_with("1 job waiting, 0 running\nQUEUE "), "{watched}");
     // Two readings, an empty line between, and no terminal codes.
     assert_eq!((watched.lines().count(), watched.contains('\u{1b}')), (7, false), "{watched}");
-    assert_eq!(both.run(&[&line[..], &["--json"]].concat()).lines().count(), 2);
-    assert!(both.run(&["watch", "NOPE", "--count", "1"]).ends_with("exit code 3\n"));
+    assert_eq!(fixture.run(&[&line[..], &["--json"]].concat()).lines().count(), 2);
+    assert!(fixture.run(&["watch", "NOPE", "--count", "1"]).ends_with("exit code 3\n"));
 }

@@ -11,11 +11,7 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-pub(super) fn enqueue(
-    args: &EnqueueArgs,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
+pub(super) fn enqueue(args: &EnqueueArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let payload = match args.payload.as_str() {
         "-" => {
             let mut payload = Vec::new();
@@ -51,7 +47,7 @@ pub(super) fn enqueue(
     request.max_attempts = args.max_attempts;
     request.idempotency_key.clone_from(&args.idempotency_key);
     request.remember.clone_from(&args.remember);
-    let scheduled = source.schedule(&args.queue, request)?;
+    let scheduled = source.schedule(&args.queue, &request)?;
     output.either(&scheduled, || {
         let (id, due) = (scheduled.id, scheduled.due);
         let queue = text::clean(args.queue.as_str());

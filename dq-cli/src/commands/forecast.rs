@@ -14,7 +14,7 @@ use crate::text::{self, Table};
 pub(super) fn forecast(
     queue: Option<&QueueName>,
     window: Duration,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let mut forecasts = source.forecasts(window)?;
@@ -78,7 +78,7 @@ fn by_hour(queue: &QueueForecastView) -> String {
 
 pub(super) fn simulate(
     args: &SimulateArgs,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let report = source.simulate(&request(args)?).map_err(name_flags)?;

@@ -8,15 +8,11 @@ use serde_json::{Value, json};
 use crate::args::{ImportArgs, ImportCommand};
 use crate::failure::{FAILED, Failure, Result};
 use crate::output::Output;
-use crate::source::StoreSource;
+use crate::source::Local;
 use crate::text;
 
 /// Counts the jobs, and moves them with `--yes`.
-pub(crate) fn run(
-    command: &ImportCommand,
-    store: &StoreSource,
-    output: &mut Output<'_>,
-) -> Result<()> {
+pub(crate) fn run(command: &ImportCommand, store: &Local, output: &mut Output<'_>) -> Result<()> {
     match command {
         ImportCommand::RedisZset { from, key, queue, scores } => {
             let source = ZsetSource::new(&from.from, key, queue)?;
@@ -38,7 +34,7 @@ fn import(
     args: &ImportArgs,
     queue: &QueueName,
     source: &dyn ImportSource,
-    store: &StoreSource,
+    store: &Local,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let name = text::clean(queue.as_str());

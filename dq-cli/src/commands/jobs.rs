@@ -94,7 +94,7 @@ fn attempts(job: &JobSummary) -> String {
     }
 }
 
-fn queues_of(queue: Option<&QueueName>, source: &dyn Source) -> Result<Vec<QueueName>> {
+fn queues_of(queue: Option<&QueueName>, source: &Source) -> Result<Vec<QueueName>> {
     match queue {
         // An unknown queue is an error, not an empty listing.
         Some(queue) => Ok(vec![source.queue(queue)?.queue]),
@@ -102,7 +102,7 @@ fn queues_of(queue: Option<&QueueName>, source: &dyn Source) -> Result<Vec<Queue
     }
 }
 
-pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn list(args: &ListArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let limit = if args.all { usize::MAX } else { args.limit };
     let states = if args.state.is_empty() { NOT_ENDED.as_slice() } else { &args.state };
     let mut listing = Listing::new(output, limit);
@@ -133,7 +133,7 @@ pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>
 fn pages(
     queue: &QueueName,
     mut query: JobQuery,
-    source: &dyn Source,
+    source: &Source,
     listing: &mut Listing<'_, '_>,
 ) -> Result<bool> {
     loop {
@@ -149,7 +149,7 @@ fn pages(
     }
 }
 
-pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn find(args: &FindArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let mut listing = Listing::new(output, args.limit);
     let found = find_all(args, source, &mut listing);
     // Also print what was found before an error.
@@ -173,7 +173,7 @@ pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>
 /// Prints what [`find`] finds; returns why the payload search is refused, if it is.
 fn find_all(
     args: &FindArgs,
-    source: &dyn Source,
+    source: &Source,
     listing: &mut Listing<'_, '_>,
 ) -> Result<Option<Failure>> {
     let queues = queues_of(args.queue.as_ref(), source)?;
@@ -215,7 +215,7 @@ fn find_all(
 fn search(
     queue: &QueueName,
     mut query: JobQuery,
-    source: &dyn Source,
+    source: &Source,
     listing: &mut Listing<'_, '_>,
     printed: &mut BTreeSet<(QueueName, JobId)>,
 ) -> Result<()> {
@@ -239,7 +239,7 @@ fn search(
     Ok(())
 }
 
-pub(super) fn get(args: &JobArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn get(args: &JobArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let detail = source.job(&args.queue, &args.job)?;
     output.either(&detail, || describe(&detail))
 }

@@ -18,13 +18,16 @@ mod cron_tests;
 mod tests;
 
 use clap_complete::Shell;
+use dq_core::Due;
+use dq_ops::BulkAction;
 
+use self::change::change;
 use crate::args::{self, Command, JobsCommand};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::source::Source;
 
-pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -> Result<()> {
     match command {
         Command::Queues { queue } => queues::list(queue.as_ref(), source, output),
         Command::Pause { queue, create } => queues::pause(queue, *create, source, output),
@@ -36,11 +39,15 @@ pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_
             JobsCommand::Ls(args) => jobs::list(args, source, output),
             JobsCommand::Get(args) => jobs::get(args, source, output),
             JobsCommand::Find(args) => jobs::find(args, source, output),
-            JobsCommand::Cancel(args) => change::cancel(args, source, output),
-            JobsCommand::Move(args) => change::reschedule(args, source, output),
-            JobsCommand::Run(args) => change::run(args, source, output),
-            JobsCommand::Replay(args) => change::replay(args, source, output),
-            JobsCommand::Rm(args) => change::remove(args, source, output),
+            JobsCommand::Cancel(args) => change(args, BulkAction::Cancel, source, output),
+            JobsCommand::Move(args) => {
+                change(&args.change, BulkAction::Reschedule(args.to), source, output)
+            }
+            JobsCommand::Run(args) => {
+                change(args, BulkAction::Reschedule(Due::NOW), source, output)
+            }
+            JobsCommand::Replay(args) => change(args, BulkAction::Replay, source, output),
+            JobsCommand::Rm(args) => change(args, BulkAction::Remove, source, output),
         },
         Command::Enqueue(args) => enqueue::enqueue(args, source, output),
         Command::Where(args) => timeline::timeline(args, source, output),

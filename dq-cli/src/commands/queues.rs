@@ -13,7 +13,7 @@ use crate::text::{self, Table};
 
 pub(super) fn list(
     queue: Option<&QueueName>,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let queues = match queue {
@@ -69,7 +69,7 @@ fn row(queue: &QueueSummary) -> Vec<String> {
 pub(super) fn pause(
     queue: &QueueName,
     create: bool,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let changed = source.pause(queue, create)?;
@@ -82,11 +82,7 @@ pub(super) fn pause(
     })
 }
 
-pub(super) fn resume(
-    queue: &QueueName,
-    source: &dyn Source,
-    output: &mut Output<'_>,
-) -> Result<()> {
+pub(super) fn resume(queue: &QueueName, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let changed = source.resume(queue)?;
     output.either(&json!({ "queue": queue, "paused": false, "changed": changed }), || {
         let queue = text::clean(queue.as_str());
@@ -101,7 +97,7 @@ pub(super) fn resume(
 pub(super) fn purge(
     queue: &QueueName,
     confirm: Option<&str>,
-    source: &dyn Source,
+    source: &Source,
     output: &mut Output<'_>,
 ) -> Result<()> {
     let summary = source.queue(queue)?;

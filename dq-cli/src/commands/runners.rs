@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-pub(super) fn list(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn list(source: &Source, output: &mut Output<'_>) -> Result<()> {
     let runners = source.runners()?;
     if output.is_json() {
         return runners.iter().try_for_each(|runner| output.json(runner));
@@ -49,7 +49,7 @@ fn row(runner: &RunnerSummary) -> Vec<String> {
 }
 
 /// Prints problems of the store and missed objectives, with their remedies.
-pub(super) fn check(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn check(source: &Source, output: &mut Output<'_>) -> Result<()> {
     let findings = source.check()?;
     for finding in &findings {
         output.either(finding, || {

@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::source::Source;
 use crate::text;
 
-pub(super) fn timeline(args: &JobArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn timeline(args: &JobArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let timeline = source.timeline(&args.queue, &args.job)?;
     output.either(&timeline, || describe(&timeline))
 }

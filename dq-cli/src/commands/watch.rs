@@ -16,7 +16,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Moves a terminal's cursor to the top left, and clears below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-pub(super) fn watch(args: &WatchArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn watch(args: &WatchArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let clears = io::stdout().is_terminal() && !output.is_json();
     let mut number = 0_u64;
     loop {

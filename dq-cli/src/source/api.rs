@@ -1,108 +1,108 @@
-//! Commands on a server, through its HTTP API.
+//! The operations that the commands need.
+
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dq_core::{Due, QueueName, Target};
+use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
-    BulkAction, BulkCount, BulkReport, FindingView, JobDetail, JobFilter, JobPage, JobQuery, Moved,
-    QueueSummary, RunnerSummary, ScheduleRequest, ScheduledJob, Timeline,
+    BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
+    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
+    RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest,
+    SimulationView, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Source;
-use super::http::{Api, Request};
+use super::{Request, Source};
 use crate::failure::Result;
 
 #[derive(Deserialize)]
-pub(super) struct Changed {
-    pub(super) changed: bool,
+struct Changed {
+    changed: bool,
 }
 
-impl Api {
-    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.send(Request::get(path))
+impl Source {
+    fn get<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T> {
+        self.send(Request::new("GET", path, None))
     }
-}
 
-impl Source for Api {
-    fn queues(&self) -> Result<Vec<QueueSummary>> {
+    /// Posts an action without a body.
+    fn act<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T> {
+        self.send(Request::post(path, json!({})))
+    }
+
+    pub(crate) fn queues(&self) -> Result<Vec<QueueSummary>> {
         self.get("queues")
     }
 
-    fn queue(&self, queue: &QueueName) -> Result<QueueSummary> {
-        self.get(&path_of(queue))
+    pub(crate) fn queue(&self, queue: &QueueName) -> Result<QueueSummary> {
+        self.get(path_of(queue))
     }
 
-    fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
+    pub(crate) fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
         let filter = &query.filter;
         let order = if query.descending { "desc" } else { "asc" };
-        let mut parameters = vec![
-            ("state", query.state.to_string()),
-            ("limit", query.limit.to_string()),
-            ("order", order.to_owned()),
-        ];
-        for (name, value) in [
+        let parameters = [
+            ("state", Some(query.state.to_string())),
+            ("limit", Some(query.limit.to_string())),
+            ("order", Some(order.to_owned())),
             ("key_prefix", filter.key_prefix.clone()),
             ("due_from", filter.due_from.map(|at| at.to_string())),
             ("due_before", filter.due_before.map(|at| at.to_string())),
             ("error", filter.error.clone()),
             ("contains", query.contains.clone()),
             ("after", query.after.clone()),
-        ] {
-            parameters.extend(value.map(|value| (name, value)));
+        ];
+        let given = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let given = given.map(|(name, value)| format!("{name}={}", encoded(&value)));
+        self.get(format!("{}/jobs?{}", path_of(queue), given.collect::<Vec<_>>().join("&")))
+    }
+
+    pub(crate) fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail> {
+        self.get(path_of_job(queue, target))
+    }
+
+    pub(crate) fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
+        self.get(format!("{}/timeline", path_of_job(queue, target)))
+    }
+
+    /// Changes one job; returns its new due time, if the action gives it one.
+    pub(crate) fn change(
+        &self,
+        queue: &QueueName,
+        target: &Target,
+        action: BulkAction,
+    ) -> Result<Option<Timestamp>> {
+        let path = path_of_job(queue, target);
+        let request = match action {
+            BulkAction::Reschedule(Due::NOW) => Request::post(format!("{path}:run"), json!({})),
+            BulkAction::Reschedule(due) => {
+                Request::new("PATCH", path, Some(json!({ "due": text_of(due) })))
+            }
+            BulkAction::Cancel => Request::new("DELETE", path, None),
+            action => Request::post(format!("{path}:{}", action.as_str()), json!({})),
+        };
+        match action {
+            BulkAction::Reschedule(_) => Ok(Some(self.send::<Moved>(request)?.due)),
+            _ => self.send::<Value>(request).map(|_| None),
         }
-        let parameters: Vec<String> = parameters
-            .iter()
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)))
-            .collect();
-        self.get(&format!("{}/jobs?{}", path_of(queue), parameters.join("&")))
     }
 
-    fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail> {
-        self.get(&path_of_job(queue, target))
-    }
-
-    fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
-        self.get(&format!("{}/timeline", path_of_job(queue, target)))
-    }
-
-    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        self.send::<Value>(Request::delete(path_of_job(queue, target))).map(drop)
-    }
-
-    fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {
-        let body = json!({ "due": text_of(due) });
-        self.send(Request::patch(path_of_job(queue, target), body))
-    }
-
-    fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved> {
-        self.send(Request::post(format!("{}:run", path_of_job(queue, target)), json!({})))
-    }
-
-    fn replay(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let path = format!("{}:replay", path_of_job(queue, target));
-        self.send::<Value>(Request::post(path, json!({}))).map(drop)
-    }
-
-    fn remove(&self, queue: &QueueName, target: &Target) -> Result<()> {
-        let path = format!("{}:remove", path_of_job(queue, target));
-        self.send::<Value>(Request::post(path, json!({}))).map(drop)
-    }
-
-    fn count(
+    pub(crate) fn count(
         &self,
         queue: &QueueName,
         action: BulkAction,
         filter: &JobFilter,
     ) -> Result<BulkCount> {
         let body = bulk_body(action, json!({ "filter": filter, "dry_run": true }));
-        self.send(Request::query(path_of_bulk(queue, action), body).takes_long())
+        self.send(Request::query(path_of_bulk(queue, action), body))
     }
 
-    fn bulk(
+    /// With `expected`, changes nothing if more jobs match, or too many to count.
+    pub(crate) fn bulk(
         &self,
         queue: &QueueName,
         action: BulkAction,
@@ -113,7 +113,11 @@ impl Source for Api {
         self.send(Request::post(path_of_bulk(queue, action), body).takes_long())
     }
 
-    fn schedule(&self, queue: &QueueName, request: ScheduleRequest) -> Result<ScheduledJob> {
+    pub(crate) fn schedule(
+        &self,
+        queue: &QueueName,
+        request: &ScheduleRequest,
+    ) -> Result<ScheduledJob> {
         let body = json!({
             // Base64 keeps the payload byte for byte.
             "payload_base64": STANDARD.encode(&request.payload),
@@ -132,46 +136,131 @@ impl Source for Api {
         self.send(Request::post(path, body).idempotency_key(name).has_body_if_running())
     }
 
-    fn runners(&self) -> Result<Vec<RunnerSummary>> {
+    pub(crate) fn runners(&self) -> Result<Vec<RunnerSummary>> {
         self.get("runners")
     }
 
-    fn check(&self) -> Result<Vec<FindingView>> {
+    pub(crate) fn check(&self) -> Result<Vec<FindingView>> {
         self.get("check")
     }
 
-    fn pause(&self, queue: &QueueName, create: bool) -> Result<bool> {
+    /// Returns whether the queue was running before. Refuses an unused queue unless `create` is
+    /// set.
+    pub(crate) fn pause(&self, queue: &QueueName, create: bool) -> Result<bool> {
         let action = if create { "create-paused" } else { "pause" };
-        let path = format!("{}:{action}", path_of(queue));
-        Ok(self.send::<Changed>(Request::post(path, json!({})))?.changed)
+        Ok(self.act::<Changed>(format!("{}:{action}", path_of(queue)))?.changed)
     }
 
-    fn resume(&self, queue: &QueueName) -> Result<bool> {
-        let path = format!("{}:resume", path_of(queue));
-        Ok(self.send::<Changed>(Request::post(path, json!({})))?.changed)
+    /// Returns whether the queue was paused before.
+    pub(crate) fn resume(&self, queue: &QueueName) -> Result<bool> {
+        Ok(self.act::<Changed>(format!("{}:resume", path_of(queue)))?.changed)
     }
 
-    fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64> {
+    /// `typed` is the queue name the user typed to confirm.
+    pub(crate) fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64> {
         let path = format!("{}:purge", path_of(queue));
-        let report: BulkReport =
-            self.send(Request::post(path, json!({ "confirm": typed })).takes_long())?;
-        Ok(report.changed)
+        let request = Request::post(path, json!({ "confirm": typed })).takes_long();
+        Ok(self.send::<BulkReport>(request)?.changed)
     }
 
-    fn close(&self) -> dq_core::Result<()> {
-        Ok(())
+    pub(crate) fn schedules(&self) -> Result<Vec<RecurringSummary>> {
+        self.get("schedules")
+    }
+
+    /// A schedule with its next `next` occurrences.
+    pub(crate) fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail> {
+        self.get(format!("{}?next={next}", path_of_schedule(name)?))
+    }
+
+    /// Returns `false` if the store already had exactly this schedule.
+    pub(crate) fn put_schedule(
+        &self,
+        name: &str,
+        definition: &RecurringDefinition,
+    ) -> Result<bool> {
+        let request = Request::new("PUT", path_of_schedule(name)?, Some(json!(definition)));
+        Ok(self.send::<Changed>(request)?.changed)
+    }
+
+    /// Returns whether the schedule was running before.
+    pub(crate) fn pause_schedule(&self, name: &str) -> Result<bool> {
+        Ok(self.act::<Changed>(format!("{}:pause", path_of_schedule(name)?))?.changed)
+    }
+
+    /// Returns whether the schedule was paused before.
+    pub(crate) fn resume_schedule(&self, name: &str) -> Result<bool> {
+        Ok(self.act::<Changed>(format!("{}:resume", path_of_schedule(name)?))?.changed)
+    }
+
+    pub(crate) fn skip_next(&self, name: &str) -> Result<()> {
+        self.act::<Value>(format!("{}:skip-next", path_of_schedule(name)?)).map(drop)
+    }
+
+    pub(crate) fn run_schedule(&self, name: &str) -> Result<ScheduledJob> {
+        let path = format!("{}:run", path_of_schedule(name)?);
+        // Status 409 carries the schedule's running job, which is an answer, not an error.
+        self.send(Request::post(path, json!({})).has_body_if_running())
+    }
+
+    pub(crate) fn backfill(
+        &self,
+        name: &str,
+        after: Timestamp,
+        until: Timestamp,
+    ) -> Result<BackfillReport> {
+        let body = json!({ "after": after.to_string(), "until": until.to_string() });
+        let path = format!("{}:backfill", path_of_schedule(name)?);
+        self.send(Request::post(path, body).takes_long())
+    }
+
+    pub(crate) fn remove_schedule(&self, name: &str) -> Result<()> {
+        self.send::<Value>(Request::new("DELETE", path_of_schedule(name)?, None)).map(drop)
+    }
+
+    pub(crate) fn forecasts(&self, window: Duration) -> Result<Forecasts> {
+        let window = humantime::format_duration(window).to_string();
+        self.get(format!("forecast?window={}", encoded(&window)))
+    }
+
+    pub(crate) fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView> {
+        self.send(Request::query("simulate", json!(request)))
+    }
+}
+
+fn encoded(text: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+/// A name within a path. Proxies change other characters, even percent-encoded.
+fn name_in_path(prefix: &str, name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    match (name.bytes().all(is_plain), prefix) {
+        (true, "") => name.to_owned(),
+        (true, prefix) => format!("{prefix}:{name}"),
+        (false, "") => format!("base64:{}", URL_SAFE_NO_PAD.encode(name)),
+        (false, prefix) => format!("{prefix}-base64:{}", URL_SAFE_NO_PAD.encode(name)),
     }
 }
 
 fn path_of(queue: &QueueName) -> String {
-    match is_plain(queue.as_str()) {
-        true => format!("queues/{queue}"),
-        false => format!("queues/base64:{}", URL_SAFE_NO_PAD.encode(queue.as_str())),
-    }
+    format!("queues/{}", name_in_path("", queue.as_str()))
 }
 
 fn path_of_bulk(queue: &QueueName, action: BulkAction) -> String {
     format!("{}/jobs:{}", path_of(queue), action.as_str())
+}
+
+fn path_of_job(queue: &QueueName, target: &Target) -> String {
+    let job = match target {
+        Target::Id(id) => id.to_string(),
+        Target::Key(key) => name_in_path("key", key.as_str()),
+    };
+    format!("{}/jobs/{job}", path_of(queue))
+}
+
+fn path_of_schedule(name: &str) -> Result<String> {
+    dq_core::ScheduleSpec::check_name(name)?;
+    Ok(format!("schedules/{}", name_in_path("", name)))
 }
 
 fn bulk_body(action: BulkAction, mut body: Value) -> Value {
@@ -179,21 +268,6 @@ fn bulk_body(action: BulkAction, mut body: Value) -> Value {
         body["due"] = text_of(due).into();
     }
     body
-}
-
-fn path_of_job(queue: &QueueName, target: &Target) -> String {
-    let job = match target {
-        Target::Id(id) => id.to_string(),
-        Target::Key(key) if is_plain(key.as_str()) => format!("key:{key}"),
-        Target::Key(key) => format!("key-base64:{}", URL_SAFE_NO_PAD.encode(key.as_str())),
-    };
-    format!("{}/jobs/{job}", path_of(queue))
-}
-
-/// Whether a name is safe in a path. Proxies change other characters, even percent-encoded.
-pub(super) fn is_plain(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    name.bytes().all(is_plain)
 }
 
 /// Formats a due time for the API.

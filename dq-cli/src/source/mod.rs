@@ -1,84 +1,124 @@
-//! Source of a command: a store, or a server in front of one.
+//! The HTTP API as the commands use it: of a server, or of an open store within this process.
 
 mod api;
 mod connecting;
-mod http;
+mod local;
 mod open;
-mod recurring;
-mod store;
+mod remote;
 
-use std::time::Duration;
+use axum::http::{StatusCode, request::Builder};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use dq_core::{Due, QueueName, Target, Timestamp};
-use dq_ops::{
-    BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
-    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
-    RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest,
-    SimulationView, Timeline,
-};
+use crate::failure::{Failure, Result};
 
-use crate::failure::Result;
-
-#[cfg(test)]
-pub(crate) use http::Api;
+pub(crate) use local::Local;
 #[cfg(feature = "redis")]
 pub(crate) use open::open_store;
 pub(crate) use open::{open, runtime};
-#[cfg(any(test, feature = "redis"))]
-pub(crate) use store::StoreSource;
+use remote::Remote;
 
-/// Operations the commands need. Both implementations return the same values and errors for the
-/// same jobs, if the server's token is an admin's. Only lost connections are reported differently.
-pub(crate) trait Source: Recurring {
-    fn queues(&self) -> Result<Vec<QueueSummary>>;
-    fn queue(&self, queue: &QueueName) -> Result<QueueSummary>;
-    fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage>;
-    fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail>;
-    fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline>;
-    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<()>;
-    fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved>;
-    fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved>;
-    fn replay(&self, queue: &QueueName, target: &Target) -> Result<()>;
-    fn remove(&self, queue: &QueueName, target: &Target) -> Result<()>;
-    fn count(&self, queue: &QueueName, action: BulkAction, filter: &JobFilter)
-    -> Result<BulkCount>;
-    /// With `expected`, changes nothing if more jobs match, or too many to count.
-    fn bulk(
-        &self,
-        queue: &QueueName,
-        action: BulkAction,
-        filter: &JobFilter,
-        expected: Option<u64>,
-    ) -> Result<BulkReport>;
-    fn schedule(&self, queue: &QueueName, request: ScheduleRequest) -> Result<ScheduledJob>;
-    fn runners(&self) -> Result<Vec<RunnerSummary>>;
-    fn check(&self) -> Result<Vec<FindingView>>;
-    /// Returns whether the queue was running before. Refuses an unused queue unless `create` is
-    /// set.
-    fn pause(&self, queue: &QueueName, create: bool) -> Result<bool>;
-    /// Returns whether the queue was paused before.
-    fn resume(&self, queue: &QueueName) -> Result<bool>;
-    /// `typed` is the queue name the user typed to confirm.
-    fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64>;
-    /// Closes the connection cleanly.
-    fn close(&self) -> dq_core::Result<()>;
+pub(crate) enum Source {
+    Store(Local),
+    Server(Remote),
 }
 
-/// Operations for schedules and forecasts.
-pub(crate) trait Recurring {
-    fn schedules(&self) -> Result<Vec<RecurringSummary>>;
-    /// A schedule with its next `next` occurrences.
-    fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail>;
-    /// Returns `false` if the store already had exactly this schedule.
-    fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool>;
-    /// Returns whether the schedule was running before.
-    fn pause_schedule(&self, name: &str) -> Result<bool>;
-    /// Returns whether the schedule was paused before.
-    fn resume_schedule(&self, name: &str) -> Result<bool>;
-    fn skip_next(&self, name: &str) -> Result<()>;
-    fn run_schedule(&self, name: &str) -> Result<ScheduledJob>;
-    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<BackfillReport>;
-    fn remove_schedule(&self, name: &str) -> Result<()>;
-    fn forecasts(&self, window: Duration) -> Result<Forecasts>;
-    fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView>;
+impl Source {
+    /// Sends a request and parses the response, unless it is a problem.
+    fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
+        match self {
+            Self::Store(local) => local.send(&request),
+            Self::Server(remote) => remote.send(&request),
+        }
+    }
+
+    /// Closes the connection cleanly.
+    pub(crate) fn close(&self) -> dq_core::Result<()> {
+        match self {
+            Self::Store(local) => local.close(),
+            Self::Server(_) => Ok(()),
+        }
+    }
+}
+
+/// A request to `/v1`.
+struct Request<'a> {
+    method: &'static str,
+    /// The path after `/v1/`.
+    path: String,
+    body: Option<Value>,
+    idempotency_key: Option<&'a str>,
+    /// Whether it changes the store. If a change gets no response, its outcome is unknown.
+    changes: bool,
+    /// Whether it may exceed the usual timeout.
+    takes_long: bool,
+    /// Whether status 409 carries a success body, because the job is running.
+    has_body_if_running: bool,
+}
+
+impl<'a> Request<'a> {
+    fn new(method: &'static str, path: impl Into<String>, body: Option<Value>) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            body,
+            idempotency_key: None,
+            changes: method != "GET",
+            takes_long: false,
+            has_body_if_running: false,
+        }
+    }
+
+    fn post(path: impl Into<String>, body: Value) -> Self {
+        Self::new("POST", path, Some(body))
+    }
+
+    /// A POST that only counts or calculates.
+    fn query(path: impl Into<String>, body: Value) -> Self {
+        Self { changes: false, ..Self::post(path, body) }.takes_long()
+    }
+
+    fn idempotency_key(self, name: Option<&'a str>) -> Self {
+        Self { idempotency_key: name, ..self }
+    }
+
+    fn takes_long(self) -> Self {
+        Self { takes_long: true, ..self }
+    }
+
+    fn has_body_if_running(self) -> Self {
+        Self { has_body_if_running: true, ..self }
+    }
+
+    /// Starts the HTTP request.
+    fn head(&self, base: &str) -> Builder {
+        let uri = format!("{base}/v1/{}", self.path);
+        let mut head = axum::http::Request::builder().method(self.method).uri(uri);
+        if let Some(name) = self.idempotency_key {
+            head = head.header("idempotency-key", name);
+        }
+        match self.body {
+            Some(_) => head.header("content-type", "application/json"),
+            None => head,
+        }
+    }
+
+    fn succeeds_with(&self, status: StatusCode) -> bool {
+        status.is_success() || self.has_body_if_running && status == StatusCode::CONFLICT
+    }
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    title: String,
+    detail: String,
+    #[serde(default)]
+    remedy: Option<String>,
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Error { kind: problem.title, message: problem.detail, remedy: problem.remedy }
+    }
 }

@@ -4,21 +4,19 @@ use std::env;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::Source;
-use super::http::Api;
-use super::store::StoreSource;
+use super::{Local, Remote, Source};
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 use crate::stores;
 
 /// Opens the source that the arguments name; else the server in `DQ_API`; else the configured
 /// store.
-pub(crate) fn open(target: &TargetArgs) -> Result<Box<dyn Source>> {
+pub(crate) fn open(target: &TargetArgs) -> Result<Source> {
     if let Some(api) = server(target) {
         let token = target.token.clone().or_else(|| variable("DQ_TOKEN"));
-        return Ok(Box::new(Api::new(&api, token.as_deref())?));
+        return Ok(Source::Server(Remote::new(&api, token.as_deref())?));
     }
-    Ok(Box::new(existing_store(target)?))
+    existing_store(target).map(Source::Store)
 }
 
 /// Returns the server's address from the arguments or the environment.
@@ -37,7 +35,7 @@ fn variable(name: &str) -> Option<String> {
 
 /// Opens the store for a command without an HTTP API.
 #[cfg(feature = "redis")]
-pub(crate) fn open_store(target: &TargetArgs) -> Result<StoreSource> {
+pub(crate) fn open_store(target: &TargetArgs) -> Result<Local> {
     if server(target).is_some() {
         return Err(Failure::usage(
             "this command works on the store itself, not through a server",
@@ -47,11 +45,11 @@ pub(crate) fn open_store(target: &TargetArgs) -> Result<StoreSource> {
     existing_store(target)
 }
 
-fn existing_store(target: &TargetArgs) -> Result<StoreSource> {
+fn existing_store(target: &TargetArgs) -> Result<Local> {
     let store = stores::configured(target)?;
     let runtime = runtime()?;
     let dq = runtime.block_on(store.open_existing())?;
-    Ok(StoreSource::new(runtime, dq))
+    Ok(Local::new(runtime, dq))
 }
 
 pub(crate) fn runtime() -> Result<Runtime> {

@@ -4,12 +4,12 @@ use axum::extract::Form;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use dq_core::QueueName;
+use dq_core::{QueueName, Timestamp};
 use dq_ops::{JobFilter, parse_due, parse_target};
 use serde::Deserialize;
 
 use super::bulk::action_of;
-use super::chrome::{PageRequest, problem};
+use super::chrome::{PageRequest, problem_page};
 use super::schedules;
 use crate::problem::Problem;
 
@@ -59,22 +59,20 @@ pub(super) async fn act(
     let fields = match form {
         Ok(Form(fields)) => fields,
         Err(error) => {
-            let chrome = request.at("").chrome("");
-            return problem(chrome, Problem::bad_request(error.body_text()), None);
+            return problem_page(&request.at(""), Problem::bad_request(error.body_text()), None);
         }
     };
     let back = is_page(&fields.back).then(|| fields.back.clone());
     // `act` cannot be opened again, so language and links come from the form's page.
     let request = request.at(back.as_deref().unwrap_or_default());
-    let chrome = request.chrome("");
     match change(&request, &fields).await {
         Ok(done) => {
-            let back = back.unwrap_or_else(|| chrome.page(""));
+            let back = back.unwrap_or_else(|| request.chrome("", Timestamp::EPOCH).page(""));
             let separator = if back.contains('?') { '&' } else { '?' };
             let location = format!("{back}{separator}done={done}");
             (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
         }
-        Err(error) => problem(chrome, error, back),
+        Err(error) => problem_page(&request, error, back),
     }
 }
 

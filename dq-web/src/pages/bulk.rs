@@ -4,35 +4,40 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::{Due, QueueName};
-use dq_ops::{BulkAction, JobFilter, parse_due};
+use dq_ops::{BulkAction, BulkCount, parse_due};
 
-use super::chrome::{Chrome, PageRequest, problem, render};
-use super::format::number;
+use super::chrome::{Chrome, PageRequest, render};
 use super::jobs::filter_of;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
 struct Page {
     c: Chrome,
-    queue: String,
-    action: &'static str,
+    queue: QueueName,
+    action: BulkAction,
     action_name: &'static str,
-    matching: u64,
-    matching_text: String,
-    complete: bool,
+    count: BulkCount,
     /// The group's size, if the link comes from a group of dead jobs and more jobs match.
-    group: Option<String>,
+    group: Option<u64>,
     states: String,
     find: String,
     error: String,
-    takes_due: bool,
-    destroys: bool,
     back: String,
 }
 
+impl Page {
+    fn takes_due(&self) -> bool {
+        matches!(self.action, BulkAction::Reschedule(_))
+    }
+
+    fn destroys(&self) -> bool {
+        matches!(self.action, BulkAction::Cancel | BulkAction::Remove)
+    }
+}
+
 /// Parses an action. A new due time comes with the confirmation.
-pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction, Problem> {
+pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction> {
     Ok(match name {
         "cancel" => BulkAction::Cancel,
         "replay" => BulkAction::Replay,
@@ -43,57 +48,39 @@ pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction, Pro
 }
 
 /// `GET bulk?queue=&do=&find=&error=&group=`
-pub(super) async fn page(request: PageRequest) -> Response {
-    let mut c = request.chrome("jobs");
-    let (queue, action, filter) = match asked(&request) {
-        Ok(asked) => asked,
-        Err(error) => return problem(c, error, None),
-    };
-    let count = match request.session.count(&queue, action, &filter).await {
-        Ok(count) => count,
-        Err(error) => return problem(c, error.into(), None),
-    };
+pub(super) async fn page(request: PageRequest) -> Result<Response> {
+    let t = request.t();
+    let queue = QueueName::new(request.param("queue").unwrap_or_default())?;
+    let action = action_of(request.param("do").unwrap_or_default(), None)?;
+    let count = request.session.count(&queue, action, &filter_of(&request)).await?;
     let (action_name, state) = match action {
-        BulkAction::Cancel => (c.t.cancel, "scheduled"),
-        BulkAction::Replay => (c.t.replay, "dead"),
-        BulkAction::Remove => (c.t.remove, "dead"),
-        _ => (c.t.reschedule, "scheduled"),
+        BulkAction::Cancel => (t.cancel, "scheduled"),
+        BulkAction::Replay => (t.replay, "dead"),
+        BulkAction::Remove => (t.remove, "dead"),
+        _ => (t.reschedule, "scheduled"),
     };
-    c.title = format!("{action_name} · {}", queue.as_str());
+    let c = request.chrome(format!("{action_name} · {queue}"), count.at);
     let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
-    let kept: Vec<(&str, &str)> = ["find", "error"]
-        .into_iter()
-        .filter_map(|param| Some((param, request.param(param)?)))
-        .collect();
+    let kept = ["find", "error"].map(|param| Some((param, request.param(param)?)));
     let base = [("queue", queue.as_str()), ("state", state)];
+    let back: Vec<_> = base.into_iter().chain(kept.into_iter().flatten()).collect();
     let page = Page {
-        back: c.link("jobs", &[&base, &kept[..]].concat()),
-        queue: queue.as_str().to_owned(),
-        action: action.as_str(),
-        action_name,
-        matching: count.matching,
-        matching_text: number(count.matching),
-        complete: count.complete,
+        back: c.link("jobs", &back),
         group: request
             .param("group")
             .and_then(|group| group.parse().ok())
-            .filter(|group| count.matching > *group)
-            .map(number),
-        states: match action {
-            BulkAction::Replay | BulkAction::Remove => c.t.dead.to_owned(),
-            _ => format!("{}, {}", c.t.scheduled, c.t.ready),
+            .filter(|group| count.matching > *group),
+        states: match state {
+            "dead" => t.dead.to_owned(),
+            _ => format!("{}, {}", t.scheduled, t.ready),
         },
         find: text("find"),
         error: text("error"),
-        takes_due: matches!(action, BulkAction::Reschedule(_)),
-        destroys: matches!(action, BulkAction::Cancel | BulkAction::Remove),
+        queue,
+        action,
+        action_name,
+        count,
         c,
     };
     render(StatusCode::OK, &page)
-}
-
-fn asked(request: &PageRequest) -> Result<(QueueName, BulkAction, JobFilter), Problem> {
-    let queue = QueueName::new(request.param("queue").unwrap_or_default())?;
-    let action = action_of(request.param("do").unwrap_or_default(), None)?;
-    Ok((queue, action, filter_of(request)))
 }

@@ -5,18 +5,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use askama::Template;
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Query, Request};
 use axum::http::header::ACCEPT_LANGUAGE;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use dq_core::{Backend, Timestamp};
 use dq_ops::{Role, Session};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::format::When;
 use super::text::{Lang, Texts};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Percent-encodes everything in a query except letters, digits and `-_.~`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -32,15 +32,15 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{:x}", hasher.finish())
 });
 
+/// What the layout of a page needs.
 #[derive(Debug)]
 pub(super) struct Chrome {
     pub(super) session: Session,
     pub(super) lang: Lang,
     pub(super) t: &'static Texts,
-    /// The navigation entry, such as `jobs`.
-    pub(super) active: &'static str,
     pub(super) title: String,
-    pub(super) store: String,
+    /// The time of what the page shows; its relative times count from here.
+    pub(super) now: Timestamp,
     pub(super) version: &'static str,
     /// The result of the previous action.
     pub(super) notice: Option<&'static str>,
@@ -48,8 +48,8 @@ pub(super) struct Chrome {
     pub(super) other_lang: String,
     /// This page's address, for forms that lead back.
     pub(super) here: String,
-    /// Whether the page needs a job search. The job list has its own.
-    pub(super) needs_search: bool,
+    /// The page path, without its leading slash.
+    page: String,
     /// The page's queue; the navigation links to its jobs.
     queue: Option<String>,
     /// Whether the address names a language, which links then keep.
@@ -58,6 +58,7 @@ pub(super) struct Chrome {
 
 pub(super) type PageParams = BTreeMap<String, String>;
 
+#[derive(Clone)]
 pub(super) struct PageRequest {
     pub(super) session: Session,
     pub(super) params: PageParams,
@@ -70,7 +71,7 @@ pub(super) struct PageRequest {
 impl<S: Send + Sync> FromRequestParts<S> for PageRequest {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let Query(params) = Query::<PageParams>::from_request_parts(parts, state)
             .await
             .map_err(|error| Problem::bad_request(error.body_text()))?;
@@ -98,82 +99,54 @@ impl PageRequest {
         self.params.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns the parameters of this page's address, without the language and the last action.
+    fn kept(&self) -> impl Iterator<Item = (&str, &str)> {
+        let params = self.params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        params.filter(|(name, value)| !matches!(*name, "lang" | "done") && !value.is_empty())
+    }
+
     /// Returns this page's address with one parameter changed; `None` omits it.
     pub(super) fn with(&self, c: &Chrome, name: &str, value: Option<&str>) -> String {
-        let kept = |known: &str| known != name && !matches!(known, "lang" | "done");
-        let params = self.params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let params = params.filter(|(known, value)| kept(known) && !value.is_empty());
+        let params = self.kept().filter(|(known, _)| *known != name);
         let params: Vec<_> = params.chain(value.map(|value| (name, value))).collect();
         c.link(&self.page, &params)
     }
 
-    pub(super) fn chrome(&self, active: &'static str) -> Chrome {
-        let lang = Lang::of(self.param("lang"), self.accept.as_deref());
-        let t = lang.texts();
-        let kept = |name: &str| !matches!(name, "lang" | "done");
-        let mut params: Vec<(&str, &str)> = self
-            .params
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .filter(|(name, value)| kept(name) && !value.is_empty())
-            .collect();
-        let here_params = params.clone();
-        params.push(("lang", if lang == Lang::En { "zh" } else { "en" }));
-        let other_lang = address(&self.page, &params);
+    fn lang(&self) -> Lang {
+        Lang::of(self.param("lang"), self.accept.as_deref())
+    }
+
+    pub(super) fn t(&self) -> &'static Texts {
+        self.lang().texts()
+    }
+
+    pub(super) fn chrome(&self, title: impl Into<String>, now: Timestamp) -> Chrome {
+        let (lang, t) = (self.lang(), self.t());
+        let other = if lang == Lang::En { "zh" } else { "en" };
+        let other_lang = self.kept().chain([("lang", other)]).collect::<Vec<_>>();
+        let notice = |done: &str| t.get(&format!("done_{}", done.replace('-', "_")));
+        let queue = match self.page.as_str() {
+            "queue" => self.param("name"),
+            "job" | "bulk" => self.param("queue"),
+            _ => None,
+        };
         let mut chrome = Chrome {
             session: self.session.clone(),
             lang,
             t,
-            active,
-            title: String::new(),
-            store: self.session_store(),
+            title: title.into(),
+            now,
             version: &VERSION,
-            notice: self.param("done").and_then(|done| notice(t, done)),
-            other_lang,
+            notice: self.param("done").and_then(notice),
+            other_lang: address(&self.page, &other_lang),
             here: String::new(),
-            needs_search: self.page != "jobs",
-            queue: self.queue().map(str::to_owned),
+            page: self.page.clone(),
+            queue: queue.map(str::to_owned),
             asked_lang: self.param("lang").is_some(),
         };
-        chrome.here = chrome.link(&self.page, &here_params);
+        chrome.here = chrome.link(&self.page, &self.kept().collect::<Vec<_>>());
         chrome
     }
-
-    /// Returns the page's queue, unless the page lists its jobs.
-    fn queue(&self) -> Option<&str> {
-        match self.page.as_str() {
-            "queue" => self.param("name"),
-            "job" | "bulk" => self.param("queue"),
-            _ => None,
-        }
-    }
-
-    fn session_store(&self) -> String {
-        self.session.ops().dq().backend().name().to_owned()
-    }
-}
-
-fn notice(t: &'static Texts, done: &str) -> Option<&'static str> {
-    Some(match done {
-        "cancel" => t.done_cancelled,
-        "reschedule" => t.done_moved,
-        "run" => t.done_run,
-        "replay" => t.done_replayed,
-        "remove" => t.done_removed,
-        "pause" => t.done_paused,
-        "resume" => t.done_resumed,
-        "purge" => t.done_purged,
-        "bulk" => t.done_bulk,
-        "schedule-pause" => t.done_schedule_paused,
-        "schedule-resume" => t.done_schedule_resumed,
-        "schedule-skip" => t.done_schedule_skipped,
-        "schedule-run" => t.done_schedule_run,
-        "schedule-kept" => t.done_schedule_kept,
-        "schedule-backfill" => t.done_schedule_backfill,
-        "schedule-no-backfill" => t.done_schedule_no_backfill,
-        "schedule-remove" => t.done_schedule_removed,
-        _ => return None,
-    })
 }
 
 fn address(page: &str, params: &[(&str, &str)]) -> String {
@@ -199,25 +172,31 @@ impl Chrome {
     pub(super) fn nav(&self) -> Vec<NavEntry> {
         let t = self.t;
         let mut pages = vec![
-            ("overview", "", t.overview),
-            ("jobs", "jobs", t.jobs),
-            ("dead", "dead", t.dead),
-            ("schedules", "schedules", t.schedules),
-            ("forecast", "forecast", t.forecast),
-            ("runners", "runners", t.runners),
-            ("check", "check", t.check),
+            ("", t.overview),
+            ("jobs", t.jobs),
+            ("dead", t.dead),
+            ("schedules", t.schedules),
+            ("forecast", t.forecast),
+            ("runners", t.runners),
+            ("check", t.check),
         ];
         if self.administers() {
-            pages.push(("audit", "audit", t.audit));
+            pages.push(("audit", t.audit));
         }
-        let entry = |(id, page, name)| NavEntry {
+        let current = match self.page.as_str() {
+            "queue" => "",
+            "job" | "bulk" => "jobs",
+            "schedule" => "schedules",
+            page => page,
+        };
+        let entry = |(page, name)| NavEntry {
             href: match &self.queue {
-                Some(queue) if id == "jobs" => self.link(page, &[("queue", queue)]),
+                Some(queue) if page == "jobs" => self.link(page, &[("queue", queue)]),
                 _ => self.page(page),
             },
             name,
-            is_current: self.active == id,
-            keeps: matches!(id, "overview" | "jobs"),
+            is_current: page == current,
+            keeps: matches!(page, "" | "jobs"),
         };
         pages.into_iter().map(entry).collect()
     }
@@ -226,16 +205,34 @@ impl Chrome {
         self.link(page, &[])
     }
 
+    pub(super) fn queue_link(&self, queue: &str) -> String {
+        self.link("queue", &[("name", queue)])
+    }
+
+    /// Links to a queue's jobs in one state.
+    pub(super) fn jobs_link(&self, queue: &str, state: &str) -> String {
+        self.link("jobs", &[("queue", queue), ("state", state)])
+    }
+
     pub(super) fn job_link(&self, queue: &str, id: &str) -> String {
         self.link("job", &[("queue", queue), ("id", id)])
     }
 
-    pub(super) fn chosen_lang(&self) -> Option<&'static str> {
-        self.asked_lang.then(|| self.lang.tag())
+    pub(super) fn schedule_link(&self, name: &str) -> String {
+        self.link("schedule", &[("name", name)])
     }
 
-    pub(super) fn when(&self, at: Timestamp, now: Timestamp) -> When {
-        When::new(at, now, self.lang)
+    /// Whether the page needs a job search. The job list has its own.
+    pub(super) fn needs_search(&self) -> bool {
+        self.page != "jobs"
+    }
+
+    pub(super) fn store(&self) -> String {
+        self.session.ops().dq().backend().name().to_owned()
+    }
+
+    pub(super) fn chosen_lang(&self) -> Option<&'static str> {
+        self.asked_lang.then(|| self.lang.tag())
     }
 
     pub(super) fn operates(&self) -> bool {
@@ -259,14 +256,12 @@ pub(super) struct NavEntry {
     pub(super) keeps: bool,
 }
 
-pub(super) fn render(status: StatusCode, template: &impl Template) -> Response {
-    match template.render() {
-        Ok(html) => (status, Html(html)).into_response(),
-        Err(error) => {
-            let detail = format!("the page cannot be rendered: {error}");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
-        }
-    }
+pub(super) fn render(status: StatusCode, template: &impl Template) -> Result<Response> {
+    let html = template.render().map_err(|error| {
+        let detail = format!("the page cannot be rendered: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    })?;
+    Ok((status, Html(html)).into_response())
 }
 
 #[derive(Template)]
@@ -277,9 +272,27 @@ struct ProblemPage {
     back: String,
 }
 
-pub(super) fn problem(mut chrome: Chrome, problem: Problem, back: Option<String>) -> Response {
-    chrome.title = chrome.t.problem.to_owned();
-    let back = back.unwrap_or_else(|| chrome.page(""));
-    let status = problem.status();
-    render(status, &ProblemPage { c: chrome, problem, back })
+/// Renders the problem that a page returned as a page.
+pub(super) async fn problems_as_pages(
+    request: PageRequest,
+    asked: Request,
+    next: Next,
+) -> Response {
+    let mut response = next.run(asked).await;
+    match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => problem_page(&request, problem, None),
+        None => response,
+    }
+}
+
+pub(super) fn problem_page(
+    request: &PageRequest,
+    problem: Problem,
+    back: Option<String>,
+) -> Response {
+    let c = request.chrome(request.t().problem, Timestamp::EPOCH);
+    let parent = if request.page == "schedule" { "schedules" } else { "" };
+    let back = back.unwrap_or_else(|| c.page(parent));
+    let page = ProblemPage { back, problem, c };
+    render(page.problem.status(), &page).unwrap_or_else(Problem::into_response)
 }

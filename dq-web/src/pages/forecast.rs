@@ -1,7 +1,5 @@
 //! What is due in the next hours, by queue.
 
-use std::time::Duration;
-
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,14 +8,13 @@ use dq_core::Timestamp;
 use dq_ops::{ForecastHour, Forecasts, QueueForecastView};
 
 use super::chart::{HEIGHT, Rect, WIDTH, bars};
-use super::chrome::{Chrome, PageRequest, problem, render};
-use super::format::{When, number, rate};
-use crate::app::App;
-
-const DAY: u64 = 86_400;
+use super::chrome::{Chrome, PageRequest, render};
+use super::format::number;
+use crate::app::{App, DAY};
+use crate::problem::Result;
 
 /// Selectable windows, in days.
-const WINDOWS: [(&str, u64); 3] = [("1d", 1), ("3d", 3), ("7d", 7)];
+const WINDOWS: [(&str, u32); 3] = [("1d", 1), ("3d", 3), ("7d", 7)];
 
 /// Maximum number of queues on the page, busiest first.
 const MAX_QUEUES: usize = 50;
@@ -26,17 +23,12 @@ const MAX_QUEUES: usize = 50;
 #[template(path = "forecast.html")]
 struct Page {
     c: Chrome,
-    tabs: Vec<Tab>,
+    /// Address, name and whether it is shown.
+    tabs: [(String, String, bool); 3],
     all: Option<Bars>,
-    queues: Vec<QueueBars>,
+    queues: Vec<(QueueForecastView, Bars)>,
     omitted: usize,
     is_over: bool,
-}
-
-struct Tab {
-    href: String,
-    name: String,
-    is_current: bool,
 }
 
 struct Bars {
@@ -45,53 +37,29 @@ struct Bars {
     labels: Vec<String>,
 }
 
-/// A queue's chart, and what its runners can do.
-struct QueueBars {
-    name: String,
-    href: String,
-    paused: bool,
-    bars: Bars,
-    overdue: Option<String>,
-    capacity: Option<String>,
-    peak: Option<Peak>,
-}
-
-struct Peak {
-    due: String,
-    at: When,
-    drained: Option<When>,
-}
-
 /// `GET forecast?window=`
-pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Response {
-    let mut c = request.chrome("forecast");
-    c.title = c.t.forecast.to_owned();
+pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result<Response> {
+    let t = request.t();
     let asked = request.param("window").unwrap_or_default();
-    let window = WINDOWS.iter().find(|(name, _)| *name == asked).unwrap_or(&WINDOWS[0]);
-    let length = Duration::from_secs(window.1 * DAY);
-    let forecasts = match app.forecasts(&request.session, length).await {
-        Ok(forecasts) => forecasts,
-        Err(error) => return problem(c, error.into(), None),
-    };
-    let tabs = WINDOWS.map(|(name, days)| Tab {
-        href: c.link("forecast", &[("window", name)]),
-        name: format!("{} {}", days, if days == 1 { c.t.day } else { c.t.days }),
-        is_current: name == window.0,
+    let window = WINDOWS.into_iter().find(|(name, _)| *name == asked).unwrap_or(WINDOWS[0]);
+    let forecasts = app.forecasts(&request.session, DAY * window.1).await?;
+    let c = request.chrome(t.forecast, forecasts.at);
+    let tabs = WINDOWS.map(|(name, days)| {
+        let text = format!("{} {}", days, if days == 1 { t.day } else { t.days });
+        (c.link("forecast", &[("window", name)]), text, name == window.0)
     });
-    let mut sorted: Vec<_> = forecasts.queues.iter().collect();
-    sorted.sort_by_key(|queue| std::cmp::Reverse(queue.due() + queue.overdue));
-    let queues: Vec<_> =
-        sorted.iter().take(MAX_QUEUES).map(|queue| queue_bars(&c, queue, forecasts.at)).collect();
-    let is_over = |queue: &QueueBars| queue.bars.rects.iter().any(|rect| rect.class == "over");
-    let page = Page {
-        tabs: tabs.into(),
-        all: all(&c, &forecasts),
-        omitted: sorted.len() - queues.len(),
-        is_over: queues.iter().any(is_over),
-        queues,
-        c,
+    let mut queues = forecasts.queues.clone();
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.due() + queue.overdue));
+    let omitted = queues.len().saturating_sub(MAX_QUEUES);
+    queues.truncate(MAX_QUEUES);
+    let bars = |queue: QueueForecastView| {
+        let bars = hours(&c, &queue.hours, queue.paused);
+        (queue, bars)
     };
-    render(StatusCode::OK, &page)
+    let queues: Vec<_> = queues.into_iter().map(bars).collect();
+    let is_over = queues.iter().flat_map(|(_, bars)| &bars.rects).any(|rect| rect.class == "over");
+    let all = all(&c, &forecasts);
+    render(StatusCode::OK, &Page { c, tabs, all, queues, omitted, is_over })
 }
 
 /// Charts all queues together; `None` if nothing is due.
@@ -106,23 +74,6 @@ fn all(c: &Chrome, forecasts: &Forecasts) -> Option<Bars> {
         }
     }
     Some(hours(c, &sums, false))
-}
-
-fn queue_bars(c: &Chrome, queue: &QueueForecastView, now: Timestamp) -> QueueBars {
-    let name = queue.queue.as_str();
-    QueueBars {
-        name: name.to_owned(),
-        href: c.link("queue", &[("name", name)]),
-        paused: queue.paused,
-        bars: hours(c, &queue.hours, queue.paused),
-        overdue: Some(queue.overdue).filter(|overdue| *overdue > 0).map(number),
-        capacity: queue.capacity_per_minute.map(rate),
-        peak: queue.peak.map(|peak| Peak {
-            due: number(peak.due),
-            at: c.when(peak.from, now),
-            drained: peak.drained_by.map(|drained| c.when(drained, now)),
-        }),
-    }
 }
 
 /// Charts hours. A paused queue's backlog does not count as overload.

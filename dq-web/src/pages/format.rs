@@ -1,7 +1,9 @@
 //! Human-readable numbers, durations and times.
 
 use dq_core::Timestamp;
+use dq_ops::Quantiles;
 
+use super::chrome::Chrome;
 use super::text::Lang;
 
 pub(super) fn number(value: u64) -> String {
@@ -67,7 +69,7 @@ pub(super) struct When {
 }
 
 impl When {
-    pub(super) fn new(at: Timestamp, now: Timestamp, lang: Lang) -> Self {
+    fn new(at: Timestamp, now: Timestamp, lang: Lang) -> Self {
         let texts = lang.texts();
         let millis =
             |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -86,9 +88,33 @@ impl When {
         let exact = iso.replacen('T', " ", 1).replace('Z', " UTC");
         Self { iso, exact, relative }
     }
+}
 
-    pub(super) fn some(at: Option<Timestamp>, now: Timestamp, lang: Lang) -> Option<Self> {
-        at.map(|at| Self::new(at, now, lang))
+/// For templates, which pass references.
+impl Chrome {
+    pub(super) fn when(&self, at: &Timestamp) -> When {
+        When::new(*at, self.now, self.lang)
+    }
+
+    pub(super) fn number(&self, value: &u64) -> String {
+        number(*value)
+    }
+
+    pub(super) fn duration(&self, millis: &u64) -> String {
+        duration(*millis, self.lang)
+    }
+
+    pub(super) fn skew(&self, millis: &i64) -> String {
+        let sign = if *millis < 0 { "−" } else { "+" };
+        format!("{sign}{}", self.duration(&millis.unsigned_abs()))
+    }
+
+    pub(super) fn rate(&self, value: &f64) -> String {
+        rate(*value)
+    }
+
+    pub(super) fn p99(&self, quantiles: &Option<Quantiles>) -> String {
+        quantiles.map_or_else(|| "–".to_owned(), |quantiles| self.duration(&quantiles.p99_ms))
     }
 }
 

@@ -1,36 +1,42 @@
 //! One job: its timeline, what it waits for, its payload.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::{JobState, QueueName, Target};
-use dq_ops::{EventKind, JobDetail, Presence, Timeline, WaitReason, parse_target};
+use dq_ops::{EventKind, JobSummary, Presence, Timeline, TimelineEvent, WaitReason, parse_target};
 
-use super::chrome::{Chrome, PageRequest, problem, render};
-use super::format::{When, duration, number, size};
-use crate::problem::Problem;
+use super::chrome::{Chrome, PageRequest, render};
+use super::format::{When, number, size};
+use crate::problem::{Problem, Result};
 
 #[derive(Template)]
 #[template(path = "job.html")]
 struct Page {
     c: Chrome,
-    queue: String,
-    queue_href: String,
-    list_href: String,
-    id: String,
-    key: Option<String>,
-    state: String,
+    job: JobSummary,
     state_name: &'static str,
     events: Vec<Event>,
     now: Option<Now>,
-    facts: Vec<(&'static str, String)>,
-    times: Vec<(&'static str, When)>,
     payload: Option<Payload>,
-    headers: Vec<(String, String)>,
-    is_hidden: bool,
-    has_ended: bool,
-    waits: bool,
-    is_dead: bool,
+    /// `None` if the role does not show them.
+    headers: Option<BTreeMap<String, String>>,
+}
+
+impl Page {
+    fn list_href(&self) -> String {
+        self.c.jobs_link(self.job.queue.as_str(), &self.job.state.to_string())
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.job.state, JobState::Scheduled | JobState::Ready)
+    }
+
+    fn is_dead(&self) -> bool {
+        self.job.state == JobState::Dead
+    }
 }
 
 struct Event {
@@ -66,47 +72,26 @@ impl Payload {
 }
 
 /// `GET job?queue=&id=`, or `&key=`
-pub(super) async fn page(request: PageRequest) -> Response {
-    let mut c = request.chrome("jobs");
-    c.title = c.t.job.to_owned();
-    let (queue, target) = match named(&request) {
-        Ok(named) => named,
-        Err(error) => return problem(c, error, None),
-    };
-    let detail = request.session.job(&queue, &target).await;
-    let timeline = request.session.timeline(&queue, &target).await;
-    let (detail, timeline) = match (detail, timeline) {
-        (Ok(detail), Ok(timeline)) => (detail, timeline),
-        (Err(error), _) | (_, Err(error)) => return problem(c, error.into(), None),
-    };
+pub(super) async fn page(request: PageRequest) -> Result<Response> {
+    let (queue, target) = named(&request)?;
+    let detail = request.session.job(&queue, &target).await?;
+    let timeline = request.session.timeline(&queue, &target).await?;
     let job = &timeline.job;
-    let state = job.state.to_string();
-    c.title = format!("{} · {}", job.key.as_deref().unwrap_or(&job.id.to_string()), job.queue);
-    let name = queue.as_str();
+    let name = job.key.clone().unwrap_or_else(|| job.id.to_string());
+    let c = request.chrome(format!("{name} · {queue}"), timeline.at);
     let page = Page {
-        queue_href: c.link("queue", &[("name", name)]),
-        list_href: c.link("jobs", &[("queue", name), ("state", &state)]),
-        queue: name.to_owned(),
-        id: job.id.to_string(),
-        key: job.key.clone(),
         state_name: state_name(&c, job.state),
-        events: events(&c, &timeline),
+        events: timeline.events.iter().map(|event| shown_event(&c, event)).collect(),
         now: now(&c, &timeline),
-        facts: facts(&c, &timeline),
-        times: times(&c, &timeline),
         payload: detail.payload.as_ref().map(Payload::new),
-        headers: headers(&detail),
-        is_hidden: detail.headers.is_none(),
-        has_ended: job.state == JobState::Ended,
-        waits: matches!(job.state, JobState::Scheduled | JobState::Ready),
-        is_dead: job.state == JobState::Dead,
-        state,
+        headers: detail.headers,
+        job: timeline.job,
         c,
     };
     render(StatusCode::OK, &page)
 }
 
-fn named(request: &PageRequest) -> Result<(QueueName, Target), Problem> {
+fn named(request: &PageRequest) -> Result<(QueueName, Target)> {
     let queue = QueueName::new(request.param("queue").unwrap_or_default())?;
     let target = match (request.param("id"), request.param("key")) {
         (Some(id), _) => parse_target(id)?,
@@ -118,53 +103,44 @@ fn named(request: &PageRequest) -> Result<(QueueName, Target), Problem> {
 
 pub(super) fn state_name(c: &Chrome, state: JobState) -> &'static str {
     match state {
-        JobState::Scheduled => c.t.scheduled,
-        JobState::Ready => c.t.ready,
-        JobState::Running => c.t.running,
-        JobState::Dead => c.t.dead,
-        _ => c.t.ev_ended,
+        JobState::Ended => c.t.ev_ended,
+        state => c.t.get(&state.to_string()).unwrap_or_default(),
     }
 }
 
-fn events(c: &Chrome, timeline: &Timeline) -> Vec<Event> {
+fn shown_event(c: &Chrome, event: &TimelineEvent) -> Event {
     let t = c.t;
-    timeline
-        .events
-        .iter()
-        .map(|event| {
-            let (class, name, note, text) = match &event.kind {
-                EventKind::Scheduled => ("scheduled", t.ev_scheduled, String::new(), None),
-                EventKind::Due => ("ready", t.ev_due, String::new(), None),
-                EventKind::Claimed { worker, late_ms } => {
-                    let late = late_ms.map(|late| format!("+{}", duration(late, c.lang)));
-                    let by = worker.as_ref().map(|worker| format!("{} {worker}", t.claimed_by));
-                    let note: Vec<String> = by.into_iter().chain(late).collect();
-                    ("running", t.ev_claimed, note.join(" · "), None)
-                }
-                EventKind::Lost { times } => ("dead", t.ev_lost, format!("×{times}"), None),
-                EventKind::Failed { error, attempt } => {
-                    ("dead", t.ev_failed, format!("#{attempt}"), Some(error.clone()))
-                }
-                EventKind::Dead { reason, attempt } => {
-                    let attempt = attempt.map(|attempt| format!("#{attempt}"));
-                    ("dead", t.ev_dead, attempt.unwrap_or_default(), Some(reason.clone()))
-                }
-                EventKind::Ended { ending, reason } => {
-                    ("ended", t.ev_ended, t.ending(ending).to_owned(), reason.clone())
-                }
-                // An event from a later version.
-                _ => ("scheduled", "–", String::new(), None),
-            };
-            Event { class, name, note, text, when: When::some(event.at, timeline.at, c.lang) }
-        })
-        .collect()
+    let (class, name, note, text) = match &event.kind {
+        EventKind::Scheduled => ("scheduled", t.ev_scheduled, String::new(), None),
+        EventKind::Due => ("ready", t.ev_due, String::new(), None),
+        EventKind::Claimed { worker, late_ms } => {
+            let late = late_ms.map(|late| format!("+{}", c.duration(&late)));
+            let by = worker.as_ref().map(|worker| format!("{} {worker}", t.claimed_by));
+            let note: Vec<String> = by.into_iter().chain(late).collect();
+            ("running", t.ev_claimed, note.join(" · "), None)
+        }
+        EventKind::Lost { times } => ("dead", t.ev_lost, format!("×{times}"), None),
+        EventKind::Failed { error, attempt } => {
+            ("dead", t.ev_failed, format!("#{attempt}"), Some(error.clone()))
+        }
+        EventKind::Dead { reason, attempt } => {
+            let attempt = attempt.map(|attempt| format!("#{attempt}"));
+            ("dead", t.ev_dead, attempt.unwrap_or_default(), Some(reason.clone()))
+        }
+        EventKind::Ended { ending, reason } => {
+            ("ended", t.ev_ended, t.of("end", ending).to_owned(), reason.clone())
+        }
+        // An event from a later version.
+        _ => ("scheduled", "–", String::new(), None),
+    };
+    Event { class, name, note, text, when: event.at.map(|at| c.when(&at)) }
 }
 
 fn now(c: &Chrome, timeline: &Timeline) -> Option<Now> {
     let t = c.t;
     let (class, text) = match timeline.now.as_ref()? {
         WaitReason::NotDue { in_ms } => {
-            ("scheduled", format!("{} {}", t.wait_not_due, duration(*in_ms, c.lang)))
+            ("scheduled", format!("{} {}", t.wait_not_due, c.duration(in_ms)))
         }
         WaitReason::Paused => ("paused", t.wait_paused.to_owned()),
         WaitReason::NoRunner => ("dead", t.wait_no_runner.to_owned()),
@@ -196,24 +172,4 @@ fn presence(c: &Chrome, presence: &Presence) -> String {
         parts.push(format!("{} {} {} {}", number(free), t.max, number(slots), t.of_slots));
     }
     parts.join(" · ")
-}
-
-fn facts(c: &Chrome, timeline: &Timeline) -> Vec<(&'static str, String)> {
-    let (t, job) = (c.t, &timeline.job);
-    let attempts = match job.max_attempts {
-        Some(max) => format!("{} {} {max}", job.attempts, t.max),
-        None => job.attempts.to_string(),
-    };
-    vec![(t.attempts, attempts), (t.deliveries, job.deliveries.to_string())]
-}
-
-fn times(c: &Chrome, timeline: &Timeline) -> Vec<(&'static str, When)> {
-    let job = &timeline.job;
-    [(c.t.created, job.created), (c.t.due, job.due)]
-        .map(|(name, at)| (name, c.when(at, timeline.at)))
-        .into()
-}
-
-fn headers(detail: &JobDetail) -> Vec<(String, String)> {
-    detail.headers.clone().unwrap_or_default().into_iter().collect()
 }

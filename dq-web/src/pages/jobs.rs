@@ -4,13 +4,13 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use dq_core::{ErrorKind, JobId, JobState, QueueName, Timestamp};
-use dq_ops::{JobFilter, JobQuery, JobSummary, OpsError, Overview, QueueSummary};
+use dq_core::{ErrorKind, JobId, JobState, QueueName};
+use dq_ops::{JobFilter, JobQuery, JobSummary, JobsAnywhere, OpsError, Overview, QueueSummary};
 
-use super::chrome::{Chrome, PageRequest, problem, render};
+use super::chrome::{Chrome, PageRequest, render};
 use super::format::{When, number};
 use super::overview::LATE_MS;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Jobs shown per state when the page shows all states.
 const FEW: usize = 10;
@@ -61,11 +61,11 @@ struct Tab {
 struct Section {
     class: &'static str,
     name: &'static str,
-    /// Names the sort order.
+    /// The sort order.
     order: &'static str,
     /// Links to the full list, unless this page shows it.
     all: Option<String>,
-    rows: Vec<JobRow>,
+    jobs: Vec<JobSummary>,
     /// There may be more jobs than a listing of all queues reads.
     is_cut: bool,
     time_label: &'static str,
@@ -73,25 +73,6 @@ struct Section {
     first: Option<String>,
     next: Option<String>,
     bulk: Vec<(&'static str, String)>,
-}
-
-struct JobRow {
-    id: String,
-    short_id: String,
-    key: Option<String>,
-    queue: String,
-    queue_href: String,
-    href: String,
-    when: When,
-    is_late: bool,
-    attempts: String,
-    /// Why the job is dead, in a word.
-    kind: Option<&'static str>,
-    detail: Option<String>,
-    is_error: bool,
-    can_run: bool,
-    can_cancel: bool,
-    can_replay: bool,
 }
 
 pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
@@ -102,27 +83,44 @@ pub(super) fn filter_of(request: &PageRequest) -> JobFilter {
 }
 
 /// `GET jobs?queue=&state=&find=&error=&contains=&after=`
-pub(super) async fn page(request: PageRequest) -> Response {
-    let mut c = request.chrome("jobs");
-    c.title = c.t.jobs.to_owned();
-    match load(&request, &c).await {
-        Ok(Loaded::Job(location)) => {
-            (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
-        }
-        Ok(Loaded::List(list)) => {
-            if !list.queue.is_empty() {
-                c.title = format!("{} · {}", list.queue, c.t.jobs);
+pub(super) async fn page(request: PageRequest) -> Result<Response> {
+    let overview = request.session.overview().await?;
+    let mut c = request.chrome(request.t().jobs, overview.at);
+    let asked = Asked::of(&request, &c)?;
+    let sections = match found(&request, &asked, &overview).await? {
+        Some(found) => {
+            if let [job] = &found.jobs[..]
+                && request.param("find").is_some_and(|find| is_exactly(job, find.trim()))
+            {
+                return Ok((StatusCode::SEE_OTHER, [(LOCATION, c.job_href(job))]).into_response());
             }
-            render(StatusCode::OK, &Page { c, list: *list })
+            let of = |(state, class): (JobState, &'static str)| {
+                let jobs = found.jobs.iter().filter(|job| job.state == state).cloned().collect();
+                Section { is_cut: !found.complete, ..section(&c, state, class, jobs) }
+            };
+            STATES.into_iter().map(of).collect()
         }
-        Err(error) => problem(c, error, None),
+        None => sections(&request, &c, &asked, &overview).await?,
+    };
+    let list = list(&request, &c, &asked, &overview, sections);
+    if let Some(queue) = &asked.queue {
+        c.title = format!("{queue} · {}", c.t.jobs);
     }
+    render(StatusCode::OK, &Page { c, list })
 }
 
-enum Loaded {
-    /// The search found exactly one job; this is its address.
-    Job(String),
-    List(Box<List>),
+/// Searches all queues and states: by id, or if the address has nothing but a search text.
+async fn found(
+    request: &PageRequest,
+    asked: &Asked<'_>,
+    overview: &Overview,
+) -> Result<Option<JobsAnywhere>> {
+    let Some(find) = request.param("find") else { return Ok(None) };
+    let is_id = find.trim().parse::<JobId>().is_ok();
+    if is_id || (&asked.queue, asked.state, asked.kept.len()) == (&None, None, 1) {
+        return Ok(Some(request.session.find(overview, find).await?));
+    }
+    Ok(None)
 }
 
 struct Asked<'a> {
@@ -135,7 +133,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(request: &'a PageRequest, c: &Chrome) -> Result<Self, Problem> {
+    fn of(request: &'a PageRequest, c: &Chrome) -> Result<Self> {
         let queue = request.param("queue").map(QueueName::new).transpose()?;
         let state = |name| STATES.into_iter().find(|(_, known)| *known == name);
         let state = request
@@ -174,41 +172,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-async fn load(request: &PageRequest, c: &Chrome) -> Result<Loaded, Problem> {
-    let session = &request.session;
-    let asked = Asked::of(request, c)?;
-    let overview = session.overview().await?;
-    let found = match request.param("find") {
-        // An id selects its job in any state and queue.
-        Some(find) if find.trim().parse::<JobId>().is_ok() => {
-            Some(session.find(&overview, find).await?)
-        }
-        Some(find) if (&asked.queue, asked.state, asked.kept.len()) == (&None, None, 1) => {
-            Some(session.find(&overview, find).await?)
-        }
-        _ => None,
-    };
-    let sections = match found {
-        Some(found) => {
-            if let [job] = &found.jobs[..]
-                && request.param("find").is_some_and(|find| is_exactly(job, find.trim()))
-            {
-                return Ok(Loaded::Job(c.job_link(job.queue.as_str(), &job.id.to_string())));
-            }
-            let of = |(state, class): (JobState, &'static str)| {
-                let jobs: Vec<_> = found.jobs.iter().filter(|job| job.state == state).collect();
-                (!jobs.is_empty()).then(|| Section {
-                    is_cut: !found.complete,
-                    ..section(c, state, class, &jobs, overview.at)
-                })
-            };
-            STATES.into_iter().filter_map(of).collect()
-        }
-        None => sections(request, c, &asked, &overview).await?,
-    };
-    Ok(Loaded::List(Box::new(list(request, c, &asked, &overview, sections))))
-}
-
 /// Whether the text is the job's whole id or key.
 fn is_exactly(job: &JobSummary, text: &str) -> bool {
     job.key.as_deref() == Some(text) || text.parse().is_ok_and(|id: JobId| id == job.id)
@@ -220,7 +183,7 @@ async fn sections(
     c: &Chrome,
     asked: &Asked<'_>,
     overview: &Overview,
-) -> Result<Vec<Section>, Problem> {
+) -> Result<Vec<Section>> {
     let session = &request.session;
     let mut sections = Vec::new();
     for (state, class) in STATES {
@@ -254,11 +217,8 @@ async fn sections(
             }
             Err(error) => return Err(error.into()),
         };
-        if is_shown && jobs.is_empty() {
-            continue;
-        }
-        let jobs: Vec<&JobSummary> = jobs.iter().collect();
-        let mut section = section(c, state, class, &jobs, overview.at);
+        let is_empty = jobs.is_empty();
+        let mut section = section(c, state, class, jobs);
         let with = |more: &[(&str, &str)]| {
             c.link("jobs", &[&asked.params(Some(class), true)[..], more].concat())
         };
@@ -266,7 +226,7 @@ async fn sections(
             section.is_cut = is_cut;
             section.first = query.after.as_ref().map(|_| with(&[]));
             section.next = next.as_deref().map(|next| with(&[("after", next)]));
-            section.bulk = bulk_links(c, asked, class, jobs.is_empty());
+            section.bulk = bulk_links(c, asked, class, is_empty);
         } else {
             section.all = Some(with(&[]));
         }
@@ -309,12 +269,12 @@ fn list(
     let tabs = tabs.chain(STATES.map(|(state, class)| (class, state_label(c, state))));
     let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
     let is_filtered = !asked.kept.is_empty();
-    sections.retain(|section| !section.rows.is_empty() || section.first.is_some());
+    sections.retain(|section| !section.jobs.is_empty() || section.first.is_some());
     let find = request.param("find");
     let is_everywhere = asked.queue.is_none() && asked.state.is_none();
     let name = asked.queue.as_ref().map(|queue| queue.as_str().to_owned()).unwrap_or_default();
     List {
-        queue_href: c.link("queue", &[("name", &name)]),
+        queue_href: c.queue_link(&name),
         queues: overview.queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect(),
         tabs: tabs.map(|(class, name)| tab(class, name)).collect(),
         state,
@@ -336,13 +296,7 @@ fn list(
     }
 }
 
-fn section(
-    c: &Chrome,
-    state: JobState,
-    class: &'static str,
-    jobs: &[&JobSummary],
-    now: Timestamp,
-) -> Section {
+fn section(c: &Chrome, state: JobState, class: &'static str, jobs: Vec<JobSummary>) -> Section {
     let t = c.t;
     let (time_label, detail_label, order) = match state {
         JobState::Dead => (t.ev_dead, t.error, t.newest_first),
@@ -356,7 +310,7 @@ fn section(
         name: state_label(c, state),
         order,
         all: None,
-        rows: jobs.iter().map(|job| row(c, job, now)).collect(),
+        jobs,
         is_cut: false,
         time_label,
         detail_label,
@@ -397,54 +351,51 @@ fn bulk_links(
     }
 }
 
-fn row(c: &Chrome, job: &JobSummary, now: Timestamp) -> JobRow {
-    let id = job.id.to_string();
-    let queue = job.queue.as_str();
-    let waits = matches!(job.state, JobState::Scheduled | JobState::Ready);
-    let changes = c.operates() && !job.queue.is_reserved();
-    let at = match job.state {
-        JobState::Dead => job.dead.as_ref().map(|dead| dead.at),
-        JobState::Ended => job.ended.as_ref().map(|ended| ended.at),
-        JobState::Running => job.claimed_at,
-        _ => None,
-    };
-    let (detail, is_error) = detail(c, job);
-    let late = now.since(job.due).as_millis() >= u128::from(LATE_MS);
-    JobRow {
-        // Ids differ most in their last part.
-        short_id: format!("…{}", &id[id.len() - 12..]),
-        href: c.job_link(queue, &id),
-        key: job.key.clone(),
-        queue: queue.to_owned(),
-        queue_href: c.link("queue", &[("name", queue)]),
-        when: c.when(at.unwrap_or(job.due), now),
-        is_late: job.state == JobState::Ready && late,
-        attempts: match job.max_attempts {
-            Some(max) => format!("{}/{max}", job.attempts),
-            None => job.attempts.to_string(),
-        },
-        kind: job.dead.as_ref().map(|dead| c.t.dead_kind(dead.kind.as_str())),
-        detail,
-        is_error,
-        can_run: job.state == JobState::Scheduled && changes,
-        can_cancel: waits && changes,
-        can_replay: job.state == JobState::Dead && changes,
-        id,
+/// What a row shows of a job.
+impl Chrome {
+    pub(super) fn job_href(&self, job: &JobSummary) -> String {
+        self.job_link(job.queue.as_str(), &job.id.to_string())
+    }
+
+    /// Returns when the job got its state.
+    pub(super) fn job_when(&self, job: &JobSummary) -> When {
+        let at = match job.state {
+            JobState::Dead => job.dead.as_ref().map(|dead| dead.at),
+            JobState::Ended => job.ended.as_ref().map(|ended| ended.at),
+            JobState::Running => job.claimed_at,
+            _ => None,
+        };
+        self.when(&at.unwrap_or(job.due))
+    }
+
+    pub(super) fn job_is_late(&self, job: &JobSummary) -> bool {
+        let late = self.now.since(job.due).as_millis() >= u128::from(LATE_MS);
+        job.state == JobState::Ready && late
+    }
+
+    pub(super) fn changes(&self, job: &JobSummary) -> bool {
+        self.operates() && !job.queue.is_reserved()
+    }
+
+    /// Returns the most important fact about a job, and whether it is an error.
+    pub(super) fn job_detail(&self, job: &JobSummary) -> (Option<String>, bool) {
+        if let Some(dead) = &job.dead {
+            return (Some(dead.message.clone()), true);
+        }
+        if let Some(ended) = &job.ended {
+            let ending = self.t.of("end", ended.ending.as_str());
+            let reason = ended.reason.as_ref().map(|reason| format!(": {reason}"));
+            return (Some(format!("{ending}{}", reason.unwrap_or_default())), false);
+        }
+        if job.state == JobState::Running {
+            return (job.worker.clone(), false);
+        }
+        (job.last_error.clone(), true)
     }
 }
 
-/// Returns the most important fact about a job, and whether it is an error.
-fn detail(c: &Chrome, job: &JobSummary) -> (Option<String>, bool) {
-    if let Some(dead) = &job.dead {
-        return (Some(dead.message.clone()), true);
-    }
-    if let Some(ended) = &job.ended {
-        let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        let ending = c.t.ending(ended.ending.as_str());
-        return (Some(format!("{ending}{reason}")), false);
-    }
-    if job.state == JobState::Running {
-        return (job.worker.clone(), false);
-    }
-    (job.last_error.clone(), true)
+/// Ids differ most in their last part.
+pub(super) fn short_id(id: &JobId) -> String {
+    let id = id.to_string();
+    format!("…{}", &id[id.len() - 12..])
 }

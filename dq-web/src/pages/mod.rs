@@ -21,10 +21,11 @@ mod text;
 
 use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use self::chrome::{ICON, SCRIPT, STYLE};
+use self::chrome::{ICON, SCRIPT, STYLE, problems_as_pages};
 use crate::app::App;
 
 pub(crate) fn routes() -> Router<App> {
@@ -41,6 +42,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/runners", get(status::runners))
         .route("/check", get(status::check))
         .route("/audit", get(status::audit))
+        .route_layer(from_fn(problems_as_pages))
         .route("/act", post(act::act))
         .route("/assets/style.css", get(async || asset("text/css; charset=utf-8", STYLE)))
         .route("/assets/app.js", get(async || asset("text/javascript; charset=utf-8", SCRIPT)))

@@ -1,7 +1,6 @@
 //! All queues at a glance: problems first.
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
@@ -11,14 +10,15 @@ use dq_core::Timestamp;
 use dq_ops::{Overview, QueueSummary};
 
 use super::chart::{Chart, Rect, bars, shares};
-use super::chrome::{Chrome, PageRequest, problem, render};
-use super::format::{When, duration, number, rate};
+use super::chrome::{Chrome, PageRequest, render};
+use super::format::{number, rate};
 use super::past::PastCharts;
 use crate::app::{App, DayAhead};
+use crate::problem::Result;
 
 /// Hours in a chart from [`Chart::hours`]. `App::day_ahead` and the labels and title there
 /// hard-code 24.
-const HOURS: usize = 24;
+pub(super) const HOURS: usize = 24;
 
 /// Lateness in milliseconds that marks a queue or job as late, whatever its objective.
 pub(super) const LATE_MS: u64 = 1_000;
@@ -48,7 +48,7 @@ struct Queues {
     kept: Vec<(&'static str, String)>,
     clear: Option<String>,
     columns: Vec<Column>,
-    rows: Vec<QueueRow>,
+    rows: Vec<QueueSummary>,
     /// Address and count of all queues, if the page shows only some.
     all: Option<(String, String)>,
     is_empty: bool,
@@ -74,11 +74,11 @@ pub(super) struct Tile {
 impl Chart {
     pub(super) fn hours(c: &Chrome, counts: &[u64]) -> Self {
         let title = |hour: usize, count: u64| {
-            let (from, to) = (hour as u64 * 3_600_000, (hour as u64 + 1) * 3_600_000);
-            format!("{}: {} – {}", number(count), duration(from, c.lang), duration(to, c.lang))
+            let [from, to] = [hour, hour + 1].map(|hour| c.duration(&(hour as u64 * 3_600_000)));
+            format!("{}: {from} – {to}", number(count))
         };
         let label = |hour: u64| {
-            let text = duration(hour * 3_600_000, c.lang);
+            let text = c.duration(&(hour * 3_600_000));
             if hour == 0 { c.t.now.to_owned() } else { format!("+{text}") }
         };
         Self {
@@ -100,51 +100,18 @@ impl Chart {
     }
 }
 
-struct QueueRow {
-    name: String,
-    href: String,
-    paused: bool,
-    unserved: bool,
-    /// How long the oldest job waits, if too long.
-    waits: Option<String>,
-    /// The cause, if the lateness objective is missed.
-    missed: Option<&'static str>,
-    shares: Vec<Rect>,
-    counts: Vec<Count>,
-    lateness: Option<String>,
-    is_late: bool,
-    per_minute: String,
-    next_due: Option<When>,
-}
-
-struct Count {
-    class: &'static str,
-    name: &'static str,
-    value: String,
-    is_zero: bool,
-    href: String,
-}
-
 /// `GET ./`
-pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Response {
-    let mut chrome = request.chrome("overview");
-    chrome.title = chrome.t.overview.to_owned();
-    let mut overview = match request.session.overview().await {
-        Ok(overview) => overview,
-        Err(error) => return problem(chrome, error.into(), None),
-    };
+pub(super) async fn page(State(app): State<App>, request: PageRequest) -> Result<Response> {
+    let mut overview = request.session.overview().await?;
+    let c = request.chrome(request.t().overview, overview.at);
     // The jobs of reserved queues belong to schedules, which have their own page.
     overview.queues.retain(|queue| !queue.queue.is_reserved());
-    let mut past = PastCharts::new(&chrome, &request, None, overview.at);
+    let mut past = PastCharts::new(&c, &request, None);
     let ahead = app.day_ahead(&request.session, &overview).await;
-    past.charts.extend(ahead.map(|ahead| Chart::day_ahead(&chrome, &ahead)));
-    let page = Page {
-        tiles: tiles(&chrome, &overview),
-        past,
-        queues: queues(&chrome, &request, &overview),
-        c: chrome,
-    };
-    render(StatusCode::OK, &page)
+    past.charts.extend(ahead.map(|ahead| Chart::day_ahead(&c, &ahead)));
+    let tiles = tiles(&c, &overview);
+    let queues = queues(&c, &request, overview.queues);
+    render(StatusCode::OK, &Page { c, tiles, past, queues })
 }
 
 /// A queue's problem, worst first.
@@ -177,16 +144,16 @@ impl Trouble {
     }
 }
 
-fn is_late(queue: &QueueSummary) -> bool {
+pub(super) fn is_late(queue: &QueueSummary) -> bool {
     queue.lateness.is_some_and(|lateness| lateness.p99_ms >= LATE_MS)
 }
 
-fn waits_long(queue: &QueueSummary) -> bool {
+pub(super) fn waits_long(queue: &QueueSummary) -> bool {
     queue.oldest_ready_ms >= WAITS_MS
 }
 
 /// Sorts queues that arrive in name order.
-fn sort(queues: &mut [&QueueSummary], by: &str) {
+fn sort(queues: &mut [QueueSummary], by: &str) {
     match by {
         "name" => {}
         "scheduled" => queues.sort_by_key(|queue| Reverse(queue.scheduled)),
@@ -204,21 +171,22 @@ fn sort(queues: &mut [&QueueSummary], by: &str) {
     }
 }
 
-fn queues(c: &Chrome, request: &PageRequest, overview: &Overview) -> Queues {
+fn queues(c: &Chrome, request: &PageRequest, all: Vec<QueueSummary>) -> Queues {
     let t = c.t;
     let find = request.param("find").unwrap_or_default();
     let wanted = find.trim().to_lowercase();
-    let all = &overview.queues;
-    let matches = |queue: &&QueueSummary| queue.queue.as_str().to_lowercase().contains(&wanted);
-    let mut found: Vec<&QueueSummary> = all.iter().filter(matches).collect();
+    let count = all.len();
+    let troubled = all.iter().filter(|queue| Trouble::of(queue) != Trouble::None).count();
+    let mut rows = all;
+    rows.retain(|queue| queue.queue.as_str().to_lowercase().contains(&wanted));
     let by = request.param("sort").unwrap_or_default();
-    sort(&mut found, by);
-    let is_cut = found.len() > MANY && request.param("all").is_none();
-    let all_found = is_cut.then(|| (request.with(c, "all", Some("1")), number(found.len() as u64)));
+    sort(&mut rows, by);
+    let is_cut = rows.len() > MANY && request.param("all").is_none();
+    let all = is_cut.then(|| (request.with(c, "all", Some("1")), number(rows.len() as u64)));
     if is_cut {
-        found.truncate(MANY);
+        rows.truncate(MANY);
     }
-    let column = |id: &str, name, is_number| Column {
+    let column = |(id, name): (&str, _)| Column {
         name,
         // A second click leads back to the problems.
         href: request.with(c, "sort", Some(id).filter(|id| *id != by)),
@@ -226,78 +194,63 @@ fn queues(c: &Chrome, request: &PageRequest, overview: &Overview) -> Queues {
             "name" | "due" => "ascending",
             _ => "descending",
         }),
-        is_number,
+        is_number: id != "name",
     };
+    let columns = [
+        ("name", t.queue),
+        ("scheduled", t.scheduled),
+        ("ready", t.ready),
+        ("running", t.running),
+        ("dead", t.dead),
+        ("lateness", t.lateness),
+        ("rate", t.per_minute),
+        ("due", t.next_due),
+    ];
     let kept = ["sort", "past", "lang"];
     let kept = kept.into_iter().filter_map(|name| Some((name, request.param(name)?.to_owned())));
     Queues {
-        number: number(all.len() as u64),
-        troubled: all.iter().filter(|queue| Trouble::of(queue) != Trouble::None).count(),
+        number: number(count as u64),
+        troubled,
         find: find.to_owned(),
         kept: kept.collect(),
         clear: (!find.is_empty()).then(|| request.with(c, "find", None)),
-        columns: vec![
-            column("name", t.queue, false),
-            column("scheduled", t.scheduled, true),
-            column("ready", t.ready, true),
-            column("running", t.running, true),
-            column("dead", t.dead, true),
-            column("lateness", t.lateness, true),
-            column("rate", t.per_minute, true),
-            column("due", t.next_due, true),
-        ],
-        rows: found.into_iter().map(|queue| row(c, overview, queue)).collect(),
-        all: all_found,
-        is_empty: all.is_empty(),
+        columns: columns.map(column).into(),
+        rows,
+        all,
+        is_empty: count == 0,
     }
 }
 
 fn tiles(c: &Chrome, overview: &Overview) -> Vec<Tile> {
-    let sum = |count: fn(&QueueSummary) -> u64| overview.queues.iter().map(count).sum::<u64>();
     let t = c.t;
-    let oldest = overview.queues.iter().map(|queue| queue.oldest_ready_ms).max().unwrap_or(0);
-    let oldest = match oldest {
-        0 => String::new(),
-        oldest => format!("{} {}", t.oldest, duration(oldest, c.lang)),
-    };
-    let worst = overview
-        .queues
-        .iter()
-        .filter_map(|queue| queue.lateness.map(|lateness| (lateness.p99_ms, queue.queue.as_str())));
+    let queues = &overview.queues;
+    let worst = queues.iter().filter_map(|queue| Some((queue.lateness?.p99_ms, &queue.queue)));
     let worst = worst.max();
-    let per_minute = overview.queues.iter().map(QueueSummary::runs_per_minute).sum::<f64>();
-    let next = next_scheduled(&overview.queues);
-    let next = next.map(|next| c.when(next, overview.at).relative).unwrap_or_default();
-    let slots = overview.free_slots.map(|free| format!("{} {}", number(free), t.of_slots));
-    let tile = |class, name, value, note: String| {
-        let is_state = matches!(class, "scheduled" | "ready" | "running");
-        let href = is_state.then(|| c.link("jobs", &[("state", class)]));
-        Tile { class, name, value, note, href }
-    };
-    vec![
-        tile(
-            "scheduled",
-            t.scheduled,
-            number(sum(|queue| queue.scheduled)),
-            match next.as_str() {
-                "" => String::new(),
-                next => format!("{} {next}", t.next_due),
-            },
-        ),
-        tile("ready", t.ready, number(sum(|queue| queue.ready)), oldest),
-        tile("running", t.running, number(sum(|queue| queue.running)), slots.unwrap_or_default()),
+    let per_minute = queues.iter().map(QueueSummary::runs_per_minute).sum::<f64>();
+    let mut tiles = c.state_tiles(None, queues);
+    if let Some(next) = next_scheduled(queues) {
+        tiles[0].note = format!("{} {}", t.next_due, c.when(&next).relative);
+    }
+    // The runners share slots among queues, so these do not add up.
+    tiles[2].note = c.free_slots(overview.free_slots);
+    tiles[3].href = Some(c.page("dead"));
+    tiles.extend([
         Tile {
-            href: Some(c.page("dead")),
-            ..tile("dead", t.dead, number(sum(|queue| queue.dead)), String::new())
+            class: "lateness",
+            name: t.lateness,
+            value: worst.map_or_else(|| "–".to_owned(), |(p99, _)| c.duration(&p99)),
+            note: worst.map(|(_, queue)| queue.to_string()).unwrap_or_default(),
+            href: None,
         },
-        tile(
-            "lateness",
-            t.lateness,
-            worst.map_or_else(|| "–".to_owned(), |(p99, _)| duration(p99, c.lang)),
-            worst.map(|(_, queue)| queue.to_owned()).unwrap_or_default(),
-        ),
-        tile("rate", t.per_minute, rate(per_minute), t.last_minutes.to_owned()),
-    ]
+        Tile {
+            class: "rate",
+            name: t.per_minute,
+            value: rate(per_minute),
+            note: t.last_minutes.to_owned(),
+            href: None,
+        },
+    ]);
+    tiles
 }
 
 /// Returns the earliest due time of scheduled jobs, if known. A queue reports only its earliest due
@@ -310,44 +263,58 @@ fn next_scheduled(queues: &[QueueSummary]) -> Option<Timestamp> {
     with_scheduled().filter_map(|queue| queue.next_due).min()
 }
 
-fn row(c: &Chrome, overview: &Overview, queue: &QueueSummary) -> QueueRow {
-    let name = queue.queue.as_str();
-    let states = [
-        ("scheduled", c.t.scheduled, queue.scheduled),
-        ("ready", c.t.ready, queue.ready),
-        ("running", c.t.running, queue.running),
-        ("dead", c.t.dead, queue.dead),
-    ];
-    let counts = states.map(|(state, label, count)| Count {
-        class: state,
-        name: label,
-        value: number(count),
-        is_zero: count == 0,
-        href: c.link("jobs", &[("queue", name), ("state", state)]),
-    });
-    QueueRow {
-        name: name.to_owned(),
-        href: c.link("queue", &[("name", name)]),
-        paused: queue.paused,
-        unserved: queue.runners == Some(0) && queue.scheduled + queue.ready > 0,
-        waits: waits_long(queue).then(|| duration(queue.oldest_ready_ms, c.lang)),
-        missed: queue
-            .objective
-            .as_ref()
-            .filter(|objective| objective.missed)
-            .map(|objective| c.t.lateness_cause(objective.cause)),
-        shares: shares(&states.map(|(state, _, count)| (state, count))),
-        counts: counts.into(),
-        lateness: queue.lateness.map(|lateness| duration(lateness.p99_ms, c.lang)),
-        is_late: is_late(queue),
-        per_minute: rate(queue.runs_per_minute()),
-        next_due: When::some(queue.next_due, overview.at, c.lang),
+impl Chrome {
+    /// Returns each live state with its name and job count.
+    pub(super) fn states(&self, queue: &QueueSummary) -> [(&'static str, &'static str, u64); 4] {
+        let t = self.t;
+        [
+            ("scheduled", t.scheduled, queue.scheduled),
+            ("ready", t.ready, queue.ready),
+            ("running", t.running, queue.running),
+            ("dead", t.dead, queue.dead),
+        ]
     }
-}
 
-/// Returns the time window of [`Chart::hours`], and its bar count.
-pub(super) fn window() -> (Duration, usize) {
-    (Duration::from_secs(3_600 * HOURS as u64), HOURS)
+    /// Returns a tile for each live state, of one queue or all.
+    pub(super) fn state_tiles(&self, queue: Option<&str>, queues: &[QueueSummary]) -> Vec<Tile> {
+        let oldest = queues.iter().map(|queue| queue.oldest_ready_ms).max().unwrap_or(0);
+        let (t, free) = (self.t, queues.first().and_then(|queue| queue.free_slots));
+        let sum = |count: fn(&QueueSummary) -> u64| queues.iter().map(count).sum::<u64>();
+        let tile = |(class, name, count, note): (&'static str, _, u64, String)| {
+            let params = queue.map(|queue| ("queue", queue)).into_iter().chain([("state", class)]);
+            let href = Some(self.link("jobs", &params.collect::<Vec<_>>()));
+            Tile { class, name, value: number(count), note, href }
+        };
+        let oldest = match oldest {
+            0 => String::new(),
+            oldest => format!("{} {}", t.oldest, self.duration(&oldest)),
+        };
+        let tiles = [
+            ("scheduled", t.scheduled, sum(|queue| queue.scheduled), String::new()),
+            ("ready", t.ready, sum(|queue| queue.ready), oldest),
+            ("running", t.running, sum(|queue| queue.running), self.free_slots(free)),
+            ("dead", t.dead, sum(|queue| queue.dead), String::new()),
+        ];
+        tiles.map(tile).into()
+    }
+
+    pub(super) fn shares(&self, queue: &QueueSummary) -> Vec<Rect> {
+        shares(&self.states(queue).map(|(state, _, count)| (state, count)))
+    }
+
+    pub(super) fn runs_per_minute(&self, queue: &QueueSummary) -> String {
+        rate(queue.runs_per_minute())
+    }
+
+    /// The cause, if the queue misses its lateness objective.
+    pub(super) fn missed(&self, queue: &QueueSummary) -> Option<&'static str> {
+        let missed = queue.objective.as_ref().filter(|objective| objective.missed)?;
+        Some(self.t.lateness_cause(missed.cause))
+    }
+
+    fn free_slots(&self, free: Option<u64>) -> String {
+        free.map(|free| format!("{} {}", number(free), self.t.of_slots)).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -384,7 +351,7 @@ mod tests {
         later.oldest_ready_ms = 3 * WAITS_MS;
         let queues = [dead, fine, late, alone, paused, later];
         let order = |by| {
-            let mut queues: Vec<_> = queues.iter().collect();
+            let mut queues = queues.to_vec();
             sort(&mut queues, by);
             queues.iter().map(|queue| queue.queue.as_str().to_owned()).collect::<Vec<_>>()
         };

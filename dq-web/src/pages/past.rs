@@ -5,11 +5,12 @@ use dq_ops::{Past, PastSlot, PastWindow};
 
 use super::chart::{Chart, Rect, series};
 use super::chrome::{Chrome, PageRequest};
-use super::format::{duration, number};
+use super::format::number;
 
 #[derive(Debug)]
 pub(super) struct PastCharts {
-    pub(super) windows: Vec<Window>,
+    /// Name, address and whether it is shown.
+    pub(super) windows: [(&'static str, String, bool); 2],
     pub(super) charts: Vec<Chart>,
     /// When this server started to watch, if that is within the window.
     pub(super) since: Option<String>,
@@ -17,38 +18,25 @@ pub(super) struct PastCharts {
     pub(super) has_gaps: bool,
 }
 
-#[derive(Debug)]
-pub(super) struct Window {
-    pub(super) name: &'static str,
-    pub(super) href: String,
-    pub(super) is_current: bool,
-}
-
 impl PastCharts {
     /// Charts a queue, or all, for the window in `?past=`.
-    pub(super) fn new(
-        c: &Chrome,
-        request: &PageRequest,
-        queue: Option<&QueueName>,
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(c: &Chrome, request: &PageRequest, queue: Option<&QueueName>) -> Self {
         let (window, current) = match request.param("past") {
             Some("day") => (PastWindow::Day, "day"),
             _ => (PastWindow::Hour, "hour"),
         };
         let windows = [("hour", c.t.last_hour), ("day", c.t.last_day)];
-        let windows = windows.map(|(window, name)| Window {
-            name,
-            href: request.with(c, "past", (window != "hour").then_some(window)),
-            is_current: window == current,
+        let windows = windows.map(|(window, name)| {
+            let href = request.with(c, "past", (window != "hour").then_some(window));
+            (name, href, window == current)
         });
-        let past = c.session.past(queue, window, now);
+        let past = c.session.past(queue, window, c.now);
         let since = past.since.filter(|since| *since > past.from);
         Self {
-            windows: windows.into(),
+            windows,
             charts: charts(c, &past),
             since: since.map(|since| {
-                let since = c.when(since, now);
+                let since = c.when(&since);
                 // To the minute.
                 let minute = since.exact.get(..16).unwrap_or(&since.exact);
                 format!("{} {minute} UTC ({})", c.t.watched_since, since.relative)
@@ -61,31 +49,26 @@ impl PastCharts {
 fn charts(c: &Chrome, past: &Past) -> Vec<Chart> {
     let t = c.t;
     let capabilities = c.session.ops().capabilities();
-    let sum = |value: fn(&PastSlot) -> f64| {
-        let sum: f64 = past.slots.iter().flatten().map(value).sum();
-        number(sum.round() as u64)
-    };
+    let watched = || past.slots.iter().flatten();
     let count = |value: f64| number(value.round() as u64);
     let late = |slot: &PastSlot| slot.late_p99_ms.unwrap_or(0) as f64;
-    let worst = past.slots.iter().flatten().filter_map(|slot| slot.late_p99_ms).max();
-    let in_time = |millis: u64| duration(millis, c.lang);
-    let done = || {
-        let bars = bars(c, past, "done", |slot| slot.done, &count);
-        chart(c, past, t.done_jobs, sum(|slot| slot.done), bars)
-    };
-    let failed = || {
-        let bars = bars(c, past, "failed", |slot| slot.failed, &count);
-        chart(c, past, t.failed_runs, sum(|slot| slot.failed), bars)
-    };
-    let lateness = || {
-        let bars = bars(c, past, "lateness", late, &|value| in_time(value as u64));
-        chart(c, past, t.lateness, worst.map_or_else(|| "–".to_owned(), in_time), bars)
+    let in_time = |millis: f64| c.duration(&(millis as u64));
+    let counted = |title, class, value: fn(&PastSlot) -> f64| {
+        let bars = bars(c, past, class, value, &count);
+        chart(c, past, title, count(watched().map(value).sum()), bars)
     };
     let mut charts = Vec::new();
-    charts.extend(capabilities.totals.then(done));
+    if capabilities.totals {
+        charts.push(counted(t.done_jobs, "done", |slot| slot.done));
+    }
     // The rest comes from announcements.
-    charts.extend(capabilities.registry.then(failed));
-    charts.extend(capabilities.registry.then(lateness));
+    if capabilities.registry {
+        charts.push(counted(t.failed_runs, "failed", |slot| slot.failed));
+        let bars = bars(c, past, "lateness", late, &in_time);
+        let worst = watched().filter_map(|slot| slot.late_p99_ms).max();
+        let worst = worst.map_or_else(|| "–".to_owned(), |worst| c.duration(&worst));
+        charts.push(chart(c, past, t.lateness, worst, bars));
+    }
     charts
 }
 
@@ -112,6 +95,6 @@ fn bars(
 
 fn chart(c: &Chrome, past: &Past, title: &'static str, total: String, bars: Vec<Rect>) -> Chart {
     let length = past.step.as_millis() as u64 * past.slots.len() as u64;
-    let begin = format!("{}{}{}", c.t.ago_before, duration(length, c.lang), c.t.ago_after);
+    let begin = format!("{}{}{}", c.t.ago_before, c.duration(&length), c.t.ago_after);
     Chart { bars, title, total, labels: vec![begin, c.t.now.to_owned()], note: String::new() }
 }

@@ -4,116 +4,62 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::QueueName;
-use dq_ops::{ObjectiveView, QueueSummary, RunnerSummary};
+use dq_ops::{ObjectiveView, Quantiles, QueueSummary, RunnerSummary};
 
 use super::chart::Chart;
-use super::chrome::{Chrome, PageRequest, problem, render};
+use super::chrome::{Chrome, PageRequest, render};
 use super::dead::{GroupRow, group_rows};
-use super::format::{When, duration, number, rate};
-use super::overview::{Tile, window};
+use super::format::{number, rate};
+use super::overview::{HOURS, Tile};
 use super::past::PastCharts;
+use crate::app::DAY;
+use crate::problem::Result;
 
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Page {
     c: Chrome,
-    name: String,
-    paused: bool,
-    /// The cause, if the lateness objective is missed.
-    missed: Option<&'static str>,
+    queue: QueueSummary,
     tiles: Vec<Tile>,
     facts: Vec<(&'static str, String)>,
-    next_due: Option<When>,
     past: PastCharts,
     runners: Vec<(String, String)>,
     groups: Vec<GroupRow>,
-    links: Vec<(&'static str, String)>,
 }
 
 /// `GET queue?name=`
-pub(super) async fn page(request: PageRequest) -> Response {
-    let mut c = request.chrome("overview");
+pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let session = &request.session;
-    let name = request.param("name").unwrap_or_default();
-    c.title = name.to_owned();
-    let queue = match QueueName::new(name) {
-        Ok(queue) => queue,
-        Err(error) => return problem(c, error.into(), None),
-    };
-    let (summary, now) = match (session.queue(&queue).await, session.now().await) {
-        (Ok(summary), Ok(now)) => (summary, now),
-        (Err(error), _) | (_, Err(error)) => return problem(c, error.into(), None),
-    };
-    let (hours, steps) = window();
+    let name = QueueName::new(request.param("name").unwrap_or_default())?;
+    let queue = session.queue(&name).await?;
+    let c = request.chrome(name.as_str(), session.now().await?);
     // The page omits what the store does not support.
-    let forecast = session.forecast(&queue, hours, steps).await.ok();
-    let mut past = PastCharts::new(&c, &request, Some(&queue), now);
+    let forecast = session.forecast(&name, DAY, HOURS).await.ok();
+    let mut past = PastCharts::new(&c, &request, Some(&name));
     past.charts.extend(forecast.map(|forecast| Chart::hours(&c, &forecast.counts)));
     let runners = session.runners().await.unwrap_or_default();
-    let runners = runners.iter().filter_map(|runner| served(&c, runner, &summary)).collect();
-    let groups = match summary.dead {
+    let runners = runners.iter().filter_map(|runner| served(&c, runner, &name)).collect();
+    let groups = match queue.dead {
         0 => Vec::new(),
-        _ => session.dead(&queue).await.map(|dead| dead.groups).unwrap_or_default(),
+        _ => session.dead(&name).await.map(|dead| dead.groups).unwrap_or_default(),
     };
-    let groups = group_rows(&c, &queue, groups.into_iter().take(5), now);
-    let state = |state| c.link("jobs", &[("queue", name), ("state", state)]);
-    let links = vec![
-        (c.t.scheduled, state("scheduled")),
-        (c.t.ready, state("ready")),
-        (c.t.running, state("running")),
-        (c.t.dead, state("dead")),
-        (c.t.ended, state("ended")),
-    ];
     let page = Page {
-        name: name.to_owned(),
-        paused: summary.paused,
-        missed: summary
-            .objective
-            .as_ref()
-            .filter(|objective| objective.missed)
-            .map(|objective| c.t.lateness_cause(objective.cause)),
-        tiles: tiles(&c, &summary),
-        facts: facts(&c, &summary),
-        next_due: When::some(summary.next_due, now, c.lang),
+        tiles: c.state_tiles(Some(name.as_str()), std::slice::from_ref(&queue)),
+        facts: facts(&c, &queue),
+        groups: group_rows(&c, &name, groups.into_iter().take(5)),
+        queue,
         past,
         runners,
-        groups,
-        links,
         c,
     };
     render(StatusCode::OK, &page)
 }
 
-fn tiles(c: &Chrome, queue: &QueueSummary) -> Vec<Tile> {
-    let t = c.t;
-    let name = queue.queue.as_str();
-    let tile = |class, name_of_tile, count, note: String| Tile {
-        class,
-        name: name_of_tile,
-        value: number(count),
-        note,
-        href: Some(c.link("jobs", &[("queue", name), ("state", class)])),
-    };
-    let oldest = match queue.oldest_ready_ms {
-        0 => String::new(),
-        oldest => format!("{} {}", t.oldest, duration(oldest, c.lang)),
-    };
-    let slots = queue.free_slots.map(|free| format!("{} {}", number(free), t.of_slots));
-    vec![
-        tile("scheduled", t.scheduled, queue.scheduled, String::new()),
-        tile("ready", t.ready, queue.ready, oldest),
-        tile("running", t.running, queue.running, slots.unwrap_or_default()),
-        tile("dead", t.dead, queue.dead, String::new()),
-    ]
-}
-
 fn facts(c: &Chrome, queue: &QueueSummary) -> Vec<(&'static str, String)> {
     let t = c.t;
-    let quantiles = |quantiles: Option<dq_ops::Quantiles>| match quantiles {
-        Some(quantiles) => {
-            let (p50, p99) =
-                (duration(quantiles.p50_ms, c.lang), duration(quantiles.p99_ms, c.lang));
-            format!("{} {p50} · {} {p99}", t.p50, t.p99)
+    let quantiles = |quantiles: Option<Quantiles>| match quantiles {
+        Some(Quantiles { p50_ms, p99_ms, .. }) => {
+            format!("{} {} · {} {}", t.p50, c.duration(&p50_ms), t.p99, c.duration(&p99_ms))
         }
         None => "–".to_owned(),
     };
@@ -136,15 +82,12 @@ fn facts(c: &Chrome, queue: &QueueSummary) -> Vec<(&'static str, String)> {
 /// Describes the objective, whether it is met, and its numbers.
 fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
     let t = c.t;
-    let numbers = format!(
-        "{} {} · {} {} · {} {}",
-        t.in_time,
-        number(objective.in_time),
-        t.started_late,
-        number(objective.late),
-        t.wait_late,
-        number(objective.waiting)
-    );
+    let numbers = [
+        (t.in_time, objective.in_time),
+        (t.started_late, objective.late),
+        (t.wait_late, objective.waiting),
+    ];
+    let numbers = numbers.map(|(name, count)| format!("{name} {}", number(count))).join(" · ");
     let state = match objective.missed {
         true => format!("{}: {}", t.objective_missed, t.lateness_cause(objective.cause)),
         false => t.objective_met.to_owned(),
@@ -153,8 +96,8 @@ fn objective_text(c: &Chrome, objective: &ObjectiveView) -> String {
 }
 
 /// A runner and its slots for the queue.
-fn served(c: &Chrome, runner: &RunnerSummary, queue: &QueueSummary) -> Option<(String, String)> {
-    let served = runner.queues.iter().find(|served| served.queue == queue.queue)?;
+fn served(c: &Chrome, runner: &RunnerSummary, queue: &QueueName) -> Option<(String, String)> {
+    let served = runner.queues.iter().find(|served| served.queue == *queue)?;
     let slots = format!("{} {} {}", number(served.running), c.t.max, number(served.concurrency));
     Some((runner.name.clone(), slots))
 }

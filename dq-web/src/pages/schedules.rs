@@ -3,13 +3,12 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dq_core::{ScheduleSpec, Timestamp};
-use dq_ops::{Occurrence, RecurringDetail, RecurringSummary, Session, parse_timestamp};
+use dq_core::ScheduleSpec;
+use dq_ops::{RecurringDetail, RecurringSummary, Session, parse_timestamp};
 
-use super::chrome::{Chrome, PageRequest, problem, render};
-use super::format::{When, duration};
+use super::chrome::{Chrome, PageRequest, render};
 use super::job::Payload;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Occurrences on a schedule's page.
 const NEXT: usize = 10;
@@ -18,135 +17,68 @@ const NEXT: usize = 10;
 #[template(path = "schedules.html")]
 struct ListPage {
     c: Chrome,
-    rows: Vec<Row>,
-}
-
-struct Row {
-    name: String,
-    href: String,
-    queue: String,
-    queue_href: String,
-    times: Times,
-    badge: Option<Badge>,
-    paused: bool,
-    next: When,
-}
-
-/// When a schedule recurs: a cron expression, or a text.
-struct Times {
-    cron: Option<String>,
-    text: String,
-}
-
-struct Badge {
-    class: &'static str,
-    text: &'static str,
+    schedules: Vec<RecurringSummary>,
 }
 
 /// `GET schedules`
-pub(super) async fn list(request: PageRequest) -> Response {
-    let mut c = request.chrome("schedules");
-    c.title = c.t.schedules.to_owned();
-    let (schedules, now) = match (request.session.schedules().await, request.session.now().await) {
-        (Ok(schedules), Ok(now)) => (schedules, now),
-        (Err(error), _) | (_, Err(error)) => return problem(c, error.into(), None),
-    };
-    let rows = schedules.iter().map(|schedule| row(&c, schedule, now)).collect();
-    render(StatusCode::OK, &ListPage { rows, c })
+pub(super) async fn list(request: PageRequest) -> Result<Response> {
+    let schedules = request.session.schedules().await?;
+    let c = request.chrome(request.t().schedules, request.session.now().await?);
+    render(StatusCode::OK, &ListPage { c, schedules })
 }
 
-fn row(c: &Chrome, schedule: &RecurringSummary, now: Timestamp) -> Row {
-    let queue = schedule.queue.as_str();
-    Row {
-        name: schedule.name.clone(),
-        href: c.link("schedule", &[("name", &schedule.name)]),
-        queue: queue.to_owned(),
-        queue_href: c.link("queue", &[("name", queue)]),
-        times: times(c, schedule),
-        badge: badge(c, schedule),
-        paused: schedule.paused,
-        next: c.when(schedule.next_due, now),
+/// A schedule's state, if it is not simply active.
+pub(super) struct State {
+    pub(super) class: &'static str,
+    pub(super) text: &'static str,
+    pub(super) note: &'static str,
+}
+
+impl Chrome {
+    pub(super) fn schedule_state(&self, schedule: &RecurringSummary) -> Option<State> {
+        let t = self.t;
+        let (class, text, note) = match (schedule.paused, schedule.stopped, schedule.orphaned) {
+            (true, ..) => ("paused", t.paused, t.schedule_paused),
+            (_, true, _) => ("dead", t.stopped, t.schedule_stopped),
+            (_, _, true) => ("ready", t.orphaned, t.schedule_orphaned),
+            _ => return None,
+        };
+        Some(State { class, text, note })
     }
-}
 
-fn times(c: &Chrome, schedule: &RecurringSummary) -> Times {
-    let text = match schedule.every_ms {
-        Some(millis) => format!("{} {}", c.t.every, duration(millis, c.lang)),
-        None => schedule.tz.clone().unwrap_or_default(),
-    };
-    Times { cron: schedule.cron.clone(), text }
-}
-
-fn badge(c: &Chrome, schedule: &RecurringSummary) -> Option<Badge> {
-    let (class, text) = match (schedule.paused, schedule.stopped, schedule.orphaned) {
-        (true, ..) => ("paused", c.t.paused),
-        (_, true, _) => ("dead", c.t.stopped),
-        (_, _, true) => ("ready", c.t.orphaned),
-        _ => return None,
-    };
-    Some(Badge { class, text })
+    /// Formats when a schedule recurs, beside its cron expression if it has one.
+    pub(super) fn times(&self, schedule: &RecurringSummary) -> String {
+        match &schedule.every_ms {
+            Some(millis) => format!("{} {}", self.t.every, self.duration(millis)),
+            None => schedule.tz.clone().unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Template)]
 #[template(path = "schedule.html")]
 struct DetailPage {
     c: Chrome,
-    row: Row,
-    note: Option<&'static str>,
-    next: Vec<NextRow>,
+    detail: RecurringDetail,
     facts: Vec<(&'static str, String)>,
     payload: Option<Payload>,
     list: String,
 }
 
-struct NextRow {
-    when: When,
-    /// To the second.
-    utc: String,
-    /// In the schedule's time zone.
-    local: Option<String>,
-}
-
 /// `GET schedule?name=`
-pub(super) async fn detail(request: PageRequest) -> Response {
-    let mut c = request.chrome("schedules");
-    c.title = c.t.schedule.to_owned();
-    let list = c.page("schedules");
+pub(super) async fn detail(request: PageRequest) -> Result<Response> {
     let name = request.param("name").unwrap_or_default();
-    if let Err(error) = ScheduleSpec::check_name(name) {
-        return problem(c, error.into(), Some(list));
-    }
-    let detail = match request.session.recurring(name, NEXT).await {
-        Ok(detail) => detail,
-        Err(error) => return problem(c, error.into(), Some(list)),
-    };
-    c.title = format!("{name} · {}", c.t.schedule);
-    let schedule = &detail.schedule;
+    ScheduleSpec::check_name(name)?;
+    let detail = request.session.recurring(name, NEXT).await?;
+    let c = request.chrome(format!("{name} · {}", request.t().schedule), detail.at);
     let page = DetailPage {
-        row: row(&c, schedule, detail.at),
-        note: note(&c, schedule),
-        next: detail.next.iter().map(|next| next_row(&c, next, detail.at)).collect(),
         facts: facts(&c, &detail),
         payload: detail.payload.as_ref().map(Payload::new),
-        list,
+        list: c.page("schedules"),
+        detail,
         c,
     };
     render(StatusCode::OK, &page)
-}
-
-/// Explains a schedule's state.
-fn note(c: &Chrome, schedule: &RecurringSummary) -> Option<&'static str> {
-    match (schedule.paused, schedule.stopped, schedule.orphaned) {
-        (true, ..) => Some(c.t.schedule_paused),
-        (_, true, _) => Some(c.t.schedule_stopped),
-        (_, _, true) => Some(c.t.schedule_orphaned),
-        _ => None,
-    }
-}
-
-fn next_row(c: &Chrome, next: &Occurrence, now: Timestamp) -> NextRow {
-    let when = c.when(next.due, now);
-    NextRow { utc: to_the_second(&when.exact), local: next.local.as_deref().map(local), when }
 }
 
 /// Formats a local time such as `2027-03-29 02:30:00 +02:00`.
@@ -170,19 +102,14 @@ fn to_the_second(time: &str) -> String {
 
 fn facts(c: &Chrome, detail: &RecurringDetail) -> Vec<(&'static str, String)> {
     let (t, schedule) = (c.t, &detail.schedule);
-    let catch_up = match schedule.catch_up.as_str() {
-        "last" => t.catch_up_last.to_owned(),
-        "none" => t.catch_up_none.to_owned(),
-        other => format!("{} {}", t.catch_up_all, other.trim_start_matches("all:")),
+    let catch_up = match schedule.catch_up.strip_prefix("all:") {
+        Some(limit) => format!("{} {limit}", t.catch_up_all),
+        None => t.of("catch_up", &schedule.catch_up).to_owned(),
     };
-    let overlap = match schedule.overlap.as_str() {
-        "allow" => t.overlap_allow,
-        "queue_one" => t.overlap_queue_one,
-        _ => t.overlap_skip,
-    };
-    let mut facts = vec![(t.catch_up, catch_up), (t.overlap, overlap.to_owned())];
+    let overlap = t.of("overlap", &schedule.overlap).to_owned();
+    let mut facts = vec![(t.catch_up, catch_up), (t.overlap, overlap)];
     for (name, millis) in [(t.deadline, schedule.deadline_ms), (t.jitter, schedule.jitter_ms)] {
-        facts.extend(millis.map(|millis| (name, duration(millis, c.lang))));
+        facts.extend(millis.map(|millis| (name, c.duration(&millis))));
     }
     let version = detail.schema_version.map(|version| (t.schema_version, version.to_string()));
     facts.extend(version);
@@ -201,7 +128,7 @@ pub(super) async fn change(
     name: &str,
     after: &str,
     until: &str,
-) -> Result<&'static str, Problem> {
+) -> Result<&'static str> {
     ScheduleSpec::check_name(name)?;
     Ok(match action {
         "pause" => session.pause_schedule(name).await.map(|_| "schedule-pause")?,

@@ -48,6 +48,16 @@ macro_rules! texts {
         pub(super) struct Texts { $(pub(super) $name: &'static str,)* }
         static EN: Texts = Texts { $($name: $en,)* };
         static ZH: Texts = Texts { $($name: $zh,)* };
+
+        impl Texts {
+            /// Finds a text by its name.
+            pub(super) fn get(&self, name: &str) -> Option<&'static str> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
+        }
     };
 }
 
@@ -93,14 +103,14 @@ texts! {
     dead_jobs: "Dead jobs", "死信任务";
     delay_hint: "15m, 1h 30m, now, or 2027-01-31T10:00:00Z", "15m、1h 30m、now 或 2027-01-31T10:00:00Z";
     deliveries: "Claims", "领取次数";
-    done_cancelled: "The job is cancelled.", "任务已取消。";
-    done_moved: "The job has a new due time.", "已更改到期时间。";
+    done_cancel: "The job is cancelled.", "任务已取消。";
+    done_reschedule: "The job has a new due time.", "已更改到期时间。";
     done_run: "The job is due now.", "任务已立即到期。";
-    done_replayed: "The job is due now, with all of its attempts.", "任务已重放。";
-    done_removed: "The job is deleted.", "任务已删除。";
-    done_paused: "The queue is paused.", "队列已暂停。";
-    done_resumed: "The queue runs again.", "队列已恢复。";
-    done_purged: "The queue is empty, except for running jobs.", "队列已清空（运行中的任务除外）。";
+    done_replay: "The job is due now, with all of its attempts.", "任务已重放。";
+    done_remove: "The job is deleted.", "任务已删除。";
+    done_pause: "The queue is paused.", "队列已暂停。";
+    done_resume: "The queue runs again.", "队列已恢复。";
+    done_purge: "The queue is empty, except for running jobs.", "队列已清空（运行中的任务除外）。";
     done_bulk: "Done. Jobs that could not change stay as they were, such as a dead job whose key a live job has.", "已完成。无法更改的任务保持原样，例如其键已被其他任务占用的死信。";
     due: "Due", "到期";
     due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
@@ -222,10 +232,10 @@ texts! {
     wait_late: "waiting late", "逾期等待";
     cause_paused: "the queue is paused", "队列已暂停";
     cause_no_runner: "no runner serves the queue", "没有执行器服务此队列";
-    cause_slots: "all slots are busy", "槽位全部占用";
-    cause_handlers: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
-    cause_store: "the store is slow", "存储响应慢";
-    cause_clock: "the clocks of a runner and of the store differ", "执行器与存储的时钟不一致";
+    cause_slots_full: "all slots are busy", "槽位全部占用";
+    cause_handlers_slow: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
+    cause_store_slow: "the store is slow", "存储响应慢";
+    cause_clock_skew: "the clocks of a runner and of the store differ", "执行器与存储的时钟不一致";
     cause_unknown: "the cause was not observed", "未观察到原因";
     all_queues: "All queues", "全部队列";
     backfill: "Run missed occurrences…", "补运行…";
@@ -251,11 +261,11 @@ texts! {
     done_schedule_backfill: "The occurrences are due now.", "已补安排。";
     done_schedule_kept: "Nothing is scheduled: a job of this schedule waits or runs.", "未安排：该计划已有任务在等待或运行。";
     done_schedule_no_backfill: "No occurrence of that time is to be run.", "这段时间内没有需要补运行的。";
-    done_schedule_paused: "The schedule is paused.", "计划已暂停。";
-    done_schedule_removed: "The schedule is deleted.", "计划已删除。";
-    done_schedule_resumed: "The schedule goes on with its next occurrence.", "计划已恢复，从下一次开始。";
+    done_schedule_pause: "The schedule is paused.", "计划已暂停。";
+    done_schedule_remove: "The schedule is deleted.", "计划已删除。";
+    done_schedule_resume: "The schedule goes on with its next occurrence.", "计划已恢复，从下一次开始。";
     done_schedule_run: "A job of the schedule is due now.", "该计划的一个任务已立即到期。";
-    done_schedule_skipped: "The next occurrence is left out.", "已跳过下一次。";
+    done_schedule_skip: "The next occurrence is left out.", "已跳过下一次。";
     drained: "Done by", "处理完";
     empty_forecast: "No job is due in this time.", "这段时间内没有任务到期。";
     empty_schedules: "There is no schedule. A program declares one with a handler, or in its configuration.", "还没有计划；程序可在处理器或配置中声明。";
@@ -298,54 +308,15 @@ texts! {
 }
 
 impl Texts {
-    /// Why a job is dead, by kind name.
-    pub(super) fn dead_kind<'a>(&self, name: &'a str) -> &'a str {
-        match name {
-            "exhausted" => self.dead_exhausted,
-            "rejected" => self.dead_rejected,
-            "undecodable" => self.dead_undecodable,
-            "lost" => self.dead_lost,
-            "quarantined" => self.dead_quarantined,
-            "late" => self.dead_late,
-            // From a later version.
-            other => other,
-        }
+    /// Finds a group's text, such as that of the severity `error`. A name from a later version
+    /// stands for itself.
+    pub(super) fn of<'a>(&self, group: &str, name: &'a str) -> &'a str {
+        self.get(&format!("{group}_{name}")).unwrap_or(name)
     }
 
-    /// Severity text, by name.
-    pub(super) fn severity<'a>(&self, name: &'a str) -> &'a str {
-        match name {
-            "info" => self.severity_info,
-            "warning" => self.severity_warning,
-            "error" => self.severity_error,
-            // From a later version.
-            other => other,
-        }
-    }
-
-    /// How a job ended, by ending name.
-    pub(super) fn ending<'a>(&self, name: &'a str) -> &'a str {
-        match name {
-            "done" => self.end_done,
-            "skipped" => self.end_skipped,
-            "cancelled" => self.end_cancelled,
-            "replaced" => self.end_replaced,
-            "removed" => self.end_removed,
-            // From a later version.
-            other => other,
-        }
-    }
-
-    pub(super) const fn lateness_cause(&self, cause: Option<LatenessCause>) -> &'static str {
-        match cause {
-            Some(LatenessCause::Paused) => self.cause_paused,
-            Some(LatenessCause::NoRunner) => self.cause_no_runner,
-            Some(LatenessCause::SlotsFull) => self.cause_slots,
-            Some(LatenessCause::HandlersSlow) => self.cause_handlers,
-            Some(LatenessCause::StoreSlow) => self.cause_store,
-            Some(LatenessCause::ClockSkew) => self.cause_clock,
-            _ => self.cause_unknown,
-        }
+    pub(super) fn lateness_cause(&self, cause: Option<LatenessCause>) -> &'static str {
+        let known = cause.and_then(|cause| self.get(&format!("cause_{}", cause.as_str())));
+        known.unwrap_or(self.cause_unknown)
     }
 }
 

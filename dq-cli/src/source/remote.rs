@@ -4,14 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use axum::http::{self, Response};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use ureq::http::{self, Response};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use super::connecting;
+use super::{Problem, Request, connecting};
 use crate::failure::{Failure, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,99 +20,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum response length: a page of jobs with long errors.
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 
-pub(crate) struct Api {
+pub(crate) struct Remote {
     agent: Agent,
     /// The address, without its final slash.
     base: String,
     token: Option<String>,
 }
 
-/// A request to `/v1`.
-pub(super) struct Request<'a> {
-    method: &'static str,
-    /// The path after `/v1/`.
-    path: String,
-    body: Option<Value>,
-    idempotency_key: Option<&'a str>,
-    effect: Effect,
-    timeout: Option<Duration>,
-    /// Whether status 409 carries a success body, because the job is running.
-    has_body_if_running: bool,
-}
-
-/// Whether a request changes the store. If a change gets no response, its outcome is unknown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Reads,
-    Changes,
-}
-
-impl<'a> Request<'a> {
-    fn new(method: &'static str, path: String, effect: Effect) -> Self {
-        Self {
-            method,
-            path,
-            body: None,
-            idempotency_key: None,
-            effect,
-            timeout: Some(TIMEOUT),
-            has_body_if_running: false,
-        }
-    }
-
-    pub(super) fn get(path: impl Into<String>) -> Self {
-        Self::new("GET", path.into(), Effect::Reads)
-    }
-
-    /// A POST that only counts or calculates.
-    pub(super) fn query(path: impl Into<String>, body: Value) -> Self {
-        Self::new("POST", path.into(), Effect::Reads).body(body)
-    }
-
-    /// A POST that changes something.
-    pub(super) fn post(path: impl Into<String>, body: Value) -> Self {
-        Self::new("POST", path.into(), Effect::Changes).body(body)
-    }
-
-    pub(super) fn put(path: impl Into<String>, body: Value) -> Self {
-        Self::new("PUT", path.into(), Effect::Changes).body(body)
-    }
-
-    pub(super) fn patch(path: impl Into<String>, body: Value) -> Self {
-        Self::new("PATCH", path.into(), Effect::Changes).body(body)
-    }
-
-    pub(super) fn delete(path: impl Into<String>) -> Self {
-        Self::new("DELETE", path.into(), Effect::Changes)
-    }
-
-    fn body(self, body: Value) -> Self {
-        Self { body: Some(body), ..self }
-    }
-
-    pub(super) fn idempotency_key(self, name: Option<&'a str>) -> Self {
-        Self { idempotency_key: name, ..self }
-    }
-
-    /// Removes the timeout.
-    pub(super) fn takes_long(self) -> Self {
-        Self { timeout: None, ..self }
-    }
-
-    pub(super) fn has_body_if_running(self) -> Self {
-        Self { has_body_if_running: true, ..self }
-    }
-}
-
-#[derive(Deserialize)]
-struct Problem {
-    title: String,
-    detail: String,
-    #[serde(default)]
-    remedy: Option<String>,
-}
-
-impl Api {
+impl Remote {
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self> {
         let base = address.trim_end_matches('/').to_owned();
         let rest = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
@@ -154,17 +67,10 @@ impl Api {
         Ok(Self { agent, base, token: token.map(str::to_owned) })
     }
 
-    /// Sends a request and parses the response, unless it is a problem.
-    pub(super) fn send<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T> {
-        let Request { method, path, body, idempotency_key, effect, timeout, has_body_if_running } =
-            request;
-        let mut head = http::Request::builder().method(method);
-        head = head.uri(format!("{}/v1/{path}", self.base));
+    pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
+        let mut head = request.head(&self.base);
         if let Some(token) = &self.token {
             head = head.header("authorization", format!("Bearer {token}"));
-        }
-        if let Some(name) = idempotency_key {
-            head = head.header("idempotency-key", name);
         }
         let invalid = |_| {
             Failure::usage(
@@ -172,49 +78,48 @@ impl Api {
                 "check the address, the token and the names for characters that HTTP forbids",
             )
         };
-        let response = match body {
+        let timeout = (!request.takes_long).then_some(TIMEOUT);
+        let response = match &request.body {
             Some(body) => {
-                let head = head.header("content-type", "application/json");
-                let request = head.body(body.to_string()).map_err(invalid)?;
-                let request = self.agent.configure_request(request);
-                self.agent.run(request.timeout_global(timeout).build())
+                let call = head.body(body.to_string()).map_err(invalid)?;
+                let call = self.agent.configure_request(call);
+                self.agent.run(call.timeout_global(timeout).build())
             }
             None => {
-                let request = self.agent.configure_request(head.body(()).map_err(invalid)?);
-                self.agent.run(request.timeout_global(timeout).build())
+                let call = self.agent.configure_request(head.body(()).map_err(invalid)?);
+                self.agent.run(call.timeout_global(timeout).build())
             }
         };
-        let mut response = response.map_err(|error| self.unreachable(&error, effect))?;
+        let changes = request.changes;
+        let mut response = response.map_err(|error| self.unreachable(&error, changes))?;
         let text = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec();
-        let text = text.map_err(|error| self.unreachable(&error, effect))?;
-        let status = response.status();
-        if status.is_success() || has_body_if_running && status == http::StatusCode::CONFLICT {
-            let parsed = serde_json::from_slice(&text);
-            return parsed.map_err(|error| {
-                let message = format!("the response of {} cannot be read: {error}", self.base);
-                match effect {
-                    Effect::Changes => outcome_unknown(message),
-                    Effect::Reads => {
-                        Failure::new("internal", message, "is it a dq server of the same version?")
-                    }
-                }
-            });
+        let text = text.map_err(|error| self.unreachable(&error, changes))?;
+        if !request.succeeds_with(response.status()) {
+            return Err(self.problem(&response, &text, changes));
         }
-        Err(self.problem(&response, &text, effect))
+        serde_json::from_slice(&text).map_err(|error| {
+            let message = format!("the response of {} cannot be read: {error}", self.base);
+            match changes {
+                true => outcome_unknown(message),
+                false => {
+                    Failure::new("internal", message, "is it a dq server of the same version?")
+                }
+            }
+        })
     }
 
-    fn problem(&self, response: &Response<Body>, text: &[u8], effect: Effect) -> Failure {
+    fn problem(&self, response: &Response<Body>, text: &[u8], changes: bool) -> Failure {
         let status = response.status();
-        if let Ok(Problem { title, detail, remedy }) = serde_json::from_slice(text) {
-            if status == http::StatusCode::UNAUTHORIZED {
-                return self.unauthenticated(&title);
-            }
-            return Failure::Error { kind: title, message: detail, remedy };
+        if let Ok(problem) = serde_json::from_slice::<Problem>(text) {
+            return match status {
+                http::StatusCode::UNAUTHORIZED => self.unauthenticated(&problem.title),
+                _ => problem.into(),
+            };
         }
         let message = format!("{} responds with status {status}", self.base);
         let kind = match status.as_u16() {
             // A proxy that passed the request on.
-            502 | 504 if effect == Effect::Changes => return outcome_unknown(message),
+            502 | 504 if changes => return outcome_unknown(message),
             502..=504 => "unavailable",
             _ => "response",
         };
@@ -237,10 +142,10 @@ impl Api {
         Failure::new(title, format!("the server at {} {what}", self.base), remedy)
     }
 
-    fn unreachable(&self, error: &ureq::Error, effect: Effect) -> Failure {
+    fn unreachable(&self, error: &ureq::Error, changes: bool) -> Failure {
         let not_connected = connecting::not_connected(error);
         let is_bad_uri = matches!(error, ureq::Error::BadUri(_));
-        if effect == Effect::Changes && not_connected.is_none() && !is_bad_uri {
+        if changes && not_connected.is_none() && !is_bad_uri {
             return outcome_unknown(format!(
                 "the server at {} has not answered: {error}",
                 self.base
@@ -312,17 +217,17 @@ mod tests {
     use rustls::{ServerConfig, ServerConnection};
 
     use super::*;
-    use crate::source::{Recurring as _, Source as _};
+    use crate::source::Source;
 
     #[test]
     fn only_addresses_of_http_are_taken() {
         for address in
             ["", "h:7373", "ftp://x", "http://", "https:///", "http://h?q", "http://h/x#y"]
         {
-            assert!(Api::new(address, None).is_err(), "{address:?}");
+            assert!(Remote::new(address, None).is_err(), "{address:?}");
         }
         assert_eq!(
-            Api::new("http://[::1]:80/ops/dq/", None).unwrap().base,
+            Remote::new("http://[::1]:80/ops/dq/", None).unwrap().base,
             "http://[::1]:80/ops/dq"
         );
         for (host, local) in
@@ -330,6 +235,10 @@ mod tests {
         {
             assert_eq!(is_loopback(host), local, "{host}");
         }
+    }
+
+    fn client(address: &str) -> Source {
+        Source::Server(Remote::new(address, None).unwrap())
     }
 
     fn refusal<T>(result: Result<T>) -> (String, String) {
@@ -344,17 +253,17 @@ mod tests {
     fn an_address_with_a_login_is_refused_and_not_printed() {
         for address in ["http://dq:hunter2@127.0.0.1:1", "https://hunter2@h/x", "http://a@hunter2?"]
         {
-            let (kind, message) = refusal(Api::new(address, None));
+            let (kind, message) = refusal(Remote::new(address, None));
             assert_eq!(kind, "invalid input");
             assert!(!message.contains("hunter2"), "{message}");
         }
-        assert!(Api::new("http://127.0.0.1:1/a@b", None).is_ok());
+        assert!(Remote::new("http://127.0.0.1:1/a@b", None).is_ok());
     }
 
     #[test]
     fn a_change_without_an_answer_may_have_taken_effect() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let api = Api::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let api = client(&format!("http://{}", listener.local_addr().unwrap()));
         let server = thread::spawn(move || {
             for answer in ["", "", "", "", "HTTP/1.1 504 T\r\ncontent-length: 0\r\n\r\n"] {
                 let mut stream = listener.accept().unwrap().0;
@@ -405,7 +314,7 @@ mod tests {
             }
         });
         let queue = QueueName::new("MAIL").unwrap();
-        let api = Api::new(&format!("https://localhost:{port}"), None).unwrap();
+        let api = client(&format!("https://localhost:{port}"));
         let (kind, message) = refusal(api.pause(&queue, true));
         assert_eq!(kind, "unavailable", "{message}");
         assert!(message.contains("invalid peer certificate"), "{message}");
@@ -414,7 +323,7 @@ mod tests {
             assert_eq!(kind, "unavailable", "{message}");
         }
         server.join().unwrap();
-        let nowhere = Api::new("http://does-not-exist.invalid", None).unwrap();
+        let nowhere = client("http://does-not-exist.invalid");
         let (kind, message) = refusal(nowhere.pause(&queue, true));
         assert_eq!(kind, "unavailable", "{message}");
     }
