@@ -7,29 +7,24 @@ use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use redis::Value;
 
-use crate::connect::{CommandError, Effect, Link, can_subscribe};
+use crate::backend::RedisBackend;
+use crate::connect::{CommandError, Link, can_subscribe};
 use crate::error::{
-    CLUSTER, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
-    unexpected,
+    CLUSTER, Effect, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
 };
-use crate::key_layout::KeyLayout;
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
+use crate::resize::shards_mismatch;
 use crate::script::{LIBRARY, Script};
 use crate::shards::layout::Layout;
-use crate::store::Store;
-
-const CHECK: &str = "check";
 
 const MIN_VERSION: (u32, u32) = (6, 2);
 
 const CONCURRENT_QUEUES: usize = 8;
 
 /// Refuses an unusable server, as far as this user may see. `slot` is any slot in use.
-///
-/// # Errors
-/// `Incompatible` for a server that is too old or runs no scripts, `Config` for a topology that
-/// needs another URL scheme, `ReadOnly` for a replica.
+/// Errors: `Incompatible` for a server that is too old or runs no scripts, `Config` for a topology
+/// that needs another URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
     if let Some(hello) = hello(link, slot).await? {
         refuse_old(&hello.version)?;
@@ -43,13 +38,10 @@ pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
     for (command, script) in [("EVAL", probe), ("EVALSHA", &sha)] {
         let mut call = redis::cmd(command);
         call.arg(script).arg(0);
-        match link.query(&call).await {
+        match link.query(None, &call).await {
             // NOSCRIPT: in a cluster EVAL may have run on another node.
             Err(CommandError::Failed(error)) if is_unknown_script(&error) => {}
-            answer => {
-                let answer = link.backend_result("connect", Effect::None, answer);
-                drop(answer.map_err(no_scripting)?);
-            }
+            answer => drop(link.result(Effect::Repeatable, answer).map_err(no_scripting)?),
         }
     }
     Ok(())
@@ -63,20 +55,19 @@ struct Hello {
 }
 
 /// `None` if this user may not ask.
-///
-/// # Errors
-/// `Incompatible` if the server does not know HELLO.
+/// Errors: `Incompatible` if the server does not know HELLO.
 async fn hello(link: &Link, slot: u16) -> Result<Option<Hello>> {
-    let answer = match link.query_at(slot, &redis::cmd("HELLO")).await {
+    let answer = match link.query(Some(slot), &redis::cmd("HELLO")).await {
         Err(CommandError::Failed(error)) if is_refused(&error) => return Ok(None),
         Err(CommandError::Failed(error)) if is_unknown_command(&error) => {
             return Err(too_old("the Redis server is older than 6.2, or has no command HELLO"));
         }
-        answer => link.backend_result("connect", Effect::None, answer)?,
+        answer => link.result(Effect::Repeatable, answer)?,
     };
     let mut fields: HashMap<String, Value> = redis::from_redis_value(answer).unwrap_or_default();
     let mut text = |name| {
-        let value = fields.remove(name).and_then(reply::bytes).unwrap_or_default();
+        let value =
+            fields.remove(name).and_then(|value| reply::bytes(value).ok()).unwrap_or_default();
         String::from_utf8_lossy(&value).into_owned()
     };
     Ok(Some(Hello { version: text("version"), mode: text("mode"), role: text("role") }))
@@ -95,7 +86,6 @@ fn refuse_old(text: &str) -> Result<()> {
 fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Incompatible, what)
         .remedy("use Redis 6.2 or newer, or Valkey, and do not rename its commands")
-        .operation("connect")
 }
 
 fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
@@ -106,7 +96,7 @@ fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect"))
+    Err(Error::new(ErrorKind::Config, what).remedy(remedy))
 }
 
 /// Keeps an error with another cause, like a missing right.
@@ -119,219 +109,179 @@ fn no_scripting(error: Error) -> Error {
             "use a server with scripting and its `struct` library: Redis 6.2 or newer, or Valkey \
              with its Lua module",
         )
-        .operation("connect")
         .source(error)
 }
 
-/// A failed call is a finding, too.
-pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
-    let mut findings = match info(&store.link).await {
+pub(crate) fn finding(
+    severity: Severity,
+    code: &'static str,
+    cause: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Finding {
+    Finding { severity, code, cause: cause.into(), remedy: remedy.into() }
+}
+
+pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
+    let mut findings = match info(&backend.link).await {
         Ok(Some(info)) => server_findings(&info),
-        Ok(None) => vec![unknown_settings()],
-        Err(error) => return vec![unreachable(&error)],
+        Ok(None) => vec![finding(
+            Severity::Info,
+            "redis.settings-unknown",
+            "this user may not run INFO: it is not known whether the server saves its data, and \
+             whether it removes keys when its memory is full",
+            "grant this user `+info`, or see to `appendonly yes` and `maxmemory-policy noeviction` \
+             at the server",
+        )],
+        Err(error) => return vec![unreachable(error)],
     };
-    let channel = store.partitions.layout.test_channel();
-    if let Err(error) = can_subscribe(store.link.server(), &channel).await {
-        findings.push(no_wakeups(&error));
+    let channel = backend.layout().test_channel();
+    if let Err(error) = can_subscribe(backend.link.server(), &channel).await {
+        findings.push(finding(
+            Severity::Warning,
+            "redis.no-wakeups",
+            format!(
+                "no connection can subscribe to the channels of wake-ups ({error}): a job that is \
+                 scheduled before all others is found up to a second late"
+            ),
+            if is_refused(&error) { RIGHTS } else { "check the server" },
+        ));
     }
-    match key_findings(store).await {
+    match key_findings(backend).await {
         Ok(more) => findings.extend(more),
-        Err(error) => findings.push(unreachable(&error)),
+        Err(error) => findings.push(unreachable(error)),
     }
     findings
 }
 
-async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
-    let script = Script::new(&LIBRARY, include_str!("scripts/inspect.lua"), Effect::None);
-    let queues = store.queues(CHECK).await?;
-    let calls: Vec<_> =
-        queues.iter().map(|queue| queue_findings(store, &script, queue).boxed()).collect();
-    let mut calls = stream::iter(calls).buffered(CONCURRENT_QUEUES);
-    let mut findings = Vec::new();
-    while let Some(found) = calls.try_next().await? {
-        findings.extend(found);
-    }
-    Ok(findings)
+fn unreachable(error: Error) -> Finding {
+    let error = error.operation("check");
+    let remedy = error.remedy_text().unwrap_or("check the server");
+    finding(Severity::Error, "redis.unreachable", error.to_string(), remedy)
 }
 
-async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Result<Vec<Finding>> {
+async fn key_findings(backend: &RedisBackend) -> Result<Vec<Finding>> {
+    let script = Script::new(&LIBRARY, include_str!("scripts/inspect.lua"), Effect::Repeatable);
+    let queues = backend.queues().await?;
+    let calls: Vec<_> =
+        queues.iter().map(|queue| queue_findings(backend, &script, queue).boxed()).collect();
+    let calls = stream::iter(calls).buffered(CONCURRENT_QUEUES);
+    calls.try_concat().await
+}
+
+async fn queue_findings(
+    backend: &RedisBackend,
+    script: &Script,
+    queue: &QueueName,
+) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     // Fails if the layout key has another type; the inspection below finds that.
-    let layout = store.stored_layout(CHECK, queue).await;
+    let layout = backend.stored_layout(queue).await;
     let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
-    for partition in &store.partitions.make(queue, stored).all {
-        let inspection = inspect(store, script, partition).await?;
-        findings.extend(partition_findings(&*store.partitions.layout, partition, inspection));
+    for partition in &backend.partitions.make(queue, stored).all {
+        findings.extend(partition_findings(backend, script, partition).await?);
     }
-    if let Some(shards) = store.shard_settings.for_queue(queue)
+    if let Some(shards) = backend.shard_settings.for_queue(queue)
         && findings.is_empty()
     {
-        let mismatch = || store.shards_mismatch(CHECK, queue, stored, shards);
+        let mismatch = || shards_mismatch(queue, stored, shards);
         let error = layout.err().or_else(|| (shards != stored).then(mismatch));
-        findings.extend(error.map(|error| unusable(queue, &error)));
+        findings.extend(error.map(|error| {
+            let error = error.operation("check");
+            let cause = format!("queue {queue} cannot be used: {error}");
+            let remedy = error.remedy_text().unwrap_or("check the server");
+            finding(Severity::Error, "redis.queue-unusable", cause, remedy)
+        }));
     }
     Ok(findings)
 }
 
-fn unreachable(error: &Error) -> Finding {
-    Finding {
-        severity: Severity::Error,
-        code: "redis.unreachable",
-        cause: error.to_string(),
-        remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
+/// Damage by other programs in a partition's keys, as `scripts/inspect.lua` replies.
+async fn partition_findings(
+    backend: &RedisBackend,
+    script: &Script,
+    partition: &Partition,
+) -> Result<Vec<Finding>> {
+    let mut reply = Reply::new(script.on([partition]).run(&backend.link).await?)?;
+    let mut findings = Vec::new();
+    let (queue, quarantined) = (&partition.queue, reply.count()?);
+    if quarantined > 0 {
+        let (job, quarantine) = (partition.job_key(), partition.quarantine_key());
+        findings.push(finding(
+            Severity::Warning,
+            "redis.strays",
+            format!("{quarantined} entries of queue {queue} are no jobs and were moved to quarantine"),
+            format!(
+                "find the program that writes there; ZRANGE {quarantine} 0 -1 lists the entries, the \
+                 hash {job} holds their values; DEL {quarantine} removes them from this report"
+            ),
+        ));
     }
+    while !reply.is_empty() {
+        let key = reply.bytes()?;
+        let key = String::from_utf8_lossy(&key);
+        let other = if backend.layout().is_shared(partition, &key) {
+            "use another name for the queue"
+        } else {
+            "choose another `prefix`"
+        };
+        findings.push(finding(
+            Severity::Error,
+            "redis.foreign-key",
+            format!("queue {queue} cannot be served: the key {key} holds another type of value"),
+            format!("rename or remove that key, or {other}"),
+        ));
+    }
+    Ok(findings)
 }
 
-fn unknown_settings() -> Finding {
-    Finding {
-        severity: Severity::Info,
-        code: "redis.settings-unknown",
-        cause:
-            "this user may not run INFO: it is not known whether the server saves its data, and \
-                whether it removes keys when its memory is full"
-                .to_owned(),
-        remedy: "grant this user `+info`, or see to `appendonly yes` and `maxmemory-policy \
-                 noeviction` at the server"
-            .to_owned(),
-    }
-}
-
-fn no_wakeups(error: &redis::RedisError) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "redis.no-wakeups",
-        cause: format!(
-            "no connection can subscribe to the channels of wake-ups ({error}): a job that is scheduled \
-             before all others is found up to a second late"
-        ),
-        remedy: if is_refused(error) { RIGHTS } else { "check the server" }.to_owned(),
-    }
-}
-
-/// Settings that make the server lose jobs.
 fn server_findings(info: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut add = |severity, code, what: String, remedy: &str| {
-        findings.push(Finding { severity, code, cause: what, remedy: remedy.to_owned() });
-    };
     if let Some(policy) = field(info, "maxmemory_policy")
         && policy != "noeviction"
         && field(info, "maxmemory") != Some("0")
     {
-        add(
+        findings.push(finding(
             Severity::Error,
             "redis.evicts",
             format!("the server removes keys when its memory is full (maxmemory-policy {policy})"),
             "set `maxmemory-policy noeviction`, or give the jobs a server of their own",
-        );
+        ));
     }
     if field(info, "aof_enabled") == Some("0") {
-        add(
+        findings.push(finding(
             Severity::Warning,
             "redis.no-aof",
-            "the server keeps no append-only file: a crash loses all changes since the last snapshot"
-                .to_owned(),
+            "the server keeps no append-only file: a crash loses all changes since the last snapshot",
             "set `appendonly yes`; with `appendfsync everysec` a crash loses a second at most",
-        );
+        ));
     }
     if field(info, "aof_last_write_status").is_some_and(|status| status != "ok") {
-        add(
+        findings.push(finding(
             Severity::Error,
             "redis.aof-fails",
-            "the server cannot write its append-only file".to_owned(),
+            "the server cannot write its append-only file",
             "see the server's log; free space on its disk",
-        );
-    }
-    findings
-}
-
-fn unusable(queue: &QueueName, error: &Error) -> Finding {
-    Finding {
-        severity: Severity::Error,
-        code: "redis.queue-unusable",
-        cause: format!("queue {queue} cannot be used: {error}"),
-        remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
-    }
-}
-
-/// The reply of `scripts/inspect.lua`: damage by other programs in a partition's keys.
-struct Inspection {
-    quarantined: i64,
-    mistyped_keys: Vec<String>,
-}
-
-async fn inspect(store: &Store, script: &Script, partition: &Partition) -> Result<Inspection> {
-    let answer = script.on([partition]).run(&store.link, CHECK).await?;
-    let read = |answer| {
-        let mut reply = Reply::new(answer)?;
-        let quarantined = reply.number()?;
-        let mut mistyped_keys = Vec::new();
-        while !reply.is_empty() {
-            mistyped_keys.push(String::from_utf8_lossy(&reply.bytes()?).into_owned());
-        }
-        Some(Inspection { quarantined, mistyped_keys })
-    };
-    match read(answer) {
-        Some(inspection) => Ok(inspection),
-        None => unexpected(CHECK),
-    }
-}
-
-fn partition_findings(
-    layout: &dyn KeyLayout,
-    partition: &Partition,
-    inspection: Inspection,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let queue = &partition.queue;
-    if inspection.quarantined > 0 {
-        let (job, quarantine) = (partition.job_key(), partition.quarantine_key());
-        findings.push(Finding {
-            severity: Severity::Warning,
-            code: "redis.strays",
-            cause: format!(
-                "{} entries of queue {queue} are no jobs and were moved to quarantine",
-                inspection.quarantined
-            ),
-            remedy: format!(
-                "find the program that writes there; ZRANGE {quarantine} 0 -1 lists the entries, the \
-                 hash {job} holds their values; DEL {quarantine} removes them from this report"
-            ),
-        });
-    }
-    for key in inspection.mistyped_keys {
-        findings.push(Finding {
-            severity: Severity::Error,
-            code: "redis.foreign-key",
-            cause: format!(
-                "queue {queue} cannot be served: the key {key} holds another type of value"
-            ),
-            remedy: if layout.is_shared(partition, &key) {
-                "rename or remove that key, or use another name for the queue".to_owned()
-            } else {
-                "rename or remove that key, or choose another `prefix`".to_owned()
-            },
-        });
+        ));
     }
     findings
 }
 
 /// Empty if the reply has another form. `None` if this user may not run INFO, or it was renamed.
 async fn info(link: &Link) -> Result<Option<String>> {
-    let answer = link.query(&redis::cmd("INFO")).await;
+    let answer = link.query(None, &redis::cmd("INFO")).await;
     if let Err(CommandError::Failed(error)) = &answer
         && (is_refused(error) || is_unknown_command(error))
     {
         return Ok(None);
     }
-    let text = match link.backend_result(CHECK, Effect::None, answer)? {
+    let text = match link.result(Effect::Repeatable, answer)? {
         // A cluster replies with one text per node; one is enough.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
     };
     let text = text.and_then(|text| match text {
         Value::VerbatimString { text, .. } => Some(text),
-        text => String::from_utf8(reply::bytes(text)?.to_vec()).ok(),
+        text => String::from_utf8(reply::bytes(text).ok()?.to_vec()).ok(),
     });
     Ok(Some(text.unwrap_or_default()))
 }
@@ -370,19 +320,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn servers_of_another_topology_are_refused_with_their_scheme() {
-        let refused = |mode, as_cluster| {
-            let error = refuse_other_topology(mode, as_cluster).err()?;
-            assert_eq!(error.kind(), ErrorKind::Config);
-            error.remedy_text().map(str::to_owned)
-        };
-        assert!(refused("cluster", false).unwrap().contains("redis+cluster://"));
-        assert_eq!(refused("cluster", true), None);
-        assert_eq!(refused("standalone", false), None);
-        assert!(refused("sentinel", false).unwrap().contains("redis+sentinel://"));
     }
 
     #[test]

@@ -10,10 +10,9 @@ use dq_core::{Clock, Timestamp};
 /// that the server need not change each record.
 ///
 /// Each reply with the server's time bounds the difference between the two clocks. An estimate
-/// outside the bounds becomes the lower bound, which is never ahead of the server. The estimate may
-/// still be wrong, for example because cluster nodes have different clocks. The schedule script
-/// corrects times in the future or more than a second old (`correct_accepted` in
-/// `scripts/library/jobs.lua`).
+/// outside the bounds becomes the lower bound, which is never ahead of the server. The schedule
+/// script corrects times that are still wrong, for example because cluster nodes have different
+/// clocks (`correct_accepted` in `scripts/library/jobs.lua`).
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,

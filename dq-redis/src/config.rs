@@ -110,9 +110,7 @@ impl RedisConfig {
     }
 
     /// Checks the fields without connecting.
-    ///
-    /// # Errors
-    /// `Config` naming the field.
+    /// Errors: `Config` naming the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         shards::check(&self.shards)?;
@@ -122,9 +120,7 @@ impl RedisConfig {
 }
 
 /// Refuses a prefix that could make keys ambiguous.
-///
-/// # Errors
-/// `Config`.
+/// Errors: `Config`.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));

@@ -1,20 +1,19 @@
-//! Errors of the server and of settings: kinds, messages and remedies.
+//! Errors of the server and of settings: kinds, messages and remedies. The backend's methods add the
+//! operation.
 
 use dq_core::config::invalid_setting;
-use dq_core::{Error, ErrorKind, QueueName, Result};
+use dq_core::{Error, ErrorKind, QueueName};
 use redis::{RedisError, ServerErrorKind};
 
-/// What a lost reply means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// The command can be repeated, or its effect expires by itself, like a lease. A lost reply is
     /// `Unavailable`.
-    None,
+    Repeatable,
     /// The effect stays. A lost reply is `OutcomeUnknown`.
     Lasting,
 }
 
-/// The parts of an address for error messages and kinds.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) address: String,
@@ -24,24 +23,25 @@ pub(crate) struct Origin {
     pub(crate) tls: bool,
 }
 
-pub(crate) fn closed(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Closed, "the Redis backend was closed").operation(operation)
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the Redis backend was closed")
 }
 
 pub(crate) fn replica() -> Error {
-    Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
-        .remedy("connect to the primary, by redis+sentinel:// if it changes")
-        .operation("connect")
+    Error::new(ErrorKind::ReadOnly, "the Redis server is a replica").remedy(PRIMARY)
 }
 
 /// The error for a reply that the script or command never gives.
-pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
-    Err(Error::new(ErrorKind::Internal, "a script gave an unexpected reply")
-        .remedy(
-            "check whether another program writes to the keys of this `prefix`; if not, please \
-             report this",
-        )
-        .operation(operation))
+pub(crate) fn unexpected() -> Error {
+    Error::new(ErrorKind::Internal, "a script gave an unexpected reply").remedy(
+        "check whether another program writes to the keys of this `prefix`; if not, please report \
+         this",
+    )
+}
+
+/// For an operation, verdict or policy from a later dq-core.
+pub(crate) fn unsupported(what: String) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the Redis backends do not know {what}"))
 }
 
 pub(crate) fn invalid_url(error: &RedisError) -> Error {
@@ -79,18 +79,12 @@ pub(crate) fn is_from_replica(error: &RedisError) -> bool {
     has_code(error, &["READONLY"])
 }
 
-/// Whether the server does not know a command, or only with other arguments.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     let text = error.detail().unwrap_or_default();
     text.contains("unknown command") || text.contains("wrong number of arguments")
 }
 
-pub(crate) fn command_error(
-    operation: &'static str,
-    effect: Effect,
-    origin: &Origin,
-    error: &RedisError,
-) -> Error {
+pub(crate) fn command_error(effect: Effect, origin: &Origin, error: &RedisError) -> Error {
     let (kind, remedy) = match classify(error, effect) {
         // The server is a cluster node, although HELLO did not say so when connecting.
         _ if !origin.is_cluster && has_code(error, &["MOVED", "ASK"]) => {
@@ -98,7 +92,7 @@ pub(crate) fn command_error(
         }
         (kind, UNREACHED) if origin.tls => (kind, UNREACHED_BY_TLS),
         // The next call asks Sentinel or the cluster for the new primary.
-        (ErrorKind::ReadOnly, _) if origin.finds_primary && has_code(error, &["READONLY"]) => {
+        (ErrorKind::ReadOnly, _) if origin.finds_primary && is_from_replica(error) => {
             (ErrorKind::Unavailable, "repeat the call: another server has become the primary")
         }
         classified => classified,
@@ -109,12 +103,9 @@ pub(crate) fn command_error(
     };
     // Only bug reports need the script line.
     let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
-    Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim()))
-        .remedy(remedy)
-        .operation(operation)
+    Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim())).remedy(remedy)
 }
 
-/// Strips the script's hash and line.
 fn without_line(message: &str) -> &str {
     if let Some((message, line)) = message.rsplit_once(" script: ")
         && line.contains(", on @")
@@ -132,12 +123,12 @@ fn without_line(message: &str) -> &str {
 /// Cluster nodes and replicas that do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
-pub(crate) fn wrong_type(operation: &'static str, origin: &Origin, queue: &QueueName) -> Error {
+pub(crate) fn wrong_type(origin: &Origin, queue: &QueueName) -> Error {
     let what = format!(
         "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
         origin.address
     );
-    Error::new(ErrorKind::Incompatible, what).remedy(WRONG_TYPE).operation(operation)
+    Error::new(ErrorKind::Incompatible, what).remedy(WRONG_TYPE)
 }
 
 pub(crate) const CLUSTER: &str =
@@ -155,6 +146,24 @@ const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";
 const WRONG_TYPE: &str = "another program uses a key of this backend: choose another `prefix`, or remove \
      that key, which `check` names";
+const LOGIN: &str = "give the user and the password in the URL: redis://user:password@host:6379/0";
+const CANNOT_SAVE: &str =
+    "the server refuses writes until it can save its data: see its log, free its disk";
+const NO_REPLICAS: &str =
+    "the server waits for its replicas: see `min-replicas-to-write` and INFO replication";
+const BUSY: &str = "a script of another client has run for seconds: end it with SCRIPT KILL";
+const PRIMARY_NAME: &str =
+    "check the name of the primary in the URL, and that the Sentinels know one that runs";
+const FEW_DATABASES: &str = "the server has fewer databases: see its setting `databases`";
+const MAX_CLIENTS: &str =
+    "raise `maxclients` of the server, or close connections that CLIENT LIST shows";
+const CERTIFICATE: &str =
+    "give the certificate of the server's authority as `ca`, and the host as it is named there";
+const PROTECTED: &str =
+    "the server runs in protected mode: set a password, or bind it to an address";
+const REPEAT: &str = "repeat the call with the same job ids: what has taken effect is kept";
+const PRIMARY: &str = "connect to the primary, by redis+sentinel:// if it changes";
+const OLD: &str = "use Redis 6.2 or newer with scripting enabled";
 pub(crate) const RIGHTS: &str =
     "grant this user what the documentation of dq-redis lists under rights";
 
@@ -167,128 +176,75 @@ fn has_code(error: &RedisError, codes: &[&str]) -> bool {
 }
 
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
+    use ErrorKind::{Config, Full, Incompatible, Internal, OutcomeUnknown, ReadOnly, Unavailable};
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
-        (
-            &["WRONGPASS", "NOAUTH"],
-            ErrorKind::Config,
-            "give the user and the password in the URL: redis://user:password@host:6379/0",
-        ),
-        (&["NOPERM"], ErrorKind::Config, RIGHTS),
-        (&["OOM"], ErrorKind::Full, "raise `maxmemory`, or remove dead jobs and other keys"),
-        (
-            &["READONLY"],
-            ErrorKind::ReadOnly,
-            "connect to the primary, by redis+sentinel:// if it changes",
-        ),
-        (
-            &["MISCONF"],
-            ErrorKind::ReadOnly,
-            "the server refuses writes until it can save its data: see its log, free its disk",
-        ),
-        (
-            &["NOREPLICAS"],
-            ErrorKind::Unavailable,
-            "the server waits for its replicas: see `min-replicas-to-write` and INFO replication",
-        ),
-        (&["LOADING"], ErrorKind::Unavailable, "wait: the server is loading its data"),
-        (
-            &["BUSY"],
-            ErrorKind::Unavailable,
-            "a script of another client has run for seconds: end it with SCRIPT KILL",
-        ),
+        (&["WRONGPASS", "NOAUTH"], Config, LOGIN),
+        (&["NOPERM"], Config, RIGHTS),
+        (&["OOM"], Full, "raise `maxmemory`, or remove dead jobs and other keys"),
+        (&["READONLY"], ReadOnly, PRIMARY),
+        (&["MISCONF"], ReadOnly, CANNOT_SAVE),
+        (&["NOREPLICAS"], Unavailable, NO_REPLICAS),
+        (&["LOADING"], Unavailable, "wait: the server is loading its data"),
+        (&["BUSY"], Unavailable, BUSY),
         (
             CLUSTER_CODES,
-            ErrorKind::Unavailable,
+            Unavailable,
             "wait until the fail-over or resharding is over; see CLUSTER INFO",
         ),
-        (&["WRONGTYPE"], ErrorKind::Incompatible, WRONG_TYPE),
-        (&["CROSSSLOT"], ErrorKind::Internal, "please report this with the name of the queue"),
-        (&["UNKILLABLE"], ErrorKind::Unavailable, "restart the server with SHUTDOWN NOSAVE"),
+        (&["WRONGTYPE"], Incompatible, WRONG_TYPE),
+        (&["CROSSSLOT"], Internal, "please report this with the name of the queue"),
+        (&["UNKILLABLE"], Unavailable, "restart the server with SHUTDOWN NOSAVE"),
     ];
-    for (codes, kind, remedy) in known {
-        if has_code(error, codes) {
-            return (kind, remedy);
-        }
+    if let Some((_, kind, remedy)) = known.into_iter().find(|(codes, ..)| has_code(error, codes)) {
+        return (kind, remedy);
     }
     match error.kind() {
-        redis::ErrorKind::AuthenticationFailed => {
-            return (ErrorKind::Config, CREDENTIALS);
-        }
+        redis::ErrorKind::AuthenticationFailed => return (Config, CREDENTIALS),
         redis::ErrorKind::ClusterConnectionNotFound => {
-            return (ErrorKind::Unavailable, "check that the nodes of the cluster run");
+            return (Unavailable, "check that the nodes of the cluster run");
         }
-        redis::ErrorKind::MasterNameNotFoundBySentinel => {
-            return (
-                ErrorKind::Unavailable,
-                "check the name of the primary in the URL, and that the Sentinels know one that runs",
-            );
-        }
+        redis::ErrorKind::MasterNameNotFoundBySentinel => return (Unavailable, PRIMARY_NAME),
         _ => {}
     }
-    // Errors without a code, some from the client library. Redis 6.2 quotes command names with
-    // backticks, later versions with apostrophes. Only this file reads error texts.
+    // Errors without a code, some from the client library. NOPERM inside a script has three texts.
+    // Redis 6.2 quotes command names with backticks, later versions with apostrophes. Only this
+    // file reads error texts.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
-        ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
-        ("unknown command 'SENTINEL'", ErrorKind::Config, NO_SENTINEL),
-        ("not allowed in cluster mode", ErrorKind::Config, CLUSTER),
-        (
-            "DB index is out of range",
-            ErrorKind::Config,
-            "the server has fewer databases: see its setting `databases`",
-        ),
-        (
-            "max number of clients",
-            ErrorKind::Unavailable,
-            "raise `maxclients` of the server, or close connections that CLIENT LIST shows",
-        ),
-        // NOPERM inside a script, as different versions and the client library report it.
-        ("has no permissions", ErrorKind::Config, RIGHTS),
-        ("user executing the script", ErrorKind::Config, RIGHTS),
-        ("ACL failure", ErrorKind::Config, RIGHTS),
-        ("unknown command 'SELECT'", ErrorKind::Config, NO_DATABASES),
-        ("unknown command 'CLUSTER'", ErrorKind::Config, NO_CLUSTER),
-        (
-            "unknown command",
-            ErrorKind::Incompatible,
-            "use Redis 6.2 or newer with scripting enabled",
-        ),
-        (
-            "certificate",
-            ErrorKind::Config,
-            "give the certificate of the server's authority as `ca`, and the host as it is named there",
-        ),
-        ("Password authentication failed", ErrorKind::Config, CREDENTIALS),
-        (
-            "protected mode",
-            ErrorKind::Config,
-            "the server runs in protected mode: set a password, or bind it to an address",
-        ),
+        ("cluster support disabled", Config, NO_CLUSTER),
+        ("unknown command 'SENTINEL'", Config, NO_SENTINEL),
+        ("not allowed in cluster mode", Config, CLUSTER),
+        ("DB index is out of range", Config, FEW_DATABASES),
+        ("max number of clients", Unavailable, MAX_CLIENTS),
+        ("has no permissions", Config, RIGHTS),
+        ("user executing the script", Config, RIGHTS),
+        ("ACL failure", Config, RIGHTS),
+        ("unknown command 'SELECT'", Config, NO_DATABASES),
+        ("unknown command 'CLUSTER'", Config, NO_CLUSTER),
+        ("unknown command", Incompatible, OLD),
+        ("certificate", Config, CERTIFICATE),
+        ("Password authentication failed", Config, CREDENTIALS),
+        ("protected mode", Config, PROTECTED),
     ];
-    for (phrase, kind, remedy) in phrases {
-        if text.contains(phrase) {
-            return (kind, remedy);
-        }
+    if let Some((_, kind, remedy)) = phrases.into_iter().find(|(phrase, ..)| text.contains(phrase))
+    {
+        return (kind, remedy);
     }
     let lost = error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error();
     match (lost, effect) {
-        (true, Effect::Lasting) => (
-            ErrorKind::OutcomeUnknown,
-            "repeat the call with the same job ids: what has taken effect is kept",
-        ),
-        (true, Effect::None) => (ErrorKind::Unavailable, UNREACHED),
-        (false, _) => (ErrorKind::Internal, "please report this with the message"),
+        (true, Effect::Lasting) => (OutcomeUnknown, REPEAT),
+        (true, Effect::Repeatable) => (Unavailable, UNREACHED),
+        (false, _) => (Internal, "please report this with the message"),
     }
 }
 
 /// The stored format is newer than this version: see `format.rs`.
-pub(crate) fn too_old(operation: &'static str) -> Error {
+pub(crate) fn too_old() -> Error {
     Error::new(
         ErrorKind::Incompatible,
         "a later version has changed how jobs are stored, and this version is too old for that",
     )
     .remedy("update this program to the version of the other processes, or use another `prefix`")
-    .operation(operation)
 }
 
 #[cfg(test)]
@@ -299,7 +255,7 @@ mod tests {
         let address = "h:6379".to_owned();
         let origin = Origin { address, is_cluster, finds_primary: is_cluster, tls: false };
         let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
-        command_error("claim", Effect::None, &origin, &error)
+        command_error(Effect::Repeatable, &origin, &error)
     }
 
     #[test]

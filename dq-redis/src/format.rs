@@ -14,49 +14,32 @@
 
 use dq_core::Result;
 
-use crate::connect::Effect;
-use crate::error::{too_old, unexpected};
+use crate::backend::RedisBackend;
+use crate::error::{Effect, too_old};
 use crate::reply::Reply;
 use crate::script::Script;
-use crate::store::Store;
 
 /// The format that this version writes; also in `scripts/library/access.lua`.
 const OWN: u32 = 1;
-/// The oldest format that may write this one.
+/// The oldest formats that may write and read this one.
 const OLDEST_WRITER: u32 = 1;
-/// The oldest format that may read this one.
 const OLDEST_READER: u32 = 1;
 
-const CONNECT: &str = "connect";
-
-impl Store {
+impl RedisBackend {
     /// Checks the prefix's format, and raises it to this version's.
-    ///
-    /// # Errors
-    /// `Incompatible` if this version is too old.
+    /// Errors: `Incompatible` if this version is too old.
     pub(crate) async fn check_format(&self) -> Result<()> {
-        let script = Script::new(&[], include_str!("scripts/format.lua"), Effect::None);
-        let key = self.partitions.layout.format();
+        let script = Script::new(&[], include_str!("scripts/format.lua"), Effect::Repeatable);
+        let key = self.layout().format();
         let mut call = script.on_keys([&key]);
         call.arg(OWN).arg(OLDEST_WRITER).arg(OLDEST_READER);
-        let Some(mut stored) = Reply::new(call.run(&self.link, CONNECT).await?) else {
-            return unexpected(CONNECT);
-        };
-        let mut oldest = || {
-            let text = stored.bytes()?;
+        let mut stored = Reply::new(call.run(&self.link).await?)?;
+        for oldest in [stored.bytes()?, stored.bytes()?] {
             // A field from another program counts as too new.
-            Some(match &text[..] {
-                b"" => OWN,
-                text => {
-                    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(u32::MAX)
-                }
-            })
-        };
-        let (Some(write), Some(read)) = (oldest(), oldest()) else {
-            return unexpected(CONNECT);
-        };
-        if write.max(read) > OWN {
-            return Err(too_old(CONNECT));
+            let parsed = str::from_utf8(&oldest).ok().and_then(|text| text.parse().ok());
+            if !oldest.is_empty() && parsed.is_none_or(|oldest: u32| oldest > OWN) {
+                return Err(too_old());
+            }
         }
         Ok(())
     }

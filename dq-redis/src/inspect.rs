@@ -13,19 +13,13 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use crate::args::target_arg;
-use crate::batch::Chunk;
+use crate::backend::RedisBackend;
 use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
 use crate::record::{self, Note, Numbers};
 use crate::reply::{self, Refusal, Reply};
 use crate::shards::partitions::QueuePartitions;
-use crate::store::Store;
-
-const STATS: &str = "stats";
-const BROWSE: &str = "browse";
-const GET: &str = "get";
-const FORECAST: &str = "forecast";
 
 const MAX_PARTITIONS: usize = 100;
 
@@ -58,18 +52,17 @@ struct StoredJob {
 }
 
 impl StoredJob {
-    fn read(reply: &mut Reply, handle: Bytes, at: i64) -> Option<Self> {
+    fn read(reply: &mut Reply, handle: Bytes, at: i64) -> Result<Self> {
         let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-        Some(Self { handle, at, record, state, reason })
+        Ok(Self { handle, at, record, state, reason })
     }
 }
 
-impl Store {
-    /// `queues` may be empty: then counts all queues.
-    pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+impl RedisBackend {
+    pub(crate) async fn count_jobs(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let all_queues;
         let queues = if queues.is_empty() {
-            all_queues = self.queues(STATS).await?;
+            all_queues = self.queues().await?;
             &all_queues[..]
         } else {
             queues
@@ -77,69 +70,51 @@ impl Store {
         let mut all: Vec<QueueStats> =
             queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
         let mut uncounted: Vec<usize> = (0..queues.len()).collect();
-        let mut retries = self.reshard_retries();
+        let mut attempts = self.attempts();
         while !uncounted.is_empty() {
-            retries.next(STATS).await?;
+            attempts.next().await?;
             let mut partitions = Vec::with_capacity(uncounted.len());
             for &index in &uncounted {
                 all[index] = QueueStats::empty(queues[index].clone());
-                let queue_partitions = self.partitions_of(STATS, &queues[index]).await?;
+                let queue_partitions = self.partitions_of(&queues[index]).await?;
                 partitions.extend(queue_partitions.all.iter().map(|one| (index, Arc::clone(one))));
             }
             let per_call = if self.link.server().is_cluster() { 1 } else { MAX_PARTITIONS };
             let mut closed = Vec::new();
             for chunk in partitions.chunks(per_call) {
-                closed.extend(self.add_stats(chunk, &mut all).await?);
+                let on = chunk.iter().map(|(_, partition)| &**partition);
+                let mut reply = Reply::new(self.scripts.stats.on(on).run(&self.link).await?)?;
+                for (index, partition) in chunk {
+                    match reply.list_or_refusal()? {
+                        Ok(counts) => add_counts(&mut all[*index], counts)?,
+                        Err(Refusal::Closed) => closed.push((*index, Arc::clone(partition))),
+                        Err(_) => return Err(unexpected()),
+                    }
+                }
             }
             closed.dedup_by_key(|(index, _)| *index);
             for (_, partition) in &closed {
-                self.reload(STATS, partition).await?;
+                self.reload(partition).await?;
             }
             uncounted = closed.into_iter().map(|(index, _)| index).collect();
         }
         Ok(all)
     }
 
-    /// Adds counts to `all`, by index. Returns the closed partitions.
-    async fn add_stats(
-        &self,
-        partitions: &[(usize, Arc<Partition>)],
-        all: &mut [QueueStats],
-    ) -> Result<Vec<(usize, Arc<Partition>)>> {
-        let call = self.scripts.stats.on(partitions.iter().map(|(_, partition)| &**partition));
-        let answer = call.run(&self.link, STATS).await?;
-        let mut closed = Vec::new();
-        let mut read = |answer| {
-            let mut reply = Reply::new(answer)?;
-            for (index, partition) in partitions {
-                match reply.list_or_refusal()? {
-                    Ok(counts) => add_counts(&mut all[*index], counts)?,
-                    Err(Refusal::Closed) => closed.push((*index, Arc::clone(partition))),
-                    Err(_) => return None,
-                }
-            }
-            Some(())
-        };
-        match read(answer) {
-            Some(()) => Ok(closed),
-            None => unexpected(STATS),
-        }
-    }
-
-    pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
+    pub(crate) async fn list_jobs(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page::new(Vec::new(), params.after);
-        let mut retries = self.reshard_retries();
+        let mut attempts = self.attempts();
         loop {
             let limit = params.limit - page.jobs.len();
-            let partitions = self.partitions_of(BROWSE, params.queue).await?;
+            let partitions = self.partitions_of(params.queue).await?;
             let Some(listed) = self.listed(&partitions, params, page.next).await? else {
-                retries.next(BROWSE).await?;
+                attempts.next().await?;
                 continue;
             };
             let limit = limit.saturating_add(listed.start).min(PAGE_JOBS);
             let entries = self.browse_all(&partitions, params, limit, page.next, listed).await?;
             let Some(Entries { entries, more }) = entries else {
-                retries.next(BROWSE).await?;
+                attempts.next().await?;
                 continue;
             };
             let mut entries = entries.into_iter();
@@ -176,7 +151,7 @@ impl Store {
         if params.order == Order::Descending && after.is_none() {
             return Ok(Some(0..max));
         }
-        let count = self.count_ends(BROWSE, partitions, after).await?;
+        let count = self.count_ends(partitions, after).await?;
         Ok(count.map(|later| match params.order {
             Order::Ascending => later.saturating_sub(max)..usize::MAX,
             // The cursor's job counts, too.
@@ -187,7 +162,6 @@ impl Store {
     /// Counts history jobs that ended after a cursor, or all. `None` if a partition is closed.
     async fn count_ends(
         &self,
-        operation: &'static str,
         partitions: &QueuePartitions,
         after: Option<Cursor>,
     ) -> Result<Option<usize>> {
@@ -198,15 +172,11 @@ impl Store {
             if let Some(Cursor { at, seq }) = after {
                 call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
             }
-            let Some(answer) = self.run_on(operation, partition, call).await? else {
-                return Ok(None);
-            };
-            match reply::number(&answer).and_then(|count| usize::try_from(count).ok()) {
-                Some(count) => Ok(Some(count)),
-                None => unexpected(operation),
-            }
+            let answer = self.run_on(partition, call).await?;
+            answer.map(|answer| reply::count(&answer)).transpose()
         });
-        Ok(try_join_all(counts).await?.into_iter().sum())
+        let sum: Option<u64> = try_join_all(counts).await?.into_iter().sum();
+        Ok(sum.map(|sum| usize::try_from(sum).unwrap_or(usize::MAX)))
     }
 
     /// Merges the next entries of all partitions in order. If a partition has more, the result ends
@@ -288,41 +258,31 @@ impl Store {
         if let Some(Cursor { at, seq }) = after {
             call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
         }
-        let Some(answer) = self.run_on(BROWSE, partition, call).await? else {
-            return Ok(None);
-        };
-        match read_entries(answer, params) {
-            Some(entries) => Ok(Some(entries)),
-            None => unexpected(BROWSE),
-        }
+        let answer = self.run_on(partition, call).await?;
+        answer.map(|answer| read_entries(answer, params)).transpose()
     }
 
-    /// Counts waiting jobs between neighbouring times.
-    pub(crate) async fn forecast(
+    pub(crate) async fn count_due(
         &self,
         queue: &QueueName,
         edges: &[Timestamp],
     ) -> Result<Vec<u64>> {
         let edges: Vec<i64> = edges.iter().map(|edge| edge.as_millis()).collect();
-        let mut retries = self.reshard_retries();
+        let mut attempts = self.attempts();
         'again: loop {
-            retries.next(FORECAST).await?;
+            attempts.next().await?;
             let mut counts = vec![0; edges.len().saturating_sub(1)];
-            for partition in &self.partitions_of(FORECAST, queue).await?.all {
+            for partition in &self.partitions_of(queue).await?.all {
                 for first in (0..counts.len()).step_by(FORECAST_TIMES - 1) {
                     let last = (first + FORECAST_TIMES).min(edges.len());
                     let mut call = self.scripts.forecast.on([&**partition]);
                     call.arg(&edges[first..last]);
-                    let Some(answer) = self.run_on(FORECAST, partition, call).await? else {
+                    let Some(answer) = self.run_on(partition, call).await? else {
                         continue 'again;
                     };
-                    let mut reply = Reply::new(answer);
+                    let mut reply = Reply::new(answer)?;
                     for count in &mut counts[first..last - 1] {
-                        let number = reply.as_mut().and_then(Reply::number);
-                        match number.and_then(|number| u64::try_from(number).ok()) {
-                            Some(number) => *count += number,
-                            None => return unexpected(FORECAST),
-                        }
+                        *count += reply.count()?;
                     }
                 }
             }
@@ -331,60 +291,49 @@ impl Store {
     }
 
     /// By id the job may be live, dead or ended; by key it must be live (waiting or leased).
-    pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        let jobs = std::slice::from_ref(job);
-        let views = self.route(GET, jobs, Option::is_none, |chunk| Box::pin(self.get_chunk(chunk)));
-        let Some(view) = views.await?.into_iter().next().flatten() else { return Ok(None) };
-        let Some(at) = view.ended.as_ref().map(|ended| ended.at) else { return Ok(Some(view)) };
-        let partitions = self.partitions_of(GET, &job.queue).await?;
-        if partitions.is_single() {
-            return Ok(Some(view));
-        }
-        // A shard keeps more than its share of the limit.
-        let cursor = past_cursor(&handle::handle(view.job.id), at.as_millis());
-        // If the shards change meanwhile, skip the limit: the job was there a moment ago.
-        let later = self.count_ends(GET, &partitions, Some(cursor)).await?.unwrap_or(0);
-        let max = self.history.of(&job.queue).max as usize;
-        Ok(Some(view).filter(|_| later < max))
-    }
-
-    /// The outer `None` means a closed partition, an inner one a missing job.
-    async fn get_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Option<JobView>>>> {
-        let mut views = Vec::with_capacity(chunk.items.len());
-        for job in &chunk.items {
-            let mut call = self.scripts.get.on([&*chunk.partition]);
-            let (max, age) = self.history_args(&chunk.partition);
-            call.arg(target_arg(&job.target));
-            if max == 0 {
-                call.arg(-1)
-            } else {
-                call.arg(age)
-            };
-            let Some(answer) = self.run_on(GET, &chunk.partition, call).await? else {
-                return Ok(None);
-            };
-            match read_view(answer, &job.queue) {
-                Some(view) => views.push(view),
-                None => return unexpected(GET),
+    pub(crate) async fn find_job(&self, job: &JobRef) -> Result<Option<JobView>> {
+        let mut attempts = self.attempts();
+        let (partitions, view) = 'again: loop {
+            attempts.next().await?;
+            let partitions = self.partitions_of(&job.queue).await?;
+            let (first, others) = partitions.candidates(&job.target);
+            for shard in [first].into_iter().chain(others) {
+                let partition = partitions.shard(shard);
+                let mut call = self.scripts.get.on([&**partition]);
+                call.arg(target_arg(&job.target));
+                match self.history_args(partition) {
+                    (0, _) => call.arg(-1),
+                    (_, age) => call.arg(age),
+                };
+                let Some(answer) = self.run_on(partition, call).await? else {
+                    continue 'again;
+                };
+                if let Some(view) = read_view(answer, &job.queue)? {
+                    break 'again (partitions, view);
+                }
             }
-        }
-        Ok(Some(views))
+            return Ok(None);
+        };
+        let Some(ended) = view.ended.as_ref().filter(|_| !partitions.is_single()) else {
+            return Ok(Some(view));
+        };
+        let handle = handle::handle(view.job.id);
+        let seq = handle.iter().fold(0, |seq, byte| seq << 8 | u128::from(*byte));
+        // If the shards change meanwhile, skip the limit: the job was there a moment ago.
+        let later = self.count_ends(&partitions, Some(Cursor { at: ended.at, seq })).await?;
+        let max = self.history.of(&job.queue).max as usize;
+        Ok(Some(view).filter(|_| later.unwrap_or(0) < max))
     }
 }
 
-fn past_cursor(handle: &[u8], at: i64) -> Cursor {
-    let seq = handle.iter().fold(0, |seq, byte| seq << 8 | u128::from(*byte));
-    Cursor { at: Timestamp::from_millis(at), seq }
-}
-
-fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
+fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Result<Entries> {
     let mut reply = Reply::new(answer)?;
     let more = reply.bytes()? == "1";
     let mut entries = Vec::new();
     while !reply.is_empty() {
         let (handle, position, at) = (reply.bytes()?, reply.bytes()?, reply.number()?);
         let stored = StoredJob::read(&mut reply, handle, at)?;
-        let seq = u128::from_be_bytes(position[..].try_into().ok()?);
+        let seq = u128::from_be_bytes(position[..].try_into().map_err(|_| unexpected())?);
         let cursor = Cursor { at: Timestamp::from_millis(at), seq };
         let mut view = view(params.queue, params.state, stored);
         if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
@@ -394,19 +343,16 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
         }
         entries.push((cursor, view));
     }
-    Some(Entries { entries, more })
+    Ok(Entries { entries, more })
 }
 
-/// The inner `None` means a missing job.
-fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
+fn read_view(answer: Value, queue: &QueueName) -> Result<Option<JobView>> {
     let mut reply = Reply::new(answer)?;
     if reply.is_empty() {
-        return Some(None);
+        return Ok(None);
     }
     let now = reply.number()?;
-    let handle = reply.bytes()?;
-    let letter = reply.bytes()?;
-    let at = reply.number()?;
+    let (handle, letter, at) = (reply.bytes()?, reply.bytes()?, reply.number()?);
     let job_state = match &letter[..] {
         b"l" => JobState::Running,
         b"d" => JobState::Dead,
@@ -414,7 +360,7 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
         _ if at > now => JobState::Scheduled,
         _ => JobState::Ready,
     };
-    Some(view(queue, job_state, StoredJob::read(&mut reply, handle, at)?))
+    Ok(view(queue, job_state, StoredJob::read(&mut reply, handle, at)?))
 }
 
 /// Shows a stored job, even with a malformed record. `None` if the handle has another length, or if
@@ -445,15 +391,13 @@ fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<Job
     Some(view)
 }
 
-fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Option<()> {
-    let mut count = || u64::try_from(reply.number()?).ok();
-    let (ready, waiting, running, dead) = (count()?, count()?, count()?, count()?);
+fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Result<()> {
+    let (ready, waiting) = (reply.count()?, reply.count()?);
     stats.ready += ready;
-    stats.scheduled += waiting.checked_sub(ready)?;
-    stats.running += running;
-    stats.dead += dead;
-    let next_due = reply.number_or_nil()?.map(Timestamp::from_millis);
-    stats.next_due = stats.next_due.into_iter().chain(next_due).min();
+    stats.scheduled += waiting.checked_sub(ready).ok_or_else(unexpected)?;
+    stats.running += reply.count()?;
+    stats.dead += reply.count()?;
+    stats.next_due = stats.next_due.into_iter().chain(reply.time_or_nil()?).min();
     let totals = stats.totals.get_or_insert_default();
     let mut fields = reply.list()?;
     while !fields.is_empty() {
@@ -473,5 +417,5 @@ fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Option<()> {
         // Another program may have written there: a malformed total must not hide the rest.
         *total += str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     }
-    Some(())
+    Ok(())
 }

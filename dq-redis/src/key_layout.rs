@@ -16,7 +16,6 @@ const LARGE_RECORD: usize = 8192;
 
 /// How a backend names its keys and stores waiting jobs. The layout's scripts must agree.
 pub(crate) trait KeyLayout: Debug + Send + Sync {
-    /// The set of all queues ever used.
     fn queues(&self) -> String;
 
     /// The queue index, by which a claim knows where to look among many queues. `None` if other
@@ -25,7 +24,6 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         None
     }
 
-    /// The queue that an entry of the queue index names.
     fn indexed_queue<'a>(&self, _entry: &'a [u8]) -> Option<&'a str> {
         None
     }
@@ -33,7 +31,6 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
     /// The key with the format of all data: see `format.rs`.
     fn format(&self) -> String;
 
-    /// The announced runners: two keys in one slot.
     fn runners(&self) -> [String; 2];
 
     /// The channel of a queue that does not exist, for trying the right to use it.
@@ -47,7 +44,6 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         false
     }
 
-    /// `now` is the estimated server time.
     fn encode(&self, jobs: &[&NewJob], now: i64) -> EncodedJobs;
 
     /// The error for a status reply that only the layout's own scripts give.
@@ -55,7 +51,6 @@ pub(crate) trait KeyLayout: Debug + Send + Sync {
         None
     }
 
-    /// For connecting, which proves the user's rights.
     fn rights(&self) -> RightsTest;
 }
 

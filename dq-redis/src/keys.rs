@@ -12,7 +12,6 @@ pub(crate) const KINDS: [&str; 13] = [
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) queue: QueueName,
-    /// In the order of `KINDS`.
     pub(crate) keys: Vec<String>,
     /// Scripts publish a due time here when its job becomes the first due in the partition. All
     /// partitions of a queue share one channel.

@@ -84,13 +84,11 @@ mod renew;
 mod reply;
 mod resize;
 mod rights;
-mod route;
 mod runners;
 mod schedule;
 mod script;
 mod settle;
 mod shards;
-mod store;
 mod wakeups;
 
 pub use backend::RedisBackend;

@@ -13,23 +13,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{JobId, NewJob, QueueName, Receipt, Result, Timestamp};
-use redis::Value;
+use dq_core::{JobId, NewJob, QueueName, Receipt, Result};
 
+use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
-use crate::error::unexpected;
 use crate::handle;
 use crate::reply::{self, Reply};
-use crate::shards::partitions::QueuePartitions;
-use crate::store::Store;
-
-const SCHEDULE: &str = "schedule";
 
 /// How long a queue counts as unmarked after a lookup.
 const RECHECK: Duration = Duration::from_secs(1);
 
-impl Store {
-    /// The receipts of ended jobs with pinned ids.
+impl RedisBackend {
     pub(crate) async fn find_pinned(&self, jobs: &[NewJob]) -> Result<HashMap<JobId, Receipt>> {
         let mut by_queue: HashMap<&QueueName, Vec<&NewJob>> = HashMap::new();
         for job in jobs {
@@ -37,13 +31,28 @@ impl Store {
         }
         let mut found = HashMap::new();
         for (queue, jobs) in by_queue {
-            let partitions = self.partitions_of(SCHEDULE, queue).await?;
+            let partitions = self.partitions_of(queue).await?;
             if partitions.is_single() {
                 continue;
             }
             let adds_pins = jobs.iter().any(|job| !job.remember.is_zero());
-            if self.is_marked(queue, adds_pins).await? {
-                self.find_pinned_in(&partitions, &jobs, &mut found).await?;
+            if !self.is_marked(queue, adds_pins).await? {
+                continue;
+            }
+            for partition in &partitions.all {
+                for chunk in jobs.chunks(CHUNK) {
+                    let mut call = self.scripts.pins.on([&**partition]);
+                    call.arg("find");
+                    for job in chunk {
+                        call.arg(&handle::handle_and_tail(job.id)[..]);
+                    }
+                    let mut reply = Reply::new(call.run(&self.link).await?)?;
+                    for job in chunk {
+                        if let Some(due) = reply.time_or_nil()? {
+                            found.insert(job.id, Receipt { id: job.id, due });
+                        }
+                    }
+                }
             }
         }
         Ok(found)
@@ -60,37 +69,8 @@ impl Store {
         let partition = self.partitions.unsharded(queue);
         let mut call = self.scripts.pins.on([&*partition]);
         call.arg(if adds_pins { "flag" } else { "flagged" });
-        let Some(is_marked) = reply::number(&call.run(&self.link, SCHEDULE).await?) else {
-            return unexpected(SCHEDULE);
-        };
-        let checked = (is_marked == 0).then_some(now);
-        lock(&self.marked_queues).insert(queue.clone(), checked);
-        Ok(is_marked == 1)
-    }
-
-    async fn find_pinned_in(
-        &self,
-        partitions: &QueuePartitions,
-        jobs: &[&NewJob],
-        found: &mut HashMap<JobId, Receipt>,
-    ) -> Result<()> {
-        for partition in &partitions.all {
-            for chunk in jobs.chunks(CHUNK) {
-                let mut call = self.scripts.pins.on([&**partition]);
-                call.arg("find");
-                for job in chunk {
-                    call.arg(&handle::handle_and_tail(job.id)[..]);
-                }
-                let answer: Value = call.run(&self.link, SCHEDULE).await?;
-                let Some(mut reply) = Reply::new(answer) else { return unexpected(SCHEDULE) };
-                for job in chunk {
-                    let Some(due) = reply.number_or_nil() else { return unexpected(SCHEDULE) };
-                    if let Some(due) = due.map(Timestamp::from_millis) {
-                        found.insert(job.id, Receipt { id: job.id, due });
-                    }
-                }
-            }
-        }
-        Ok(())
+        let is_marked = reply::number(&call.run(&self.link).await?)? == 1;
+        lock(&self.marked_queues).insert(queue.clone(), (!is_marked).then_some(now));
+        Ok(is_marked)
     }
 }

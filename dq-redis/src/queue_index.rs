@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use dq_core::sync::lock;
 use dq_core::{ClaimParams, QueueName, Result, Timestamp, Want};
-use redis::Value;
 
-use crate::claim::{CLAIM, ClaimBatch, MAX_PARTITIONS};
-use crate::error::unexpected;
+use crate::backend::RedisBackend;
+use crate::claim::{Claim, ClaimBatch, MAX_PARTITIONS};
 use crate::reply::Reply;
-use crate::store::Store;
 
 /// Maximum due entries to read. If there are more, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;
@@ -49,11 +47,9 @@ impl Upcoming {
     }
 }
 
-impl Store {
+impl RedisBackend {
     /// Claims by the queue index.
-    ///
-    /// # Errors
-    /// As [`Self::claim_from_all`].
+    /// Errors: As [`Claim::run`].
     pub(crate) async fn claim_by_index(
         &self,
         index: &str,
@@ -62,9 +58,9 @@ impl Store {
     ) -> Result<()> {
         let connection = self.link.connections();
         let elapsed = self.link.clock().elapsed();
-        let looked_at_all = lock(&self.looked_at_all)
+        let is_recent = lock(&self.last_full_look)
             .is_some_and(|(looked_on, at)| looked_on == connection && elapsed < at + LOOK_AT_ALL);
-        let upcoming = if looked_at_all { self.upcoming(index).await? } else { None };
+        let upcoming = if is_recent { self.upcoming(index).await? } else { None };
         let sharded = self.partitions.sharded();
         let is_sharded = |want: &Want| {
             sharded.contains(&want.queue) || self.shard_settings.for_queue(&want.queue).is_some()
@@ -78,7 +74,6 @@ impl Store {
                 next_due = upcoming.next(params.wants);
                 let is_chosen = |want: &&Want| upcoming.is_due(&want.queue) || is_sharded(want);
                 wants.extend(params.wants.iter().filter(is_chosen).cloned());
-                // Most of them have a job.
                 at_once = params.limit.clamp(MIN_QUEUES, MAX_PARTITIONS);
             }
         }
@@ -86,7 +81,7 @@ impl Store {
         let parts = wants.chunk_by(|a, b| is_sharded(a) == is_sharded(b));
         for wants in parts.flat_map(|part| part.chunks(at_once)) {
             let part = ClaimParams::new(wants, params.limit, params.worker);
-            let is_complete = self.claim_from_all(&part, true, batch).await?;
+            let is_complete = Claim::new(self, &part, true, batch).run().await?;
             next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
             let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
             // A look at all queues goes on without claiming, so that the index can be used from
@@ -99,7 +94,7 @@ impl Store {
         }
         batch.claimed.next_due = next_due;
         if upcoming.is_none() {
-            *lock(&self.looked_at_all) = Some((connection, elapsed));
+            *lock(&self.last_full_look) = Some((connection, elapsed));
         }
         Ok(())
     }
@@ -109,27 +104,18 @@ impl Store {
         let index = index.to_owned();
         let mut call = self.scripts.queue_index.on_keys([&index]);
         call.arg(MAX_DUE).arg(MAX_LATER);
-        let answer = call.run(&self.link, CLAIM).await?;
-        match self.read_upcoming(answer) {
-            Some(upcoming) => Ok(upcoming),
-            None => unexpected(CLAIM),
-        }
-    }
-
-    /// The outer `None` means a malformed reply.
-    fn read_upcoming(&self, answer: Value) -> Option<Option<Upcoming>> {
-        let mut reply = Reply::new(answer)?;
-        let now = Timestamp::from_millis(reply.number()?);
+        let mut reply = Reply::new(call.run(&self.link).await?)?;
+        let now = reply.time()?;
         if reply.is_empty() {
-            return Some(None);
+            return Ok(None);
         }
-        let due = usize::try_from(reply.number()?).ok()?;
+        let due = usize::try_from(reply.count()?).unwrap_or(MAX_DUE);
         if due >= MAX_DUE {
-            return Some(None);
+            return Ok(None);
         }
         let mut entries = HashMap::with_capacity(due);
         let mut add = |entry: &[u8], time| {
-            if let Some(queue) = self.partitions.layout.indexed_queue(entry) {
+            if let Some(queue) = self.layout().indexed_queue(entry) {
                 entries.insert(queue.to_owned(), time);
             }
         };
@@ -143,6 +129,6 @@ impl Store {
             add(&entry, last);
             later += 1;
         }
-        Some(Some(Upcoming { now, entries, rest: last.filter(|_| later == MAX_LATER) }))
+        Ok(Some(Upcoming { now, entries, rest: last.filter(|_| later == MAX_LATER) }))
     }
 }

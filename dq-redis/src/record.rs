@@ -9,13 +9,10 @@ use dq_core::{
 
 use crate::handle;
 
-// Record flags.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
-/// The job id is to be pinned.
 const PIN: u8 = 8;
-/// The job detaches a running job with its key.
 const DETACH: u8 = 64;
 
 /// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: it fits into a note's six
@@ -33,7 +30,6 @@ pub(crate) fn policy(on_conflict: OnConflict) -> Option<u8> {
     }
 }
 
-/// Encodes a record. `accepted` is Unix milliseconds.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     encode_prefix(job, accepted, &mut record);
@@ -42,7 +38,6 @@ pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
 }
 
 pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
-    // The last six bytes of the time.
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let mut flags = policy(job.on_conflict).expect("`schedule` refuses others") * 16;
@@ -179,7 +174,6 @@ pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
-/// The part of a state after the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Note<'a> {
     pub(crate) leased_since: Option<Timestamp>,
@@ -220,7 +214,6 @@ impl<'a> Note<'a> {
     }
 }
 
-/// `None` if it is malformed.
 pub(crate) fn decode_past(
     queue: &QueueName,
     handle: &[u8],
@@ -259,7 +252,6 @@ pub(crate) fn decode_past(
     Some(view)
 }
 
-/// A big-endian number with up to eight bytes.
 fn number(bytes: &[u8]) -> i64 {
     bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }

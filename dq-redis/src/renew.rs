@@ -1,48 +1,56 @@
 //! Renews leases.
 
-use dq_core::{Renewal, Renewed, Result, Timestamp};
+use dq_core::{QueueName, Renewal, Renewed, Result, async_trait};
 
 use crate::args::millis_arg;
-use crate::batch::Chunk;
-use crate::error::unexpected;
+use crate::backend::RedisBackend;
+use crate::batch::{Chunk, Item};
 use crate::handle;
 use crate::reply::Reply;
-use crate::store::Store;
+use crate::shards::leases::LeaseShards;
+use crate::shards::partitions::QueuePartitions;
 
-const RENEW: &str = "renew";
-
-impl Store {
-    pub(crate) async fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Result<Vec<Renewed>> {
-        let is_lost = |answer: &Renewed| *answer == Renewed::Lost;
-        let answers =
-            self.route(RENEW, renewals, is_lost, |chunk| Box::pin(self.renew_chunk(chunk))).await?;
-        let lost = renewals.iter().zip(&answers).filter(|(_, answer)| is_lost(answer));
+impl RedisBackend {
+    pub(crate) async fn renew_leases(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let answers = self.run_batch(renewals).await?;
+        let lost = renewals.iter().zip(&answers).filter(|(_, answer)| Renewal::is_absent(answer));
         self.leases.remove(lost.map(|(renewal, _)| &renewal.lease));
         Ok(answers)
     }
+}
 
-    async fn renew_chunk(&self, chunk: Chunk<'_, Renewal>) -> Result<Option<Vec<Renewed>>> {
-        let mut call = self.scripts.renew.on([&*chunk.partition]);
+#[async_trait]
+impl Item for Renewal {
+    type Answer = Renewed;
+
+    fn queue(&self) -> &QueueName {
+        &self.lease.queue
+    }
+
+    fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>) {
+        leases.candidates(&self.lease, partitions)
+    }
+
+    fn is_absent(answer: &Renewed) -> bool {
+        *answer == Renewed::Lost
+    }
+
+    async fn call(backend: &RedisBackend, chunk: &Chunk<'_, Self>) -> Result<Option<Vec<Renewed>>> {
+        let mut call = backend.scripts.renew.on([&*chunk.partition]);
         for renewal in &chunk.items {
             let lease = &renewal.lease;
             call.arg(&handle::handle(lease.job)[..])
                 .arg(lease.token.0)
                 .arg(millis_arg(renewal.lease_for));
         }
-        let Some(answer) = self.run_on(RENEW, &chunk.partition, call).await? else {
+        let Some(answer) = backend.run_on(&chunk.partition, call).await? else {
             return Ok(None);
         };
-        let read = |answer| {
-            let mut reply = Reply::new(answer)?;
-            let renewed = |until| match until {
-                0 => Renewed::Lost,
-                until => Renewed::Until(Timestamp::from_millis(until)),
-            };
-            chunk.items.iter().map(|_| reply.number().map(renewed)).collect::<Option<Vec<_>>>()
+        let mut reply = Reply::new(answer)?;
+        let mut renewed = || {
+            let until = reply.time()?;
+            Ok(if until.as_millis() == 0 { Renewed::Lost } else { Renewed::Until(until) })
         };
-        match read(answer) {
-            Some(answers) => Ok(Some(answers)),
-            None => unexpected(RENEW),
-        }
+        chunk.items.iter().map(|_| renewed()).collect::<Result<_>>().map(Some)
     }
 }

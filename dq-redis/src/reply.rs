@@ -1,50 +1,63 @@
-//! Reads script replies item by item. `None` means a malformed reply: an item is missing or has
-//! another type.
+//! Reads replies item by item. A missing item or one of another type is an error.
 
 use bytes::Bytes;
+use dq_core::{Result, Timestamp};
 use redis::Value;
+
+use crate::error::unexpected;
 
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
-    pub(crate) fn new(value: Value) -> Option<Self> {
+    pub(crate) fn new(value: Value) -> Result<Self> {
         match value {
-            Value::Array(items) => Some(Self(items.into_iter())),
-            _ => None,
+            Value::Array(items) => Ok(Self(items.into_iter())),
+            _ => Err(unexpected()),
         }
+    }
+
+    fn item(&mut self) -> Result<Value> {
+        self.0.next().ok_or_else(unexpected)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
-    pub(crate) fn list(&mut self) -> Option<Self> {
-        Self::new(self.0.next()?)
+    pub(crate) fn list(&mut self) -> Result<Self> {
+        Self::new(self.item()?)
     }
 
     /// Reads a list, or a refusal in its place.
-    pub(crate) fn list_or_refusal(&mut self) -> Option<Result<Self, Refusal>> {
-        match self.0.next()? {
-            Value::Array(items) => Some(Ok(Self(items.into_iter()))),
-            other => Refusal::read(&other).map(Err),
+    pub(crate) fn list_or_refusal(&mut self) -> Result<Result<Self, Refusal>> {
+        match self.item()? {
+            Value::Array(items) => Ok(Ok(Self(items.into_iter()))),
+            other => Refusal::read(&other).map(Err).ok_or_else(unexpected),
         }
     }
 
-    pub(crate) fn number(&mut self) -> Option<i64> {
-        number(&self.0.next()?)
+    pub(crate) fn number(&mut self) -> Result<i64> {
+        number(&self.item()?)
     }
 
-    /// Reads a number or nil. The inner `None` is nil.
-    pub(crate) fn number_or_nil(&mut self) -> Option<Option<i64>> {
-        match self.0.next()? {
-            Value::Nil => Some(None),
-            value => number(&value).map(Some),
+    pub(crate) fn count(&mut self) -> Result<u64> {
+        count(&self.item()?)
+    }
+
+    pub(crate) fn time(&mut self) -> Result<Timestamp> {
+        self.number().map(Timestamp::from_millis)
+    }
+
+    pub(crate) fn time_or_nil(&mut self) -> Result<Option<Timestamp>> {
+        match self.item()? {
+            Value::Nil => Ok(None),
+            value => number(&value).map(|time| Some(Timestamp::from_millis(time))),
         }
     }
 
-    pub(crate) fn bytes(&mut self) -> Option<Bytes> {
-        bytes(self.0.next()?)
+    pub(crate) fn bytes(&mut self) -> Result<Bytes> {
+        bytes(self.item()?)
     }
 }
 
@@ -74,24 +87,29 @@ impl Refusal {
     }
 }
 
-pub(crate) fn bytes(value: Value) -> Option<Bytes> {
+pub(crate) fn bytes(value: Value) -> Result<Bytes> {
     match value {
-        Value::BulkString(bytes) => Some(bytes.into()),
-        _ => None,
+        Value::BulkString(bytes) => Ok(bytes.into()),
+        _ => Err(unexpected()),
     }
 }
 
-pub(crate) fn number(value: &Value) -> Option<i64> {
+pub(crate) fn number(value: &Value) -> Result<i64> {
+    let parse = |text: &[u8]| {
+        let text = str::from_utf8(text).ok()?;
+        text.parse().ok().or_else(|| {
+            // Redis writes scores of 10^17 and more with an exponent.
+            let number: f64 = text.parse().ok()?;
+            number.is_finite().then_some(number as i64)
+        })
+    };
     match value {
-        Value::Int(number) => Some(*number),
-        Value::BulkString(text) => {
-            let text = str::from_utf8(text).ok()?;
-            text.parse().ok().or_else(|| {
-                // Redis writes scores of 10^17 and more with an exponent.
-                let number: f64 = text.parse().ok()?;
-                number.is_finite().then_some(number as i64)
-            })
-        }
-        _ => None,
+        Value::Int(number) => Ok(*number),
+        Value::BulkString(text) => parse(text).ok_or_else(unexpected),
+        _ => Err(unexpected()),
     }
+}
+
+pub(crate) fn count(value: &Value) -> Result<u64> {
+    u64::try_from(number(value)?).map_err(|_| unexpected())
 }

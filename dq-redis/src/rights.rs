@@ -2,35 +2,31 @@
 
 use dq_core::{ErrorKind, Result};
 
-use crate::connect::{CommandError, Effect};
-use crate::error::{is_from_replica, replica};
+use crate::backend::RedisBackend;
+use crate::connect::CommandError;
+use crate::error::{Effect, is_from_replica, replica};
 use crate::key_layout::RightsTest;
 use crate::script::Script;
-use crate::store::Store;
-
-pub(crate) const CONNECT: &str = "connect";
 
 const TRY: &str = include_str!("scripts/rights/try.lua");
 
-impl Store {
+impl RedisBackend {
     /// Tries every command that the scripts run.
-    ///
-    /// # Errors
-    /// `Config` naming the missing right's command, key or channel; `ReadOnly` for a replica.
+    /// Errors: `Config` naming the missing right's command, key or channel; `ReadOnly` for a
+    /// replica.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
-        let RightsTest { commands, keys } = self.partitions.layout.rights();
-        self.prove(&commands, &keys).await
+        let RightsTest { commands, keys } = self.layout().rights();
+        self.prove(&commands.concat(), &keys).await
     }
 
-    pub(crate) async fn prove_expiry_rights(&self, key: &str) -> Result<()> {
-        let commands = include_str!("scripts/rights/expiry.lua");
-        self.prove(&[commands], &[key.to_owned()]).await
+    pub(crate) async fn prove_expiry_rights(&self, key: String) -> Result<()> {
+        self.prove(include_str!("scripts/rights/expiry.lua"), &[key]).await
     }
 
-    async fn prove(&self, commands: &[&str], keys: &[String]) -> Result<()> {
-        let script = Script::new(&[], &(commands.concat() + TRY), Effect::None);
+    async fn prove(&self, commands: &str, keys: &[String]) -> Result<()> {
+        let script = Script::new(&[], &(commands.to_owned() + TRY), Effect::Repeatable);
         let mut call = script.on_keys(keys);
-        call.arg(self.partitions.layout.test_channel());
+        call.arg(self.layout().test_channel());
         let answer = call.query(&self.link).await;
         // Sentinels and clusters lead to another server soon.
         if let Err(CommandError::Failed(error)) = &answer
@@ -39,7 +35,7 @@ impl Store {
         {
             return Err(replica());
         }
-        unless_read_only(self.link.backend_result(CONNECT, Effect::None, answer).map(drop))
+        unless_read_only(self.link.result(Effect::Repeatable, answer).map(drop))
     }
 }
 

@@ -4,40 +4,17 @@
 use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
 
-use crate::connect::{CommandError, Effect, Link};
-use crate::error::{is_unknown_script, too_old};
+use crate::connect::{CommandError, Link};
+use crate::error::{Effect, is_unknown_script, too_old};
 use crate::keys::Partition;
 use crate::library;
-
-const FORMAT: &str = "FORMAT";
+use crate::reply::Refusal;
 
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
     sha: String,
     effect: Effect,
-}
-
-#[derive(Debug)]
-pub(crate) struct Scripts {
-    pub(crate) schedule: Script,
-    pub(crate) claim: Script,
-    pub(crate) queue_index: Script,
-    pub(crate) settle: Script,
-    pub(crate) renew: Script,
-    pub(crate) cancel: Script,
-    pub(crate) reschedule: Script,
-    pub(crate) stats: Script,
-    pub(crate) browse: Script,
-    pub(crate) get: Script,
-    pub(crate) dead: Script,
-    pub(crate) purge: Script,
-    pub(crate) pause: Script,
-    pub(crate) shards: Script,
-    pub(crate) forecast: Script,
-    pub(crate) runners: Script,
-    pub(crate) pins: Script,
-    pub(crate) ends: Script,
 }
 
 /// Each text needs only earlier ones.
@@ -54,32 +31,57 @@ pub(crate) const LIBRARY: [&str; 10] = [
     include_str!("scripts/library/clear.lua"),
 ];
 
-impl Scripts {
-    /// The native scripts, with functions from this library.
-    pub(crate) fn new(library: &[&str]) -> Self {
-        let lasting = |body| Script::new(library, body, Effect::Lasting);
-        let repeatable = |body| Script::new(library, body, Effect::None);
-        Self {
-            schedule: lasting(include_str!("scripts/schedule.lua")),
-            claim: repeatable(include_str!("scripts/claim.lua")),
-            queue_index: repeatable(include_str!("scripts/queue_index.lua")),
-            settle: lasting(include_str!("scripts/settle.lua")),
-            renew: repeatable(include_str!("scripts/renew.lua")),
-            cancel: lasting(include_str!("scripts/cancel.lua")),
-            reschedule: lasting(include_str!("scripts/reschedule.lua")),
-            stats: repeatable(include_str!("scripts/stats.lua")),
-            browse: repeatable(include_str!("scripts/browse.lua")),
-            get: repeatable(include_str!("scripts/get.lua")),
-            dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(include_str!("scripts/purge.lua")),
-            pause: lasting(include_str!("scripts/pause.lua")),
-            shards: repeatable(include_str!("scripts/shards.lua")),
-            forecast: repeatable(include_str!("scripts/forecast.lua")),
-            runners: Script::new(&[], include_str!("scripts/runners.lua"), Effect::None),
-            pins: repeatable(include_str!("scripts/pins.lua")),
-            ends: repeatable(include_str!("scripts/ends.lua")),
+// How a script on one partition begins: see `scripts/open.lua`.
+pub(crate) const WRITE: &str =
+    concat!("local ACCESS = 'write'\n", include_str!("scripts/open.lua"));
+const READ: &str = concat!("local ACCESS = 'read'\n", include_str!("scripts/open.lua"));
+/// For holders of leases, which a raised format does not refuse.
+const HOLDER: &str = concat!("local ACCESS\n", include_str!("scripts/open.lua"));
+
+macro_rules! scripts {
+    ($($name:ident: $opening:expr, $effect:ident;)*) => {
+        #[derive(Debug)]
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)*
         }
-    }
+
+        impl Scripts {
+            /// The scripts of the native layout, with functions from this library.
+            pub(crate) fn new(library: &[&str]) -> Self {
+                let script = |opening: &str, body, effect| {
+                    Script::new(library, &(opening.to_owned() + body), effect)
+                };
+                Self {
+                    $($name: script(
+                        $opening,
+                        include_str!(concat!("scripts/", stringify!($name), ".lua")),
+                        Effect::$effect,
+                    ),)*
+                }
+            }
+        }
+    };
+}
+
+scripts! {
+    schedule: WRITE, Lasting;
+    cancel: WRITE, Lasting;
+    reschedule: WRITE, Lasting;
+    claim: "", Repeatable;
+    queue_index: "", Repeatable;
+    settle: HOLDER, Lasting;
+    renew: HOLDER, Repeatable;
+    stats: "", Repeatable;
+    browse: READ, Repeatable;
+    get: READ, Repeatable;
+    ends: READ, Repeatable;
+    forecast: READ, Repeatable;
+    dead: WRITE, Lasting;
+    purge: WRITE, Lasting;
+    pause: WRITE, Lasting;
+    shards: "", Repeatable;
+    pins: "", Repeatable;
+    runners: "", Repeatable;
 }
 
 impl Script {
@@ -122,11 +124,13 @@ impl Call<'_> {
     /// Repeats the call while the reply is nil: a script has ended as many expired leases as one
     /// call may (`requeue_expired` in `scripts/library/access.lua`), or a listing has repaired
     /// entries. Fails if this version is too old for the partition's format.
-    pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
+    pub(crate) async fn run(self, link: &Link) -> Result<Value> {
         loop {
-            match self.run_once(link, operation).await? {
+            match link.result(self.script.effect, self.query(link).await)? {
                 Value::Nil => {}
-                Value::SimpleString(status) if status == FORMAT => return Err(too_old(operation)),
+                answer if Refusal::read(&answer) == Some(Refusal::Format) => {
+                    return Err(too_old());
+                }
                 answer => return Ok(answer),
             }
         }
@@ -143,19 +147,15 @@ impl Call<'_> {
         command
     }
 
-    async fn run_once(&self, link: &Link, operation: &'static str) -> Result<Value> {
-        link.backend_result(operation, self.script.effect, self.query(link).await)
-    }
-
-    /// Like `run_once`, with the errors of Redis.
+    /// Runs the call once, with the errors of Redis.
     pub(crate) async fn query(&self, link: &Link) -> Result<Value, CommandError> {
-        let mut answer = link.query(&self.command).await;
+        let mut answer = link.query(None, &self.command).await;
         if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
         {
             // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the
             // server could lose it again before the next EVALSHA.
-            answer = link.query(&self.with_text()).await;
+            answer = link.query(None, &self.with_text()).await;
         }
         answer
     }

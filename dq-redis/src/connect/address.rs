@@ -18,7 +18,6 @@ const SENTINEL_PORT: u16 = 26379;
 pub(crate) enum Topology {
     Single,
     Unix(String),
-    /// The hosts are some nodes, by which the others are found.
     Cluster,
     /// Sentinels that monitor the primary with this name.
     Sentinel(String),
@@ -36,10 +35,6 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Parses a scheme and an address without options.
-    ///
-    /// # Errors
-    /// `Config`. The message contains no part that may be a password.
     pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
         let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&family) {

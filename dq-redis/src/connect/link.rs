@@ -20,7 +20,6 @@ use crate::error::{self, Effect, closed};
 /// After a failed attempt to connect, calls fail with its error for this long.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
-/// Delays before repeating a command after a cluster's refusal.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -65,57 +64,34 @@ impl Link {
     }
 
     /// Runs one command. Dropping the future after the command was sent does not undo its effect.
-    pub(crate) async fn run(
-        &self,
-        operation: &'static str,
-        effect: Effect,
-        command: &Cmd,
-    ) -> Result<Value> {
-        self.backend_result(operation, effect, self.query(command).await)
+    pub(crate) async fn run(&self, effect: Effect, command: &Cmd) -> Result<Value> {
+        self.result(effect, self.query(None, command).await)
     }
 
-    pub(crate) fn backend_result(
+    pub(crate) fn result(
         &self,
-        operation: &'static str,
         effect: Effect,
         answer: Result<Value, CommandError>,
     ) -> Result<Value> {
         let (effect, error) = match answer {
             Ok(value) => return Ok(value),
-            Err(CommandError::Closed) => return Err(closed(operation)),
-            Err(CommandError::NotSent(error)) => (Effect::None, error),
+            Err(CommandError::Closed) => return Err(closed()),
+            Err(CommandError::NotSent(error)) => (Effect::Repeatable, error),
             Err(CommandError::Failed(error)) => (effect, error),
         };
-        Err(error::command_error(operation, effect, &self.server.origin(), &error))
+        Err(error::command_error(effect, &self.server.origin(), &error))
     }
 
-    /// Runs one command without keys or changes; in a cluster, on this slot's primary.
-    pub(crate) async fn run_at(
-        &self,
-        slot: u16,
-        operation: &'static str,
-        command: &Cmd,
-    ) -> Result<Value> {
-        self.backend_result(operation, Effect::None, self.query_at(slot, command).await)
-    }
-
-    /// Like [`run_at`](Self::run_at), with the errors of Redis.
-    pub(crate) async fn query_at(&self, slot: u16, command: &Cmd) -> Result<Value, CommandError> {
-        self.run_with_retries(command, Some(slot)).await
-    }
-
-    /// Like `run`, with the errors of Redis.
-    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, CommandError> {
-        self.run_with_retries(command, None).await
-    }
-
+    /// Like `run`, with the errors of Redis. With a slot, a command without keys runs on the slot's
+    /// primary in a cluster.
+    ///
     /// Repeats a command while a cluster refuses it because it moves slots or elects primaries, up
     /// to the response timeout. Never repeats a command with a lost reply: only the caller knows
     /// whether that is harmless.
-    async fn run_with_retries(
+    pub(crate) async fn query(
         &self,
-        command: &Cmd,
         slot: Option<u16>,
+        command: &Cmd,
     ) -> Result<Value, CommandError> {
         let deadline = Instant::now() + self.server.response_timeout;
         let mut delay = FIRST_RETRY_DELAY;
@@ -157,7 +133,6 @@ impl Link {
         self.state.lock().await.connection = None;
     }
 
-    /// Connections made so far. Identifies the current one.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -167,13 +142,11 @@ impl Link {
     }
 
     async fn connection(&self) -> Result<(Connection, u64), CommandError> {
-        self.closed
-            .run_until_cancelled(self.connection_unless_closed())
-            .await
-            .unwrap_or(Err(CommandError::Closed))
+        let connection = self.closed.run_until_cancelled(self.connect_if_needed()).await;
+        connection.unwrap_or(Err(CommandError::Closed))
     }
 
-    async fn connection_unless_closed(&self) -> Result<(Connection, u64), CommandError> {
+    async fn connect_if_needed(&self) -> Result<(Connection, u64), CommandError> {
         let mut state = self.state.lock().await;
         if self.is_closed() {
             return Err(CommandError::Closed);

@@ -6,7 +6,6 @@ mod server;
 mod subscriber;
 mod url;
 
-pub(crate) use crate::error::Effect;
 pub(crate) use link::{CommandError, Link};
 pub(crate) use server::{Server, ServerClient, ServerSettings};
 pub(crate) use subscriber::{OnMessage, Source, Subscriber, can_subscribe};

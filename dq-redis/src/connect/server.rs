@@ -39,7 +39,6 @@ pub(crate) struct Server {
 enum Clients {
     Single(Client),
     Cluster(Box<ClusterClient>),
-    /// The primary's name, and its Sentinels.
     Sentinel(String, Vec<Client>),
 }
 
@@ -52,9 +51,7 @@ pub(crate) enum ServerClient<'a> {
 
 impl Server {
     /// Checks the settings without connecting.
-    ///
-    /// # Errors
-    /// `Config` naming the setting, or the part of the URL.
+    /// Errors: `Config` naming the setting, or the part of the URL.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
         let url = url::read(&settings.url)?;
         check_response_timeout(settings.response_timeout)?;

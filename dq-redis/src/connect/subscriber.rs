@@ -22,7 +22,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
-    /// A connection was made. Earlier messages may be lost.
     fn connected(&self);
     fn disconnected(&self) {}
 }
@@ -56,7 +55,6 @@ struct SubscribeRequest {
     done: oneshot::Sender<()>,
 }
 
-/// Closing or dropping this ends the connection and its task.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -180,9 +178,7 @@ impl SubscriberTask {
 }
 
 /// Subscribes on its own connection.
-///
-/// # Errors
-/// The error of the last server that was tried.
+/// Errors: The error of the last server that was tried.
 pub(crate) async fn can_subscribe(server: &Arc<Server>, channel: &str) -> redis::RedisResult<()> {
     let source = Source::Any(Arc::clone(server));
     subscribe(&source, [channel]).await.map(drop)
@@ -213,7 +209,6 @@ async fn subscribe(
 async fn with_timeout<T>(
     step: impl Future<Output = redis::RedisResult<T>> + Send,
 ) -> redis::RedisResult<T> {
-    // Boxed because the client library's futures are large.
     match tokio::time::timeout(CONNECT_TIMEOUT, step.boxed()).await {
         Ok(done) => done,
         Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),

@@ -21,11 +21,6 @@ const FIELDS: [&str; 11] = [
     "shards",
 ];
 
-/// Parses the field.
-///
-/// # Errors
-/// `Config` if the field is malformed or has an option other than `tls`, or `tls` is neither true
-/// nor false.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {
@@ -37,7 +32,6 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
-/// Replaces another backend's `scheme` by `redis`.
 pub(crate) fn as_redis(field: &Secret, scheme: &str) -> Secret {
     let url = field.expose();
     let first = url.split([':', '+']).next().unwrap_or_default();

@@ -1,29 +1,34 @@
 //! The `redis-expiry` backend: passes each call to the native backend, then sets an expiry key for
 //! each stored due time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, ClaimParams, Claimed, Finding, Layer, NewJob, OperateReport, Operation, QueueName,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Verdict, Wakeups,
+    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict, Wakeups,
+    async_trait,
 };
+use futures_util::future::try_join_all;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::check::Notifications;
 use super::config::RedisExpiryConfig;
-use super::expiry_keys::{ExpiryKeys, KeyNames};
+use super::expiry_keys::KeyNames;
 use super::listener::ExpiryListener;
 use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
 use crate::backend::RedisBackend;
+use crate::error::Effect;
+
+const MAX_IN_FLIGHT: usize = 128;
 
 /// A [`RedisBackend`] with additional hints from expiring keys.
 #[derive(Debug)]
 pub struct RedisExpiryBackend {
     native: RedisBackend,
-    keys: ExpiryKeys,
+    names: KeyNames,
     listener: Arc<ExpiryListener>,
     monitor: Arc<NotificationMonitor>,
     /// Ends the task of `monitor` when dropped.
@@ -38,22 +43,48 @@ impl RedisExpiryBackend {
     /// As [`RedisBackend::connect`].
     pub async fn connect(config: &RedisExpiryConfig, environment: &Environment) -> Result<Self> {
         let native = RedisBackend::connect(&config.native(), environment).await?;
-        let link = Arc::clone(&native.store.link);
-        let listeners = Arc::clone(native.wakeups.listeners());
         let names = KeyNames::new(&config.prefix);
-        native.store.prove_expiry_rights(&names.test_key()).await?;
+        let ready = async {
+            native.prove_expiry_rights(names.test_key()).await?;
+            // For the first delays.
+            native.server_time().await
+        };
+        ready.await.map_err(|error| error.operation("connect"))?;
+        let link = Arc::clone(&native.link);
         let entropy = Arc::clone(&environment.entropy);
         let probe = ExpiryProbe::new(&config.prefix, Arc::clone(&link), entropy);
+        let listeners = Arc::clone(native.wakeups.listeners());
         let listener = Arc::new(ExpiryListener::new(listeners, names.clone(), probe));
-        let keys = ExpiryKeys::new(Arc::clone(&link), names, Arc::clone(&environment.clock));
-        let sent = keys.elapsed();
-        keys.observe_server_time(sent, native.now().await?);
         let monitor =
             NotificationMonitor::start(link, Arc::clone(&listener), config.configure).await;
         let monitor = Arc::new(monitor);
         let end = CancellationToken::new();
         tokio::spawn(end.clone().run_until_cancelled_owned(Arc::clone(&monitor).run()));
-        Ok(Self { native, keys, listener, monitor, end: end.drop_guard() })
+        Ok(Self { native, names, listener, monitor, end: end.drop_guard() })
+    }
+
+    /// Sets a key for each due time in the future. Only logs a failure: the jobs are stored, and
+    /// timers start them.
+    async fn set_keys(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
+        let now = self.server_time();
+        let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();
+        let command = |(queue, due): (&QueueName, Timestamp)| {
+            let mut set = redis::cmd("SET");
+            set.arg(self.names.key(queue, due)).arg("").arg("PXAT").arg(due.as_millis());
+            set
+        };
+        let commands: Vec<_> = dues.into_iter().map(command).collect();
+        for chunk in commands.chunks(MAX_IN_FLIGHT) {
+            let sent = chunk.iter().map(|set| self.native.link.run(Effect::Repeatable, set));
+            if let Err(error) = try_join_all(sent).await {
+                tracing::debug!(%error, "Redis: expiry keys were not set; jobs are started by timers");
+                return;
+            }
+        }
+    }
+
+    fn server_time(&self) -> Timestamp {
+        Timestamp::from_millis(self.native.clock.estimate())
     }
 
     /// Returns the result of the last probe, which runs after each connect and in
@@ -78,7 +109,7 @@ impl Layer for RedisExpiryBackend {
         let queues: Vec<QueueName> = jobs.iter().map(|job| job.queue.clone()).collect();
         let answers = self.native.schedule(jobs).await?;
         let stored = queues.iter().zip(&answers).filter(|(_, answer)| answer.is_stored());
-        self.keys.set(stored.map(|(queue, answer)| (queue, answer.due()))).await;
+        self.set_keys(stored.map(|(queue, answer)| (queue, answer.due()))).await;
         Ok(answers)
     }
 
@@ -88,7 +119,7 @@ impl Layer for RedisExpiryBackend {
             Rescheduled::Moved(receipt) => Some((&item.job.queue, receipt.due)),
             _ => None,
         });
-        self.keys.set(moved).await;
+        self.set_keys(moved).await;
         Ok(answers)
     }
 
@@ -99,10 +130,11 @@ impl Layer for RedisExpiryBackend {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let sent = self.keys.elapsed();
+        let sent_at = self.native.clock.elapsed();
         let claimed = self.native.claim(params).await?;
-        self.keys.observe_server_time(sent, claimed.now);
-        self.listener.observe_claim(&params, &claimed);
+        // A process that only runs jobs has no other source of the server's time.
+        self.native.clock.observe(sent_at, claimed.now);
+        self.listener.claimed.record(&params, &claimed);
         Ok(claimed)
     }
 
@@ -116,11 +148,11 @@ impl Layer for RedisExpiryBackend {
                         | Verdict::Again { due, .. }
                         | Verdict::Snooze(due),
                         Settled::Accepted,
-                    ) => Some((&settlement.lease.queue, self.keys.resolve(*due))),
+                    ) => Some((&settlement.lease.queue, due.resolve(self.server_time()))),
                     _ => None,
                 }
             });
-        self.keys.set(due_again).await;
+        self.set_keys(due_again).await;
         Ok(answers)
     }
 
@@ -129,7 +161,7 @@ impl Layer for RedisExpiryBackend {
         if let Operation::Replay { queue, due, .. } = operation
             && report.affected > 0
         {
-            self.keys.set([(queue, self.keys.resolve(due))]).await;
+            self.set_keys([(queue, due.resolve(self.server_time()))]).await;
         }
         Ok(report)
     }

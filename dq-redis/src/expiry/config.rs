@@ -8,7 +8,7 @@ use dq_core::config::{ConnectUrl, Secret};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, default_prefix, default_response_timeout};
 use crate::connect::{ADDRESS_OPTIONS, as_redis};
 use crate::shards;
 
@@ -48,14 +48,6 @@ pub struct RedisExpiryConfig {
     pub configure: bool,
 }
 
-fn default_prefix() -> String {
-    RedisConfig::new("").prefix
-}
-
-fn default_response_timeout() -> Duration {
-    RedisConfig::new("").response_timeout
-}
-
 impl RedisExpiryConfig {
     /// Creates the default settings for this server.
     #[must_use]
@@ -82,13 +74,13 @@ impl RedisExpiryConfig {
     }
 
     pub(super) fn native(&self) -> RedisConfig {
-        let mut native = RedisConfig::new("");
-        native.url = as_redis(&self.url, "redis-expiry");
-        native.ca = self.ca.clone();
-        native.prefix = self.prefix.clone();
-        native.response_timeout = self.response_timeout;
-        native.shards = self.shards.clone();
-        native
+        RedisConfig {
+            url: as_redis(&self.url, "redis-expiry"),
+            ca: self.ca.clone(),
+            prefix: self.prefix.clone(),
+            response_timeout: self.response_timeout,
+            shards: self.shards.clone(),
+        }
     }
 }
 
@@ -103,19 +95,17 @@ mod tests {
     }
 
     #[test]
-    fn a_url_sets_the_options() {
+    fn a_url_sets_the_options_and_the_native_ones_are_passed_on() {
         let config = read("redis-expiry://host/3?prefix=shop&configure=true&response_timeout=2s");
         let config = config.unwrap();
-        assert_eq!((config.prefix.as_str(), config.configure), ("shop", true));
-        assert_eq!(config.response_timeout, Duration::from_secs(2));
-        assert!(!read("redis-expiry+cluster://a,b?tls=true").unwrap().configure);
-    }
-
-    #[test]
-    fn settings_of_the_native_backend_are_passed_on() {
-        let fields = r#"{"url": "redis-expiry+cluster://h?tls=true", "shards": {"hot": 4}}"#;
-        let config: RedisExpiryConfig = serde_json::from_str(fields).unwrap();
+        assert!(
+            config.configure && !read("redis-expiry+cluster://a,b?tls=true").unwrap().configure
+        );
         let native = config.native();
+        assert_eq!((native.prefix.as_str(), native.response_timeout.as_secs()), ("shop", 2));
+
+        let fields = r#"{"url": "redis-expiry+cluster://h?tls=true", "shards": {"hot": 4}}"#;
+        let native = serde_json::from_str::<RedisExpiryConfig>(fields).unwrap().native();
         assert_eq!(native.url.expose(), "redis+cluster://h?tls=true");
         assert_eq!(native.shards, BTreeMap::from([(QueueName::new("hot").unwrap(), 4)]));
         native.validate().unwrap();

@@ -15,10 +15,8 @@ const SETTING: &str = "notify-keyspace-events";
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Adds the missing letters to every primary's setting, and removes none.
-///
-/// # Errors
-/// The message of the first server that refuses `CONFIG GET` or `CONFIG SET`. An unreachable server
-/// is only logged.
+/// Errors: The message of the first server that refuses `CONFIG GET` or `CONFIG SET`. An
+/// unreachable server is only logged.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,

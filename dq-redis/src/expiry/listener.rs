@@ -17,19 +17,13 @@ pub(super) struct ExpiryListener {
     listeners: Arc<Listeners>,
     names: KeyNames,
     pub(super) probe: ExpiryProbe,
-    /// Notified when a connection is established, for the first time or again.
     pub(super) connected: Notify,
-    claimed: ClaimedUntil,
+    pub(super) claimed: ClaimedUntil,
 }
 
 impl ExpiryListener {
     pub(super) fn new(listeners: Arc<Listeners>, names: KeyNames, probe: ExpiryProbe) -> Self {
         Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
-    }
-
-    /// Records the time up to which a claim returned all due jobs.
-    pub(super) fn observe_claim(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
-        self.claimed.record(params, claimed);
     }
 
     /// In a busy database thousands of other programs' keys expire each second; each costs only a
@@ -81,10 +75,10 @@ impl OnMessage for NodeListener {
 /// Up to when all due jobs were claimed, by queue. The runner's timer nearly always fires before
 /// the event arrives; without this, the event would cause a second claim for each job.
 #[derive(Debug, Default)]
-struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
+pub(super) struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
 
 impl ClaimedUntil {
-    fn record(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
+    pub(super) fn record(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
         if claimed.next_due.is_some_and(|due| due <= claimed.now) {
             return;
         }

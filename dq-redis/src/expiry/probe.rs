@@ -8,9 +8,8 @@ use dq_core::sync::lock;
 use dq_core::{Entropy, Result};
 use tokio::sync::oneshot;
 
-use crate::connect::{Effect, Link};
-
-const OPERATION: &str = "probe";
+use crate::connect::Link;
+use crate::error::Effect;
 
 const TIME_TO_LIVE: Duration = Duration::from_millis(50);
 
@@ -58,11 +57,11 @@ impl ExpiryProbe {
     async fn expire(&self, key: &str, event: oneshot::Receiver<()>) -> Result<bool> {
         let mut set = redis::cmd("SET");
         set.arg(key).arg("").arg("PX").arg(TIME_TO_LIVE.as_millis() as u64);
-        self.link.run(OPERATION, Effect::None, &set).await?;
+        self.link.run(Effect::Repeatable, &set).await?;
         tokio::time::sleep(TOUCH_AFTER).await;
         let mut touch = redis::cmd("TOUCH");
         touch.arg(key);
-        self.link.run(OPERATION, Effect::None, &touch).await?;
+        self.link.run(Effect::Repeatable, &touch).await?;
         Ok(matches!(tokio::time::timeout(EVENT_TIMEOUT, event).await, Ok(Ok(()))))
     }
 

@@ -6,12 +6,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dq_core::Result;
 use dq_core::sync::lock;
 use futures_util::future::join_all;
 use redis::Value;
 
 use super::listener::{ExpiryListener, NodeListener};
 use crate::connect::{Link, Source, Subscriber};
+use crate::error::unexpected;
 use crate::reply::Reply;
 
 /// Interval for reading a cluster's primaries. Until then, events of a new primary are missed.
@@ -22,7 +24,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) type Node = (String, u16);
 
-/// Dropping this ends the subscriptions.
 #[derive(Debug)]
 pub(super) struct Subscriptions {
     link: Arc<Link>,
@@ -38,7 +39,6 @@ struct Subscription {
 }
 
 impl Subscriptions {
-    /// Prepares the subscribers; [`connect`](Self::connect) connects them.
     pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
         let channel = format!("__keyevent@{}__:expired", link.server().address.database);
         let subscriptions = Self { link, listener, channel, by_node: Mutex::default() };
@@ -109,15 +109,15 @@ impl Subscriptions {
 pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let answer = link.query(&slots).await.ok()?;
+    let answer = link.query(None, &slots).await.ok()?;
     let fallback = &link.server().address.hosts.first()?.0;
-    let primaries = parse_slots(answer, fallback)?;
+    let primaries = parse_slots(answer, fallback).ok()?;
     (!primaries.is_empty()).then_some(primaries)
 }
 
 /// Parses the reply to `CLUSTER SLOTS`: slot ranges, each with its nodes, the primary first. A node
 /// without a host gets the host `fallback`; a node with an unknown host (`?`) is left out.
-fn parse_slots(answer: Value, fallback: &str) -> Option<Vec<Node>> {
+fn parse_slots(answer: Value, fallback: &str) -> Result<Vec<Node>> {
     let mut ranges = Reply::new(answer)?;
     let mut primaries = Vec::new();
     while !ranges.is_empty() {
@@ -126,14 +126,14 @@ fn parse_slots(answer: Value, fallback: &str) -> Option<Vec<Node>> {
         range.number()?;
         let mut primary = range.list()?;
         let host = primary.bytes().unwrap_or_default();
-        let host = str::from_utf8(&host).ok()?;
-        let port = u16::try_from(primary.number()?).ok()?;
+        let host = str::from_utf8(&host).map_err(|_| unexpected())?;
+        let port = u16::try_from(primary.number()?).map_err(|_| unexpected())?;
         let node = (if host.is_empty() { fallback } else { host }.to_owned(), port);
         if host != "?" && !primaries.contains(&node) {
             primaries.push(node);
         }
     }
-    Some(primaries)
+    Ok(primaries)
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
         ]);
         let nodes = [("a", 7000), ("here", 7001), ("here", 7002)];
         let nodes = nodes.map(|(host, port)| (host.to_owned(), port));
-        assert_eq!(parse_slots(answer, "here").as_deref(), Some(&nodes[..]));
-        assert_eq!(parse_slots(Value::Nil, "here"), None);
+        assert_eq!(parse_slots(answer, "here").unwrap(), nodes);
+        assert!(parse_slots(Value::Nil, "here").is_err());
     }
 }

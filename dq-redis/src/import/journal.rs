@@ -5,17 +5,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::ConnectUrl;
-use dq_core::import::{ImportJob, ImportJournal, JournalEntry, Stage};
+use dq_core::import::{ImportJob, ImportJournal, JournalEntry, Stage, TakeRequest};
 use dq_core::{Error, ErrorKind, JobId, Result, SystemClock};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::config::RedisConfig;
-use crate::connect::{Effect, Link, Server};
-use crate::error::unexpected;
+use crate::connect::{Link, Server};
+use crate::error::{Effect, unexpected};
 use crate::keys::slot;
+use crate::redisson::layout::tagged;
 use crate::reply::{self, Reply};
-
-const OPERATION: &str = "import";
 
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -25,9 +24,8 @@ pub(super) struct Journal {
 
 impl Journal {
     /// `others` are further keys of the scripts.
-    ///
-    /// # Errors
-    /// `Config` if the URL is not one of Redis, or the keys lie in different slots of a cluster.
+    /// Errors: `Config` if the URL is not one of Redis, or the keys lie in different slots of a
+    /// cluster.
     pub(super) fn new(url: &str, name: &str, others: &[&str]) -> Result<Self> {
         let url = ConnectUrl::parse(url)?;
         if !matches!(url.scheme().split('+').next(), Some("redis" | "rediss")) {
@@ -37,7 +35,7 @@ impl Journal {
             ));
         }
         let server = Server::new(&RedisConfig::from_url(&url)?.server())?;
-        let key = key_in_slot("dq_import", name);
+        let key = tagged("dq_import", name);
         let mut keys = others.iter().copied().chain([name]);
         if server.is_cluster() && keys.any(|other| slot(other.as_bytes()) != slot(key.as_bytes())) {
             return Err(refused(
@@ -61,54 +59,55 @@ impl Journal {
     ) -> Result<Value> {
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-        self.link.run(OPERATION, Effect::Lasting, &command).await
+        self.link.run(Effect::Lasting, &command).await
     }
 
-    pub(super) async fn pairs(
+    pub(super) async fn list(&self, command: &Cmd) -> Result<Reply> {
+        Reply::new(self.link.run(Effect::Repeatable, command).await?)
+    }
+
+    pub(super) async fn scored(
         &self,
-        script: &str,
-        keys: &[&str],
+        zset: &str,
         skip: u64,
         limit: usize,
     ) -> Result<Vec<(Bytes, Bytes)>> {
-        let (skip, limit) = (skip.to_string(), limit.to_string());
-        pairs(self.eval(script, keys, &[skip.as_bytes(), limit.as_bytes()]).await?)
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(zset).arg(skip).arg(skip + limit as u64 - 1).arg("WITHSCORES");
+        pairs(self.list(&command).await?)
     }
 
-    pub(super) async fn range(&self, list: &str, skip: u64, limit: usize) -> Result<Vec<Bytes>> {
-        let mut command = redis::cmd("LRANGE");
-        command.arg(list).arg(skip).arg(skip + limit as u64 - 1);
-        let answer = self.link.run(OPERATION, Effect::None, &command).await?;
-        let Value::Array(elements) = answer else { return unexpected(OPERATION) };
-        match elements.into_iter().map(reply::bytes).collect() {
-            Some(elements) => Ok(elements),
-            None => unexpected(OPERATION),
-        }
-    }
-
-    /// Runs a script that returns `Y` (true) or `N` (false) for each item.
-    pub(super) async fn flags(
+    /// Moves entries from the source into the journal, by `take_zset.lua` or `take_list.lua`.
+    /// Returns which were still there.
+    pub(super) async fn take(
         &self,
         script: &str,
         keys: &[&str],
-        arguments: &[&[u8]],
+        end: &str,
+        requests: &[TakeRequest],
     ) -> Result<Vec<bool>> {
-        let answer = self.eval(script, keys, arguments).await?;
-        match reply::bytes(answer) {
-            Some(answers) => Ok(answers.iter().map(|answer| *answer == b'Y').collect()),
-            None => unexpected(OPERATION),
+        let entry = |request: &TakeRequest| (request.id.to_bytes(), request.job.to_record());
+        let entries: Vec<_> = requests.iter().map(entry).collect();
+        let mut arguments = vec![end.as_bytes()];
+        for (request, (id, record)) in requests.iter().zip(&entries) {
+            arguments.extend([&id[..], &request.token[..], &record[..]]);
         }
+        self.flags(script, keys, &arguments).await
+    }
+
+    async fn flags(&self, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Result<Vec<bool>> {
+        let answers = reply::bytes(self.eval(script, keys, arguments).await?)?;
+        Ok(answers.iter().map(|answer| *answer == b'Y').collect())
     }
 }
 
 #[async_trait]
 impl ImportJournal for Journal {
     async fn entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        let limit = limit.to_string();
-        let answer = self
-            .eval(include_str!("journal_entries.lua"), &[&self.key], &[limit.as_bytes()])
-            .await?;
-        pairs(answer)?.into_iter().map(|(id, entry)| parse_entry(&id, &entry)).collect()
+        let (script, limit) = (include_str!("journal_entries.lua"), limit.to_string());
+        let answer = self.eval(script, &[&self.key], &[limit.as_bytes()]).await?;
+        let entries = pairs(Reply::new(answer)?)?;
+        entries.into_iter().map(|(id, entry)| parse_entry(&id, &entry)).collect()
     }
 
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
@@ -123,29 +122,16 @@ impl ImportJournal for Journal {
         for id in ids {
             command.arg(&id.to_bytes()[..]);
         }
-        self.link.run(OPERATION, Effect::Lasting, &command).await.map(drop)
+        self.link.run(Effect::Lasting, &command).await.map(drop)
     }
 }
 
-/// The key `prefix:{name}`, in the slot of `name`. By Redisson's naming rule a name with a `{` gets
-/// no braces.
-pub(super) fn key_in_slot(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
-}
-
-fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
-    let read = || {
-        let mut reply = Reply::new(answer)?;
-        let mut pairs = Vec::new();
-        while !reply.is_empty() {
-            pairs.push((reply.bytes()?, reply.bytes()?));
-        }
-        Some(pairs)
-    };
-    match read() {
-        Some(pairs) => Ok(pairs),
-        None => unexpected(OPERATION),
+pub(super) fn pairs(mut reply: Reply) -> Result<Vec<(Bytes, Bytes)>> {
+    let mut pairs = Vec::new();
+    while !reply.is_empty() {
+        pairs.push((reply.bytes()?, reply.bytes()?));
     }
+    Ok(pairs)
 }
 
 fn parse_entry(id: &Bytes, entry: &Bytes) -> Result<JournalEntry> {
@@ -159,12 +145,12 @@ fn parse_entry(id: &Bytes, entry: &Bytes) -> Result<JournalEntry> {
         (Ok(id), Some(stage)) => {
             Ok(JournalEntry { id, stage, job: ImportJob::from_record(&entry.slice(1..))? })
         }
-        _ => unexpected(OPERATION),
+        _ => Err(unexpected()),
     }
 }
 
 fn refused(what: String, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation(OPERATION)
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation("import")
 }
 
 #[cfg(test)]
@@ -173,8 +159,8 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_slot_of_the_name() {
-        assert_eq!(key_in_slot("p", "orders"), "p:{orders}");
-        assert_eq!(key_in_slot("p", "a{x}b"), "p:a{x}b");
+        assert_eq!(tagged("p", "orders"), "p:{orders}");
+        assert_eq!(tagged("p", "a{x}b"), "p:a{x}b");
         let open = |name| Journal::new("redis+cluster://localhost", name, &[]);
         assert!(open("orders").is_ok() && open("a{x}b").is_ok());
         for name in ["my{}q", "a}b", "q{x"] {

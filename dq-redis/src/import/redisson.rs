@@ -8,12 +8,13 @@ use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeR
 use dq_core::{Clock, Error, ErrorKind, QueueName, Result, SystemClock, Timestamp};
 use tokio::sync::OnceCell;
 
-use super::journal::{Journal, key_in_slot};
+use super::journal::{Journal, pairs};
 use super::score::Unit;
-use super::zset::{take, token};
+use super::zset::token;
 use crate::redisson::codec::Codec;
+use crate::redisson::layout::tagged;
 use crate::redisson::member::{Format, LongSize, parse_as};
-use crate::reply;
+use crate::reply::{self, Reply};
 
 /// An import source: a Redisson `RDelayedQueue` with its destination queue.
 ///
@@ -68,8 +69,8 @@ impl RedissonSource {
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
     pub fn new(url: &str, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let due = key_in_slot("redisson_delay_queue_timeout", &name);
-        let order = key_in_slot("redisson_delay_queue", &name);
+        let due = tagged("redisson_delay_queue_timeout", &name);
+        let order = tagged("redisson_delay_queue", &name);
         Ok(Self {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
@@ -101,7 +102,7 @@ impl RedissonSource {
     async fn long_size(&self) -> Result<LongSize> {
         let probe = async {
             let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
-            reply::bytes(one).and_then(|one| LongSize::from_probe(&one)).ok_or_else(|| {
+            LongSize::from_probe(&reply::bytes(one)?).ok_or_else(|| {
                 Error::new(ErrorKind::Incompatible, "the server packs numbers big-endian")
                     .remedy("move these jobs with a Java client: no import of this format exists")
             })
@@ -123,7 +124,7 @@ impl RedissonSource {
             return Err("the entry does not wait any more".to_owned());
         }
         let due = Unit::Millis.parse(score)?;
-        let read = |format| parse_as(format, long, member).map(|parsed| parsed.payload);
+        let read = |format| parse_as(format, long, member);
         let payload = match (read(Format::Current), read(Format::Legacy), self.format.get()) {
             (Some(payload), None, _) => {
                 let _ = self.format.set(Format::Current);
@@ -177,21 +178,25 @@ impl ImportSource for RedissonSource {
     }
 
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
-        let order = include_str!("list_order.lua");
         let entries = match part {
-            ORDER => self.journal.pairs(order, &[&self.order, &self.due], skip, limit).await?,
-            DUE => {
-                let script = include_str!("list_zset.lua");
-                self.journal.pairs(script, &[&self.due], skip, limit).await?
+            ORDER => {
+                let (script, keys) = (include_str!("list_order.lua"), [&*self.order, &self.due]);
+                let [skip, limit] = [skip.to_string(), limit.to_string()];
+                let arguments = [skip.as_bytes(), limit.as_bytes()];
+                pairs(Reply::new(self.journal.eval(script, &keys, &arguments).await?)?)?
             }
+            DUE => self.journal.scored(&self.due, skip, limit).await?,
             _ => {
-                let now = SystemClock.now();
-                let payloads = self.journal.range(&self.name, skip, limit).await?;
-                let listed = |payload: Bytes| {
-                    let job = self.job(&payload, now);
-                    SourceEntry { token: payload, job, in_later_part: false }
-                };
-                return Ok(payloads.into_iter().map(listed).collect());
+                let mut command = redis::cmd("LRANGE");
+                command.arg(&self.name).arg(skip).arg(skip + limit as u64 - 1);
+                let mut payloads = self.journal.list(&command).await?;
+                let (now, mut listed) = (SystemClock.now(), Vec::new());
+                while !payloads.is_empty() {
+                    let token = payloads.bytes()?;
+                    let job = self.job(&token, now);
+                    listed.push(SourceEntry { token, job, in_later_part: false });
+                }
+                return Ok(listed);
             }
         };
         let long = self.long_size().await?;
@@ -204,23 +209,15 @@ impl ImportSource for RedissonSource {
     }
 
     async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        let zset = include_str!("take_zset.lua");
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
-            ORDER => take(&self.journal, &waiting, b"1", requests).await,
+            ORDER => self.journal.take(zset, &waiting, "1", requests).await,
             // Entries in the order list by now were added to its end after the first part.
-            DUE => take(&self.journal, &waiting, b"-1", requests).await,
+            DUE => self.journal.take(zset, &waiting, "-1", requests).await,
             _ => {
-                let entries: Vec<_> = requests
-                    .iter()
-                    .map(|request| (request.id.to_bytes(), request.job.to_record()))
-                    .collect();
-                let arguments: Vec<&[u8]> = requests
-                    .iter()
-                    .zip(&entries)
-                    .flat_map(|(request, (id, record))| [&id[..], &request.token[..], &record[..]])
-                    .collect();
                 let keys = [self.name.as_str(), self.journal.key()];
-                self.journal.flags(include_str!("take_list.lua"), &keys, &arguments).await
+                self.journal.take(include_str!("take_list.lua"), &keys, "1", requests).await
             }
         }
     }

@@ -75,13 +75,13 @@ impl ImportSource for ZsetSource {
     }
 
     async fn list(&self, _: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
-        let script = include_str!("list_zset.lua");
-        let entries = self.journal.pairs(script, &[&self.key], skip, limit).await?;
+        let entries = self.journal.scored(&self.key, skip, limit).await?;
         Ok(entries.into_iter().map(|(member, score)| self.listed(member, &score)).collect())
     }
 
     async fn take(&self, _: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
-        take(&self.journal, &[&self.key, self.journal.key()], b"1", requests).await
+        let keys = [&self.key, self.journal.key()];
+        self.journal.take(include_str!("take_zset.lua"), &keys, "1", requests).await
     }
 
     fn journal(&self) -> &dyn ImportJournal {
@@ -96,23 +96,4 @@ pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     token.put_u8(b' ');
     token.put_slice(member);
     token.freeze()
-}
-
-/// Moves entries from a sorted set into the journal, and returns which were still there. `keys` and
-/// `end` are the KEYS and the first argument for `take_zset.lua`.
-pub(super) async fn take(
-    journal: &Journal,
-    keys: &[&str],
-    end: &[u8],
-    requests: &[TakeRequest],
-) -> Result<Vec<bool>> {
-    let entries: Vec<_> =
-        requests.iter().map(|request| (request.id.to_bytes(), request.job.to_record())).collect();
-    let mut arguments = vec![end];
-    for (request, (id, record)) in requests.iter().zip(&entries) {
-        let space = request.token.iter().position(|byte| *byte == b' ').unwrap_or_default();
-        let (score, member) = request.token.split_at(space);
-        arguments.extend([&id[..], score, &member[1..], &record[..]]);
-    }
-    journal.flags(include_str!("take_zset.lua"), keys, &arguments).await
 }

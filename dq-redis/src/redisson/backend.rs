@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
     JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups, async_trait,
 };
 
 use super::check;
@@ -21,10 +20,10 @@ use super::member;
 use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
 use crate::backend::RedisBackend;
-use crate::connect::Effect;
+use crate::error::Effect;
 use crate::handle;
 use crate::reply;
-use crate::rights::{CONNECT, unless_read_only};
+use crate::rights::unless_read_only;
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 
@@ -51,6 +50,10 @@ impl RedissonBackend {
     /// [`consumed_by_java`](RedissonConfig::consumed_by_java) cannot exist in the cluster.
     pub async fn connect(config: &RedissonConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
+        Self::open(config, environment).await.map_err(|error| error.operation("connect"))
+    }
+
+    async fn open(config: &RedissonConfig, environment: &Environment) -> Result<Self> {
         let layout = Box::new(RedissonLayout {
             prefix: config.prefix.clone(),
             name_prefix: config.name_prefix.clone(),
@@ -60,32 +63,45 @@ impl RedissonBackend {
         let (server, shards) = (config.server(), ShardSettings::default());
         let native =
             RedisBackend::assemble(&server, environment, layout, all_layouts, shards).await?;
-        native.store.prove_rights().await?;
         prove_blmove(&native, &config.prefix).await?;
-        native.store.check_format().await?;
+        native.check_format().await?;
+        let mut backend = Self {
+            destination_watch: DestinationWatch::new(Arc::clone(native.link.server())),
+            native,
+            config: config.clone(),
+            scripts: Arc::new(own),
+            transfer: None,
+        };
         for queue in &config.consumed_by_java {
-            check_slot(&native, queue, "connect")?;
+            backend.check_slot(queue)?;
         }
-        let scripts = Arc::new(own);
-        let transfer = (!config.consumed_by_java.is_empty()).then(|| {
-            TransferTask::start(
-                &native,
-                Arc::clone(&scripts),
-                &config.consumed_by_java,
-                environment,
-            )
-        });
-        let destination_watch = DestinationWatch::new(Arc::clone(native.store.link.server()));
-        Ok(Self { native, config: config.clone(), scripts, destination_watch, transfer })
+        if !config.consumed_by_java.is_empty() {
+            let (scripts, queues) = (Arc::clone(&backend.scripts), &config.consumed_by_java);
+            let task = TransferTask::start(&backend.native, scripts, queues, environment);
+            backend.transfer = Some(task);
+        }
+        Ok(backend)
+    }
+
+    /// `InvalidInput` if the queue's keys lie in different slots of a cluster.
+    fn check_slot(&self, queue: &QueueName) -> Result<()> {
+        if self.native.link.server().is_cluster()
+            && !self.native.partitions.unsharded(queue).is_in_one_slot()
+        {
+            return Err(Error::invalid(format!(
+                "the keys of the Redisson queue {queue} lie in different slots of the cluster"
+            ))
+            .remedy("use a name without braces, or with a hash tag such as a{b}c"));
+        }
+        Ok(())
     }
 
     fn codec(&self, queue: &QueueName) -> &Codec {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
-    /// Fails if the queue cannot exist in the cluster.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
-        check_slot(&self.native, &job.queue, "schedule")?;
+        self.check_slot(&job.queue)?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(job.clone().payload(payload))
     }
@@ -108,13 +124,13 @@ impl RedissonBackend {
         if member::java_id(id).is_none() {
             return Ok(false);
         }
-        let partition = self.native.store.partitions.unsharded(&job.queue);
+        let partition = self.native.partitions.unsharded(&job.queue);
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let mut call = self.scripts.locate.on([&*partition]);
             call.arg(&handle::handle_and_tail(id)[..]).arg(&cursor[..]).arg(LOCATE_BATCH);
-            let answer = call.run(&self.native.store.link, operation).await?;
-            cursor = reply::bytes(answer).unwrap_or_default();
+            let answer = call.run(&self.native.link).await.and_then(reply::bytes);
+            cursor = answer.map_err(|error| error.operation(operation))?;
             if cursor.is_empty() || cursor == "0" {
                 return Ok(cursor.is_empty());
             }
@@ -128,21 +144,7 @@ async fn prove_blmove(native: &RedisBackend, prefix: &str) -> Result<()> {
     // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
     let mut blmove = redis::cmd("BLMOVE");
     blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
-    unless_read_only(native.store.link.run(CONNECT, Effect::None, &blmove).await.map(drop))
-}
-
-/// `InvalidInput` if the queue's keys lie in different slots of a cluster.
-fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
-    if native.store.link.server().is_cluster()
-        && !native.store.partitions.unsharded(queue).is_in_one_slot()
-    {
-        return Err(Error::invalid(format!(
-            "the keys of the Redisson queue {queue} lie in different slots of the cluster"
-        ))
-        .remedy("use a name without braces, or with a hash tag such as a{b}c")
-        .operation(operation));
-    }
-    Ok(())
+    unless_read_only(native.link.run(Effect::Repeatable, &blmove).await.map(drop))
 }
 
 #[async_trait]
@@ -163,8 +165,8 @@ impl Layer for RedissonBackend {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let jobs = jobs.iter().map(|job| self.encode(job)).collect::<Result<Vec<_>>>()?;
-        self.native.schedule(jobs).await
+        let jobs = jobs.iter().map(|job| self.encode(job)).collect::<Result<_>>();
+        self.native.schedule(jobs.map_err(|error| error.operation("schedule"))?).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
@@ -191,9 +193,9 @@ impl Layer for RedissonBackend {
         let wakeups = self.native.listen(queues).await?;
         // `stats` and `check` then cover queues that only Java fills. An error is harmless: the
         // next `listen` registers the queues.
-        self.native.store.register("listen", queues).await.ok();
+        self.native.register(queues).await.ok();
         for queue in queues {
-            let partition = self.native.store.partitions.unsharded(queue);
+            let partition = self.native.partitions.unsharded(queue);
             self.destination_watch.watch(&partition, self.native.wakeups.listeners());
         }
         Ok(wakeups)
@@ -201,7 +203,7 @@ impl Layer for RedissonBackend {
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         for want in params.wants {
-            check_slot(&self.native, &want.queue, "claim")?;
+            self.check_slot(&want.queue).map_err(|error| error.operation("claim"))?;
         }
         let mut claimed = self.native.claim(params).await?;
         for mut leased in std::mem::take(&mut claimed.jobs) {
@@ -211,8 +213,8 @@ impl Layer for RedissonBackend {
                 Err(error) => {
                     let LeasedJob { job, token, .. } = leased;
                     let undecodable = UndecodableJob { job, shard: 0, token: token.0 };
-                    let store = &self.native.store;
-                    store.quarantine(undecodable, &error.to_string(), &mut claimed).await;
+                    let message = error.to_string();
+                    self.native.quarantine(undecodable, &message, &mut claimed).await;
                 }
             }
         }
@@ -254,7 +256,7 @@ impl Layer for RedissonBackend {
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = self.native.check().await;
-        findings.extend(check::findings(&self.native.store, self.config.java_visibility).await);
+        findings.extend(check::findings(&self.native, self.config.java_visibility).await);
         findings
     }
 

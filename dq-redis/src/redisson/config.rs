@@ -148,7 +148,6 @@ impl RedissonConfig {
         Ok(())
     }
 
-    /// A line of Lua with the settings for all scripts.
     pub(super) fn script_settings(&self) -> String {
         let format = match self.format {
             Format::Current => "current",
@@ -206,20 +205,10 @@ mod tests {
             ("redisson://h?prefix=a{b}", "a{b}"),
             ("redisson://h?colour=red", "colour"),
             ("redisson://h?response_timeout=9ms", "`response_timeout`"),
-            // Settings of earlier versions.
-            ("redisson://h?order_list=strict", "order_list"),
-            ("redisson://h?index=keyed", "index"),
-            ("redisson://h?fair_with_java=true", "fair_with_java"),
-            ("redisson://h?peeks=0", "peeks"),
         ] {
             let error = from_url(url).unwrap_err();
             assert_eq!(error.kind(), dq_core::ErrorKind::Config, "{error}");
             assert!(error.to_string().contains(word), "{error}");
-        }
-        for field in ["relay", "index", "fair_with_java", "peeks", "order_list"] {
-            let fields = format!(r#"{{"url": "redis://h", "{field}": []}}"#);
-            let error = serde_json::from_str::<RedissonConfig>(&fields).unwrap_err();
-            assert!(error.to_string().contains(&format!("unknown field `{field}`")), "{error}");
         }
     }
 }

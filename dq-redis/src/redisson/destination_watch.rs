@@ -29,14 +29,12 @@ const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 /// How late a `BLMOVE` reply may be before the connection counts as lost.
 const REPLY_GRACE: Duration = Duration::from_secs(10);
 
-/// Pause after an element was seen: a runner can take it.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum pause. The pause doubles while the list keeps elements, as in a paused queue.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Dropping this ends all watches.
 #[derive(Debug)]
 pub(super) struct DestinationWatch {
     server: Arc<Server>,

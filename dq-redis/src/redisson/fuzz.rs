@@ -19,8 +19,8 @@ fn members() {
         let formats = [Format::Current, Format::Legacy];
         let mut is_accepted = false;
         for (format, long) in formats.iter().flat_map(|format| sizes.map(|long| (*format, long))) {
-            if let Some(member) = parse_as(format, long, bytes) {
-                assert!(member.payload.len() < bytes.len());
+            if let Some(payload) = parse_as(format, long, bytes) {
+                assert!(payload.len() < bytes.len());
                 is_accepted = true;
             }
         }

@@ -3,11 +3,12 @@
 //! and the typed value.
 
 use bytes::Bytes;
+use dq_servers::shared_redis;
 use serde_json::{Value, json};
 
 use super::codec::Codec;
-use super::member::{Format, LongSize};
-use super::member_reference::{job_id, pack, parse};
+use super::member::{Format, LongSize, parse_as};
+use super::member_test::eval;
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
@@ -64,7 +65,7 @@ impl Golden<'_> {
     }
 
     fn payload(&self) -> Bytes {
-        Bytes::copy_from_slice(parse(self.format(), LongSize::Eight, &self.member).unwrap().payload)
+        Bytes::copy_from_slice(parse_as(self.format(), LongSize::Eight, &self.member).unwrap())
     }
 
     fn is_object(&self) -> bool {
@@ -103,12 +104,15 @@ fn read(json: &[u8]) -> Value {
 
 #[test]
 fn members_are_packed_as_redisson_packs_them() {
+    const BODY: &str = "local format, member_id, payload = parse(ARGV[1])
+        return { format, pack_member(member_id, payload), payload }";
+    let mut redis = shared_redis().connect();
     for line in Golden::all() {
-        let member = parse(Format::Current, LongSize::Eight, &line.member).unwrap();
-        assert_eq!(member.format, line.format(), "{}", line.name());
-        let id = job_id(&member).unwrap();
-        let packed = pack(line.format(), LongSize::Eight, id, member.payload);
-        assert_eq!(packed, line.member, "{}", line.name());
+        let answer = eval(&mut redis, line.format(), BODY, &[&line.member]);
+        let format = format!("{:?}", line.format()).to_lowercase();
+        assert_eq!(answer[0].text(), format, "{}", line.name());
+        assert_eq!(answer[1].bytes(), line.member, "{}", line.name());
+        assert_eq!(answer[2].bytes(), line.payload(), "{}", line.name());
     }
 }
 

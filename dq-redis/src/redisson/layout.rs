@@ -99,7 +99,7 @@ impl KeyLayout for RedissonLayout {
 
 /// The key of a Redisson object: its name is the hash tag, unless it contains a `{` itself.
 /// (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
-fn tagged(prefix: &str, name: &str) -> String {
+pub(crate) fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 

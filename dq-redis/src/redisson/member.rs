@@ -14,13 +14,11 @@
 //! The `r` in the ninth byte is no UUID variant in use, so Java's ids and this crate's never
 //! collide.
 
-use std::str::FromStr;
-
-use dq_core::{Error, ErrorKind, JobId, Result};
+use dq_core::{Error, ErrorKind, JobId};
 use serde::Deserialize;
 
 /// Second half of a [`JobId`] from Java.
-pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
+const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
 /// The format in which Redisson stores the jobs of a delayed queue.
 ///
@@ -54,19 +52,6 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "current" => Ok(Self::Current),
-            "legacy" => Ok(Self::Legacy),
-            _ => Err(Error::new(ErrorKind::Config, format!("there is no format {text:?}"))
-                .remedy("choose one of current and legacy")),
-        }
-    }
-}
-
 /// Size of the server's C type `unsigned long`: the server packs lengths with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum LongSize {
@@ -80,7 +65,6 @@ impl LongSize {
     pub(crate) const PROBE: &'static str = "return struct.pack('L', 1)";
 
     /// Reads the reply to [`Self::PROBE`]; `None` for a big-endian server.
-    #[must_use]
     pub(crate) fn from_probe(one: &[u8]) -> Option<Self> {
         match one {
             [1, 0, 0, 0] => Some(Self::Four),
@@ -88,52 +72,39 @@ impl LongSize {
             _ => None,
         }
     }
-
-    pub(super) const fn size_bytes(self) -> usize {
-        match self {
-            Self::Four => 4,
-            Self::Eight => 8,
-        }
-    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member<'a> {
-    pub(crate) format: Format,
-    /// The member id, as in the table at the top of this file.
-    pub(crate) id: &'a [u8],
-    pub(crate) payload: &'a [u8],
-}
-
-/// Parses a member in this format; `None` if the format does not fit.
+/// Parses a member in this format and returns its payload; `None` if the format does not fit.
 ///
 /// The length must reach exactly to the member's end. Both formats can still fit: if a legacy
 /// payload ends with a length-prefixed field, and the id's first byte happens to lead there. A
 /// member that begins with a 7 counts as legacy, because both readings put the length at the same
 /// place. No client writes ids of seven bytes, and one in 256 of Java's random doubles begins with
 /// a 7.
-#[must_use]
-pub(crate) fn parse_as(format: Format, long: LongSize, member: &[u8]) -> Option<Member<'_>> {
-    let (id, rest) = match format {
+pub(crate) fn parse_as(format: Format, long: LongSize, member: &[u8]) -> Option<&[u8]> {
+    let (_id, rest) = match format {
         Format::Current => {
             let (len, rest) = member.split_first().filter(|(len, _)| **len != 7)?;
             rest.split_at_checked(usize::from(*len))?
         }
         Format::Legacy => member.split_at_checked(8)?,
     };
-    Some(Member { format, id, payload: payload(long, rest)? })
+    payload(long, rest)
 }
 
 /// The payload after its length; `None` unless the length is exact.
 fn payload(long: LongSize, bytes: &[u8]) -> Option<&[u8]> {
-    let (len, payload) = bytes.split_at_checked(long.size_bytes())?;
+    let size = match long {
+        LongSize::Four => 4,
+        LongSize::Eight => 8,
+    };
+    let (len, payload) = bytes.split_at_checked(size)?;
     let mut number = [0; 8];
     number[..len.len()].copy_from_slice(len);
     (u64::from_le_bytes(number) == payload.len() as u64).then_some(payload)
 }
 
 /// The 8-byte id from Java; `None` for other jobs.
-#[must_use]
 pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     let bytes = id.to_bytes();
     let (java, suffix) = bytes.split_first_chunk()?;
@@ -143,10 +114,15 @@ pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
 /// The member id, as in the table at the top of this file.
 pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
-    if format == Format::Legacy || java_id(id).is_some() {
-        return eight_byte_id(id).to_vec();
+    if let Some(java) = java_id(id) {
+        return java.to_vec();
     }
-    let millis = u48(&bytes);
+    if format == Format::Legacy {
+        // Eight bytes where Redisson expects a double: a UUID's random half. Any eight bytes are a
+        // double to the server, and no script reads its value.
+        return bytes[8..].to_vec();
+    }
+    let millis = bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     if bytes[6] >> 4 == 7 && millis < 1 << 44 {
         // Version 7, before the year 2527: leave out the version and four zero bits of the time.
         // The time stays in front, so that members with equal due times sort by it.
@@ -156,32 +132,9 @@ pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// Eight bytes where Redisson expects a double: Java's own id, or a UUID's random half. Any eight
-/// bytes are a double to the server, and no script reads its value.
-pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
-    java_id(id).unwrap_or_else(|| {
-        let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
-        [a, b, c, d, e, f, g, h]
-    })
-}
-
-pub(super) fn u48(bytes: &[u8]) -> u64 {
-    bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn formats_are_parsed_from_their_names() {
-        for format in [Format::Current, Format::Legacy] {
-            assert_eq!(format!("{format:?}").to_lowercase().parse::<Format>().unwrap(), format);
-        }
-        let error = "old".parse::<Format>().unwrap_err();
-        assert!(error.kind() == ErrorKind::Config && error.message().contains("old"), "{error}");
-        assert_eq!(error.remedy_text(), Some("choose one of current and legacy"));
-    }
 
     #[test]
     fn the_probe_shows_the_size_of_a_long() {

@@ -20,10 +20,10 @@ mod destination_watch;
 mod fuzz;
 #[cfg(test)]
 mod golden;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod member;
 #[cfg(test)]
-mod member_reference;
+mod member_test;
 mod scripts;
 mod transfer;
 

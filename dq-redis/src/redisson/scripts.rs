@@ -1,7 +1,6 @@
-use crate::connect::Effect;
-use crate::script::{LIBRARY, Script, Scripts};
+use crate::error::Effect;
+use crate::script::{LIBRARY, Script, Scripts, WRITE};
 
-/// Shadows some library functions.
 const JAVA: &str = include_str!("../scripts/redisson/java.lua");
 
 #[derive(Debug)]
@@ -14,25 +13,20 @@ pub(super) struct JavaScripts {
 /// the same name) and `VISIBILITY`: see `java.lua`.
 pub(super) fn scripts(settings: &str) -> (Scripts, JavaScripts) {
     let library = library(settings);
-    let lasting = |body| Script::new(&library, body, Effect::Lasting);
-    let repeatable = |body| Script::new(&library, body, Effect::None);
+    let script = |text: &str, effect| Script::new(&library, text, effect);
+    let schedule = WRITE.to_owned() + include_str!("../scripts/redisson/schedule.lua");
+    let claim = include_str!("../scripts/redisson/claim.lua");
     let scripts = Scripts {
-        schedule: lasting(include_str!("../scripts/redisson/schedule.lua")),
-        claim: repeatable(include_str!("../scripts/redisson/claim.lua")),
-        cancel: lasting(include_str!("../scripts/redisson/cancel.lua")),
-        reschedule: lasting(include_str!("../scripts/redisson/reschedule.lua")),
-        stats: repeatable(include_str!("../scripts/redisson/stats.lua")),
-        browse: repeatable(include_str!("../scripts/redisson/browse.lua")),
-        get: repeatable(include_str!("../scripts/redisson/get.lua")),
-        purge: lasting(include_str!("../scripts/redisson/purge.lua")),
-        forecast: repeatable(include_str!("../scripts/redisson/forecast.lua")),
+        schedule: script(&schedule, Effect::Lasting),
+        claim: script(claim, Effect::Repeatable),
         ..Scripts::new(&library)
     };
-    let own = JavaScripts {
-        locate: repeatable(include_str!("../scripts/redisson/locate.lua")),
-        transfer: repeatable(include_str!("../scripts/redisson/transfer.lua")),
-    };
-    (scripts, own)
+    let [locate, transfer] = [
+        include_str!("../scripts/redisson/locate.lua"),
+        include_str!("../scripts/redisson/transfer.lua"),
+    ]
+    .map(|text| script(text, Effect::Repeatable));
+    (scripts, JavaScripts { locate, transfer })
 }
 
 pub(super) fn library(settings: &str) -> Vec<&str> {

@@ -9,18 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::Environment;
-use dq_core::{Clock, QueueName, Result, Timestamp, Wakeups};
+use dq_core::{Clock, QueueName, Result, Wakeups};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::scripts::JavaScripts;
 use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::connect::Link;
-use crate::error::unexpected;
 use crate::keys::Partition;
 use crate::reply::Reply;
-
-const OPERATION: &str = "transfer";
 
 /// Maximum pause between two rounds. It bounds the delay if a notification is lost.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -42,11 +39,8 @@ impl TransferTask {
     ) -> Self {
         let end = CancellationToken::new();
         let transfer = Transfer {
-            link: Arc::clone(&native.store.link),
-            partitions: queues
-                .iter()
-                .map(|queue| native.store.partitions.unsharded(queue))
-                .collect(),
+            link: Arc::clone(&native.link),
+            partitions: queues.iter().map(|queue| native.partitions.unsharded(queue)).collect(),
             scripts,
             clock: Arc::clone(&environment.clock),
         };
@@ -100,35 +94,14 @@ impl Transfer {
     /// there may be more now.
     async fn transfer_queue(&self, partition: &Partition) -> Result<Duration> {
         for _ in 0..MAX_CALLS {
-            let batch = self.transfer_batch(partition).await?;
-            if batch.moved == 0 {
-                return Ok(batch.next_due.map_or(MAX_PAUSE, |due| due.since(batch.now)));
+            let mut call = self.scripts.transfer.on([partition]);
+            call.arg(CHUNK);
+            let mut reply = Reply::new(call.run(&self.link).await?)?;
+            let (now, moved, next_due) = (reply.time()?, reply.count()?, reply.time_or_nil()?);
+            if moved == 0 {
+                return Ok(next_due.map_or(MAX_PAUSE, |due| due.since(now)));
             }
         }
         Ok(Duration::ZERO)
     }
-
-    async fn transfer_batch(&self, partition: &Partition) -> Result<TransferReply> {
-        let mut call = self.scripts.transfer.on([partition]);
-        call.arg(CHUNK);
-        let answer = call.run(&self.link, OPERATION).await?;
-        let read = |answer| {
-            let mut reply = Reply::new(answer)?;
-            Some(TransferReply {
-                now: Timestamp::from_millis(reply.number()?),
-                moved: reply.number()?,
-                next_due: reply.number_or_nil()?.map(Timestamp::from_millis),
-            })
-        };
-        match read(answer) {
-            Some(reply) => Ok(reply),
-            None => unexpected(OPERATION),
-        }
-    }
-}
-
-struct TransferReply {
-    now: Timestamp,
-    moved: i64,
-    next_due: Option<Timestamp>,
 }

@@ -3,26 +3,20 @@
 -- KEYS     the keys of each partition; the partitions of one queue follow one another
 -- ARGV     1  maximum number of jobs of the call (at most 100)
 --          2  maximum bytes of records, counted in partitions with large records only, of which the
---             first may be larger; 0 to peek: nothing is leased (though expired leases are
---             ended), and the due times of due jobs are reported
+--             first may be larger; 0 to peek: leases nothing and reports due times
 --          3  the name of the holder of the leases (at most 255 bytes)
 --          then for each partition two: the maximum number of jobs of its queue, or '' if the
 --          previous partition is of the same queue; the length of a lease in milliseconds, of which
 --          the first of a queue counts
 --          then '1' to say in the index of queues when to look at these partitions again, else '0'
--- returns  {now, then an item for each partition}. The item is one of
---          CLOSED      the partition is closed
---          WRONG_TYPE  a key of the partition has another type
---          FORMAT      this version is too old for the format of the partition
---          {nil}       the partition is paused
---          {next, due times of the oldest due jobs …}, if the call is a peek
---          {next, lease_end, first_token, then for each leased job: handle, due time, record,
---          numbers of the state before the lease or ''}
+-- returns  {now, then an item for each partition}. The item is CLOSED, WRONG_TYPE or FORMAT (see
+--          access.lua); {nil} for a paused partition; for a peek {next, due times of the oldest due
+--          jobs …}; else {next, lease_end, first_token, then for each leased job: handle, due time,
+--          record, numbers of the state before the lease or ''}
 --          next         when the next job is due or a lease expires; at most `now` if more jobs
 --                       are due or more leases have expired; nil if there are neither
---          lease_end    the end of all these leases; 0 if there are none
---          first_token  the fencing token of the first job; each further one is one more; 0 if
---                       there are none
+--          lease_end    the end of all these leases, or 0
+--          first_token  the fencing token of the first job; each further one is one more
 -- cost     O(log n) a job; five small commands for a partition without due jobs
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -48,14 +42,11 @@ local function load_records(partition, handles)
   return records, loaded
 end
 
--- Maximum number of entries that a call reads to find the oldest jobs among the partitions of a
--- queue.
+-- Maximum number of entries that a call reads to find the oldest jobs among a queue's partitions.
 local MAX_PEEKED = 2000
 
 -- Reads the settings of a partition and ends expired leases. Unlike most scripts, a claim goes on
--- if there are more of them; `next` is then `now`. A partition that cannot be served has a
--- `refusal`, the item for it in the reply: CLOSED or FORMAT, set here, or WRONG_TYPE, set by
--- catch_wrong_type, which skips every partition that has one.
+-- if there are more of them. `refusal` is the item in the reply of a partition that cannot be served.
 local function prepare(partition)
   local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
   partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
@@ -130,7 +121,6 @@ local function peek_depth(max_jobs, partitions)
   return math.min(max_jobs, math.ceil(MAX_PEEKED / partitions))
 end
 
--- The item of a partition in the reply.
 local function serve(partition, max_jobs, length)
   if partition.paused then
     return { false }
@@ -187,7 +177,6 @@ local function shares(partitions, max_jobs)
   return share
 end
 
--- Claims look at the partition again when the next job is due or a lease expires, and not before.
 local function look_again(partition, next)
   if next then
     redis.pcall('ZADD', QUEUE_INDEX, next, partition.due)
@@ -196,13 +185,12 @@ local function look_again(partition, next)
   end
 end
 
--- Queue by queue; `n` counts partitions.
 local n, total = 0, math.floor(#KEYS / KEYS_PER_PARTITION)
 while n < total do
   local max_jobs, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
   local partitions = {}
   repeat
-    local partition = partition_at(n, KEYS_PER_PARTITION)
+    local partition = partition_at(n)
     catch_wrong_type(prepare, partition)
     partitions[#partitions + 1] = partition
     n = n + 1

@@ -1,20 +1,12 @@
 -- Replays or removes dead jobs of one partition. A job whose key is live again is not replayed.
 --
--- KEYS     the keys of the partition
 -- ARGV     1  the channel
 --          2  'replay' or 'remove'
 --          3  due time of replayed jobs, or '+' and a delay in milliseconds
 --          4 and 5  the limit of the history: jobs, milliseconds
 --          then: handle and tail of each job, in one string
--- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number
---          of jobs changed
+-- returns  the number of jobs changed
 -- cost     O(log n) a job
-
-local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition, 'write')
-if stop then
-  return early_reply
-end
 
 read_history_limit(ARGV[4], ARGV[5])
 check_ended_keys(partition)
@@ -54,7 +46,7 @@ local function change(handle)
 end
 
 for i = 6, #ARGV do
-  local handle = find_stored(partition, 'i' .. ARGV[i])
+  local handle = find_job(partition, 'i' .. ARGV[i])
   if handle and redis.call('ZSCORE', partition.dead, handle) then
     change(handle)
   end

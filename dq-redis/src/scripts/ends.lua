@@ -1,18 +1,10 @@
 -- Counts the jobs in the history of one partition that ended after a position.
 --
--- KEYS     the keys of the partition
 -- ARGV     1 and 2  the limit of the history: jobs, milliseconds
 --          3  time and 4 position of a job (two zero bytes and the handle, see browse.lua); none
 --          to count all
--- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number of
---          jobs
+-- returns  the number of jobs
 -- cost     O(log n), or after a job O(log n · log m) with m jobs of its time
-
-local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, reply = requeue_expired(partition, 'read')
-if stop then
-  return reply
-end
 
 read_history_limit(ARGV[1], ARGV[2])
 local first, last =

@@ -5,7 +5,7 @@
 -- returns  {number of quarantined entries, then the name of each key that has another type}
 -- cost     O(1)
 
-local partition = partition_at(0, KEYS_PER_PARTITION)
+local partition = partition_at(0)
 -- A cheap command for each type, which fails on a key of another type.
 local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
 -- In the order of KEYS; the last four are of the Redisson layout, and the first of these may be the

@@ -4,14 +4,12 @@
 -- ARGV     'flag'       marks the queue; on the unsharded partition only
 --          'flagged'    on the unsharded partition only
 --          'find', then handle and tail of each job (at most 100), in one string
--- returns  FORMAT: see requeue_expired, but not to 'flagged', which asks for a setting of the queue;
+-- returns  FORMAT: see refuse_format, but not to 'flagged', which asks for a setting of the queue;
 --          'flag': 1; 'flagged': 1 if the queue is marked, else 0; 'find': for each job the due time
 --          of the ended job whose id is pinned, or nil
 -- cost     O(1) a job
---
--- It does not call requeue_expired: it reads no job that a lease could hold.
 
-local partition = partition_at(0, KEYS_PER_PARTITION)
+local partition = partition_at(0)
 local refusal = ARGV[1] ~= 'flagged'
   and refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
 if refusal then

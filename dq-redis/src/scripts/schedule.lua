@@ -1,32 +1,21 @@
--- Stores jobs of one partition, unless a job with the same id or a live one with the same key is
--- kept.
+-- Stores jobs, unless a job with the same id or a live one with the same key is kept.
 --
--- KEYS     the keys of the partition
 -- ARGV     1  the channel
 --          2  flags, any of: '=' two of the jobs may have the same handle or key, '+' a due time is
 --             a delay, 'L' a record is large
 --          3  n, the number of jobs (at most 100)
 --          4  the client's estimate of the server's time, which is the accepted time in the records
 --          5 and 6  the limit of the history: jobs, milliseconds
---          then n handles, n records, n due times (or '+' and a delay in milliseconds); for each job
---          whose record says that its id is to be pinned, for how many milliseconds
---          then the keys of the jobs that have one; then the numbers of these jobs, from 1
--- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; `ID_COLLISION
---          i`: job number i has the handle of a job with another id, and nothing was stored; else
---          {now; 1 if the partition has received its first jobs by this call, as far as its totals
---          tell, else 0; then for each job that was not simply created: its number from 1; 'C' it
---          was created before, 'E' it has ended and is remembered, 'K' the other job was kept,
---          'R' it was replaced, 'A' it is already running; handle and tail, and due time, of the job
---          that is stored or has ended}
--- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
---          more if any has a key, three if an id is to be pinned, and one with a history; each conflict
---          takes commands of its own
-
-local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition, 'write')
-if stop then
-  return early_reply
-end
+--          then n handles, n records, n due times (or '+' and a delay in milliseconds); the
+--          milliseconds for each id to be pinned; the keys of the jobs that have one; the numbers of
+--          these jobs, from 1
+-- returns  `ID_COLLISION i`: job number i has the handle of a job with another id, and nothing was
+--          stored; else {now; 1 if these are the first jobs by the partition's totals, else 0; then
+--          for each job that was not simply created: its number; 'C' it was created before, 'E' it has
+--          ended and is remembered, 'K' the other job was kept, 'R' it was replaced, 'A' it is already
+--          running; handle and tail, and due time, of the job that is stored or has ended}
+-- cost     O(log n) a job; the number of commands does not depend on the number of jobs, except that
+--          each conflict takes its own
 
 local args, byte = ARGV, string.byte
 local flags, jobs = args[2], tonumber(args[3])
@@ -119,45 +108,17 @@ local answers = { now, 0 }
 -- Stores the jobs that have been collected.
 local function flush()
   if n > flushed then
-    redis.call('HSET', partition.job, unpack(records, flushed + 1, n))
-    redis.call('ZADD', partition.due, unpack(scores, flushed + 1, n))
-    if #index > 0 then
-      redis.call('HSET', partition.key, unpack(index))
-      index = {}
-    end
-    if #states > 0 then
-      redis.call('HSET', partition.state, unpack(states))
-      states = {}
-    end
-    flushed = n
+    send('HSET', partition.job, records, flushed + 1)
+    send('ZADD', partition.due, scores, flushed + 1)
+    send('HSET', partition.key, index)
+    send('HSET', partition.state, states)
+    flushed, index, states = n, {}, {}
   end
 end
 
 local function answer(i, code, handle, tail, due)
   local n = #answers
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
-end
-
--- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a state
--- with its last due time. Nil means that other programs have removed parts of the job, or that an
--- earlier call failed at ZADD.
-local function due_and_leased(handle)
-  local due = redis.call('ZSCORE', partition.due, handle)
-  if due then
-    return score_time(due), false
-  end
-  local state = unpack_state(redis.call('HGET', partition.state, handle))
-  -- A job that was never leased has a state too if its id is to be pinned.
-  if state and state.deliveries > 0 then
-    return state.due, state.token ~= 0
-  end
-end
-
--- Whether the conflict policy of job i lets it replace a job that is due at `other_due`.
-local function replaces(i, other_due, due)
-  -- From the flags of the record: 1 replace, 2 earliest, 3 latest.
-  local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16) % 4
-  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
 -- Whether to store job i, which may have a conflict. Removes the job that it replaces. Adds the
@@ -181,7 +142,7 @@ local function resolve_conflict(i)
   local record = redis.call('HGET', partition.job, other)
   local other_due, is_leased
   if record then
-    other_due, is_leased = due_and_leased(other)
+    other_due, is_leased = due_and_leased(partition, other)
   end
   if not other_due then
     -- Another program removed parts of it, or an earlier call failed at ZADD. What is left of its state
@@ -199,7 +160,7 @@ local function resolve_conflict(i)
     end
     answer(i, 'A', other, id_tail(record), other_due)
     return false
-  elseif not replaces(i, other_due, tonumber(score)) then
+  elseif not replaces(args[RECORDS + i], other_due, tonumber(score)) then
     answer(i, 'K', other, id_tail(record), other_due)
     return false
   end

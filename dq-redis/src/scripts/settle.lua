@@ -1,40 +1,27 @@
--- Ends leases of one partition with a verdict each.
+-- Ends leases with a verdict each.
 --
--- KEYS     the keys of the partition
 -- ARGV     1  the channel
 --          2  the verdicts of the n leases (at most 100), a letter each
 --          3 and 4  the limit of the history: jobs, milliseconds
 --          then n handles, n fencing tokens (8 bytes big-endian); then the details of the verdicts
---          that have one
---          letter  verdict                              detail
+--          that have some. A due time may be '+' and a delay in milliseconds
+--          letter  verdict                              details
 --          D       done: the job is deleted
 --          S       skip: the job is deleted             why
---          R       retry, after a failed attempt        due time, or '+' and a delay in
---                                                       milliseconds; the error
---          G       again, with another payload          due time, or '+' and a delay in
---                                                       milliseconds; the payload
---          Z       snooze, not counted as an attempt    due time, or '+' and a delay in
---                                                       milliseconds
+--          R       retry, after a failed attempt        due time, error
+--          G       again, with another payload          due time, payload
+--          Z       snooze, not counted as an attempt    due time
 --          U       released, the handler not started
 --          B       released, the handler started
---          X       dead                                 '1' if the attempt failed, else '0'; the
---                                                       reason
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
---          with '1' accepted or '0' stale (the lease was lost) for each lease
+--          X       dead                                 '1' if the attempt failed, else '0'; reason
+-- returns  a string with '1' accepted or '0' stale (the lease was lost) for each lease
 -- cost     O(log n) a lease; a call for jobs that are done makes seven commands, eight if any has
 --          a key, and seven to twelve more with a history
-
-local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition)
-if stop then
-  return early_reply
-end
 
 local args, sub, byte = ARGV, string.sub, string.byte
 local letters = args[2]
 local leases = #letters
 local D, S, R, G, Z, U, X = byte('DSRGZUX', 1, 7)
--- How many details each verdict has.
 local DETAILS = { [S] = 1, [R] = 2, [G] = 2, [Z] = 1, [X] = 2 }
 local NO_TOKEN = string.rep('\0', 8)
 local handles = {}
@@ -44,16 +31,13 @@ end
 read_history_limit(args[3], args[4])
 check_ended_keys(partition)
 local states = redis.call('HMGET', partition.state, unpack(handles))
--- The handles whose leases end; of these, the ones whose jobs are deleted; the keys of those.
+-- Handles whose leases end, handles and keys of deleted jobs.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- Of the jobs that are kept: handle, state, …; and handle, record, …
+-- Of kept jobs: handle, state, …; and handle, record, …
 local changed, changed_records = {}, {}
--- Of those that wait again: due time, handle, …
-local waiting = {}
--- Of those that are dead: time, handle, …; and handle, reason, …
-local dead, reasons = {}, {}
+local waiting = {} -- due time, handle, …
+local dead, reasons = {}, {} -- time, handle, …; and handle, reason, …
 local done = 0
--- The position of the last detail that was read.
 local detail_at = 2 * leases + 4
 -- Handles of accepted verdicts: a second verdict on the same lease is stale.
 local seen = {}
@@ -68,7 +52,6 @@ local function record_with_payload(handle, payload)
   return is_readable and sub(record, 1, 6 + length) .. payload or nil
 end
 
--- Ends the lease of a job that is kept. `detail` and `more` are the details of the verdict.
 local function keep_job(handle, state, verdict, detail, more)
   state.token = 0
   if verdict == X then
@@ -140,34 +123,22 @@ if #changed > 0 then
     redis.call('ZCARD', partition.dead)
     redis.call('HSTRLEN', partition.reason, '')
   end
-  redis.call('HSET', partition.state, unpack(changed))
 end
-if #waiting > 0 then
-  redis.call('ZADD', partition.due, unpack(waiting))
-end
-if #dead > 0 then
-  redis.call('HSET', partition.reason, unpack(reasons))
-  redis.call('ZADD', partition.dead, unpack(dead))
-end
-if #changed_records > 0 then
-  redis.call('HSET', partition.job, unpack(changed_records))
-  for n = 2, #changed_records, 2 do
-    if #changed_records[n] > LARGE_RECORD then
-      redis.call('HSET', partition.meta, 'large', 1)
-    end
+send('HSET', partition.state, changed)
+send('ZADD', partition.due, waiting)
+send('HSET', partition.reason, reasons)
+send('ZADD', partition.dead, dead)
+send('HSET', partition.job, changed_records)
+for n = 2, #changed_records, 2 do
+  if #changed_records[n] > LARGE_RECORD then
+    redis.call('HSET', partition.meta, 'large', 1)
   end
 end
-if #ended > 0 then
-  redis.call('ZREM', partition.lease, unpack(ended))
-end
-if #deleted > 0 then
-  redis.call('HDEL', partition.job, unpack(deleted))
-  redis.call('HDEL', partition.state, unpack(deleted))
-end
+send('ZREM', partition.lease, ended)
+send('HDEL', partition.job, deleted)
+send('HDEL', partition.state, deleted)
 flush_ended(partition)
-if #keys > 0 then
-  redis.call('HDEL', partition.key, unpack(keys))
-end
+send('HDEL', partition.key, keys)
 add_total(partition, 'done', done)
 add_total(partition, 'skipped', #deleted - done)
 publish_if_first(args[1], partition, partition.due, waiting)

@@ -13,10 +13,8 @@
 -- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps: 1 if
 --          the partition is in use (it holds jobs or pinned ids, or is paused), else 0
 -- cost     O(log n)
---
--- Unlike other scripts it does not call requeue_expired, which refuses a closed partition.
 
-local partition = partition_at(0, KEYS_PER_PARTITION)
+local partition = partition_at(0)
 local step, argument = ARGV[1], ARGV[2]
 local refusal = step ~= 'stored' and refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
 if refusal then

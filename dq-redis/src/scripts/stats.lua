@@ -1,22 +1,26 @@
 -- Counts the jobs of several partitions.
 --
 -- KEYS     the keys of each partition
--- returns  nil: repeat the call (expired leases); else for each partition CLOSED if it is closed,
---          or {number of ready jobs, of waiting jobs (with the ready ones), of leased jobs, of dead
---          jobs, earliest due time or nil, {field, value, field, value, … of `meta`}}
+-- returns  nil: repeat the call (expired leases); FORMAT: see requeue_expired; else for each partition
+--          CLOSED if it is closed, or {number of ready jobs, of waiting jobs (with the ready ones), of
+--          leased jobs, of dead jobs, earliest due time or nil, {field, value, field, value, … of
+--          `meta`}}
 -- cost     O(log n) a partition
 
 local replies = {}
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
-  local partition = partition_at(n, KEYS_PER_PARTITION)
+  local partition = partition_at(n)
   local stop, refusal = requeue_expired(partition, 'read')
   if stop and (not refusal or refusal.ok ~= 'CLOSED') then
     return refusal
+  elseif stop then
+    replies[n + 1] = refusal
+  else
+    local ready, waiting, first_due = count_waiting(partition)
+    replies[n + 1] = {
+      ready, waiting, redis.call('ZCARD', partition.lease), redis.call('ZCARD', partition.dead),
+      first_due or false, redis.call('HGETALL', partition.meta),
+    }
   end
-  replies[n + 1] = refusal or {
-    redis.call('ZCOUNT', partition.due, '-inf', now), redis.call('ZCARD', partition.due),
-    redis.call('ZCARD', partition.lease), redis.call('ZCARD', partition.dead),
-    earliest(partition.due) or false, redis.call('HGETALL', partition.meta),
-  }
 end
 return replies

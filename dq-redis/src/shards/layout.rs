@@ -80,17 +80,6 @@ mod tests {
     }
 
     #[test]
-    fn keys_spread_evenly() {
-        for shards in [2, 3, 4, 16, 256] {
-            let mut jobs = vec![0_u32; shards.into()];
-            for n in 0..u32::from(shards) * 400 {
-                jobs[usize::from(shard_of(format!("order-{n}").as_bytes(), shards))] += 1;
-            }
-            assert!(jobs.iter().all(|jobs| (280..520).contains(jobs)), "{jobs:?}");
-        }
-    }
-
-    #[test]
     fn layouts_are_read_as_they_are_written() {
         let layout = Layout::UNSHARDED.next(4).next(2);
         assert_eq!(layout.to_string(), "2/2");

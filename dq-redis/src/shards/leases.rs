@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use dq_core::sync::lock;
-use dq_core::{JobId, Lease, QueueName};
+use dq_core::{JobId, Lease, QueueName, Target};
+
+use super::partitions::QueuePartitions;
 
 /// Maximum entries, more than a process holds leases. Bounds the cache for callers that neither
 /// settle nor renew their claims.
@@ -26,13 +28,26 @@ impl LeaseShards {
         shards.insert((queue.clone(), job), shard);
     }
 
-    pub(crate) fn get(&self, lease: &Lease) -> Option<u16> {
+    /// The first shard to try for a lease, and the others.
+    pub(crate) fn candidates(
+        &self,
+        lease: &Lease,
+        partitions: &QueuePartitions,
+    ) -> (u16, Vec<u16>) {
         let shards = lock(&self.shards);
         // Saves cloning the key in processes without sharded queues.
-        if shards.is_empty() {
-            return None;
+        let shard = if shards.is_empty() {
+            None
+        } else {
+            shards.get(&(lease.queue.clone(), lease.job)).copied()
+        };
+        match shard {
+            // `partitions` may be a guess of one shard, see `partitions_of`, without this shard.
+            // Its closed unsharded partition then refuses the call, and the lease is routed again
+            // with the stored shard count.
+            Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
+            _ => partitions.candidates(&Target::Id(lease.job)),
         }
-        shards.get(&(lease.queue.clone(), lease.job)).copied()
     }
 
     pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {

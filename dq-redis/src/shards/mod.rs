@@ -10,17 +10,16 @@
 //!
 //! # Changing the shard count
 //!
-//! The shard count is fixed while the queue holds jobs (also dead ones), has pinned ids of ended
-//! jobs, or is paused. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
+//! The shard count is fixed while the queue is *in use*: it holds jobs (also dead ones) or pinned
+//! ids, or is paused. The unsharded partition stores it as a [`Layout`](layout::Layout), and all
 //! calls use the stored count. A call that stores jobs or pauses the queue first changes the count
 //! to its process's setting. If that is not possible, storing jobs fails.
 //!
-//! Each change has a sequence number and three steps. Each script call is atomic (`resize.rs`,
+//! Each change has a sequence number and three steps of atomic script calls (`resize.rs`,
 //! `scripts/shards.lua`):
 //!
-//! 1. Close each partition of the old count, unless it is in use: it holds jobs or pinned ids, or
-//!    is paused. A closed partition refuses every call. If one is in use, reopen the closed ones
-//!    and refuse the change.
+//! 1. Close each partition of the old count, unless it is in use. A closed partition refuses every
+//!    call. If one is in use, reopen the closed ones and refuse the change.
 //! 2. Store the new layout, if the stored one has not changed since the beginning.
 //! 3. Open each partition of the new count: an earlier change may have closed it.
 //!
@@ -37,16 +36,14 @@
 //! them stores in a partition makes it store the count again (`restore_queue`). Until then, another
 //! process takes the queue for unsharded, and may store a job with a key that is live in a shard.
 //!
-//! # Why a key is never live twice
+//! # Why a key is never live twice, except after `FLUSHALL`
 //!
-//! This holds except after `FLUSHALL`, see above. A key is live while a waiting or leased job has
-//! it. Within one shard count a key always belongs to the same partition. It remains to show that
-//! jobs exist only in partitions of the stored count.
-//!
-//! Closing and opening carry the change number, and opening does not undo a later change's closing.
+//! A key is live while a waiting or leased job has it. Within one shard count a key always belongs
+//! to the same partition. It remains to show that jobs exist only in partitions of the stored count.
 //! Before change `c` stores another count, it closes all partitions of the old count, each while
-//! empty and after change `c - 1` was stored. Only a later change that stores the old count again
-//! can open them. Until then they refuse calls, even from processes that still use the old count.
+//! empty and after change `c - 1` was stored. Opening does not undo a later change's closing, so
+//! only a later change that stores the old count again can open them. Until then they refuse calls,
+//! even from processes that still use the old count.
 //!
 //! # What is approximate
 //!

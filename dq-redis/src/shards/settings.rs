@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::layout::MAX_SHARDS;
 
-/// Stands for all queues without an entry.
 const ANY: &str = "*";
 
 #[derive(Debug, Default)]
@@ -55,9 +54,7 @@ enum Number {
 }
 
 /// Refuses shard counts out of range in a configuration made in code.
-///
-/// # Errors
-/// `Config` naming the queue.
+/// Errors: `Config` naming the queue.
 pub(crate) fn check(settings: &BTreeMap<QueueName, u16>) -> Result<()> {
     match settings.iter().find(|(_, shards)| !(1..=MAX_SHARDS).contains(*shards)) {
         Some((queue, shards)) => {

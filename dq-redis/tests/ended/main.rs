@@ -5,18 +5,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, Due, Ending, Entropy, HistoryLimit, HistoryLimits,
-    JobKey, JobRef, JobState, JobView, LeasedJob, NewJob, OnRunning, Operation, Order, QueueName,
-    Scheduled, Settled, Settlement, SystemClock, Timestamp, Verdict, Want,
+    Backend, BrowseParams, Due, Ending, HistoryLimit, HistoryLimits, JobKey, JobRef, JobState,
+    JobView, LeasedJob, NewJob, OnRunning, Operation, Order, QueueName, Scheduled, Settled,
+    Settlement, Verdict,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::Redis;
+use dq_testkit::fixture::{self, claim_for, retry};
 
 const LEASE: Duration = Duration::from_secs(600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn queue() -> QueueName {
-    QueueName::new("q").unwrap()
+    fixture::queue("q")
 }
 
 async fn connect(server: &Redis, limit: HistoryLimit, shards: u16) -> RedisBackend {
@@ -29,8 +30,7 @@ async fn connect(server: &Redis, limit: HistoryLimit, shards: u16) -> RedisBacke
 }
 
 fn job() -> NewJob {
-    let id = Entropy::from_os().job_id(SystemClock.now());
-    NewJob::new(id, queue(), Timestamp::EPOCH, "payload".into())
+    fixture::job("q")
 }
 
 async fn store(backend: &RedisBackend, jobs: Vec<NewJob>) {
@@ -39,8 +39,7 @@ async fn store(backend: &RedisBackend, jobs: Vec<NewJob>) {
 }
 
 async fn claim(backend: &RedisBackend, max: usize) -> Vec<LeasedJob> {
-    let wants = [Want::new(queue(), max, LEASE)];
-    backend.claim(ClaimParams::new(&wants, max, "worker")).await.unwrap().jobs
+    claim_for(backend, &["q"], max, LEASE).await.unwrap().jobs
 }
 
 async fn settle(backend: &RedisBackend, leased: &LeasedJob, verdict: Verdict) {
@@ -49,9 +48,21 @@ async fn settle(backend: &RedisBackend, leased: &LeasedJob, verdict: Verdict) {
 }
 
 async fn ended(backend: &RedisBackend) -> Vec<JobView> {
+    pages(backend, Order::Descending, 1_000).await
+}
+
+async fn pages(backend: &RedisBackend, order: Order, limit: usize) -> Vec<JobView> {
     let queue = queue();
-    let params = BrowseParams::new(&queue, JobState::Ended).limit(1_000).order(Order::Descending);
-    backend.browse(params).await.unwrap().jobs
+    let (mut views, mut after) = (Vec::new(), None);
+    loop {
+        let params = BrowseParams::new(&queue, JobState::Ended).limit(limit).order(order);
+        let page = backend.browse(params.after(after)).await.unwrap();
+        views.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            return views;
+        }
+    }
 }
 
 fn scripts(server: &Redis) -> u64 {
@@ -92,46 +103,27 @@ async fn what_was_settled_survives_a_crash_of_the_server() {
     let backend = connect(&server, HistoryLimit::default(), 1).await;
     let key = JobKey::new("key").unwrap();
     let first = job().key(key.clone()).remember(DAY);
+    let by_id = fixture::by_id(&first);
     store(&backend, vec![first.clone()]).await;
     let leased = claim(&backend, 1).await.remove(0);
     let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
     settle(&backend, &leased, again).await;
     server.kill();
     server.restart();
-    let leased = claim_after_restart(&backend).await;
+    let leased = retry(|| claim_for(&backend, &["q"], 1, LEASE)).await.jobs.remove(0);
     assert_eq!((leased.job.id, &leased.job.payload[..]), (first.id, &b"next"[..]));
     store(&backend, vec![job().key(key.clone()).on_running(OnRunning::Detach)]).await;
     server.kill();
     server.restart();
-    let detached = get_after_restart(&backend, &JobRef::new(queue(), first.id)).await;
+    let detached = retry(|| backend.get(&by_id)).await.unwrap();
     assert_eq!((detached.state, detached.job.key), (JobState::Running, None));
     settle(&backend, &leased, Verdict::Done).await;
     server.kill();
     server.restart();
-    let done = get_after_restart(&backend, &JobRef::new(queue(), first.id)).await;
+    let done = retry(|| backend.get(&by_id)).await.unwrap();
     assert_eq!(done.ended.unwrap().ending, Ending::Done);
     let repeated = backend.schedule(vec![first]).await.unwrap();
     assert!(matches!(repeated[..], [Scheduled::Ended(_)]));
-}
-
-/// Claims one job, as soon as the connection is back.
-async fn claim_after_restart(backend: &RedisBackend) -> LeasedJob {
-    let wants = [Want::new(queue(), 1, LEASE)];
-    loop {
-        if let Ok(mut claimed) = backend.claim(ClaimParams::new(&wants, 1, "worker")).await {
-            return claimed.jobs.remove(0);
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn get_after_restart(backend: &RedisBackend, job: &JobRef) -> JobView {
-    loop {
-        if let Ok(view) = backend.get(job).await {
-            return view.unwrap();
-        }
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -203,20 +195,6 @@ async fn shards_share_the_limit_and_are_listed_in_order() {
     let kept = |n: u16| server.command(&["ZCARD", &format!("{{dq#4.{n}}}:ended:q")]).int();
     let kept: i64 = (0..4).map(kept).sum();
     assert!(kept > 40, "no job was hidden: the shards keep {kept}");
-}
-
-async fn pages(backend: &RedisBackend, order: Order, limit: usize) -> Vec<JobView> {
-    let queue = queue();
-    let (mut views, mut after) = (Vec::new(), None);
-    loop {
-        let params = BrowseParams::new(&queue, JobState::Ended).limit(limit).order(order);
-        let page = backend.browse(params.after(after)).await.unwrap();
-        views.extend(page.jobs);
-        after = page.next;
-        if after.is_none() {
-            return views;
-        }
-    }
 }
 
 #[tokio::test]

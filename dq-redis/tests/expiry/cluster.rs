@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::{Backend, Due};
+use dq_core::Backend;
 use dq_redis::RedisExpiryConfig;
 use dq_servers::{Redis, RedisCluster};
+use dq_testkit::fixture::{TIMEOUT, wait_until};
 
-use crate::fixture::{
-    FAR, MAX_WAIT, claim, expire, expiry_key, hint, job, listen, open, queue, schedule, until,
-};
+use crate::fixture::{FAR, claim, expire, expiry_key, hint, job, listen, open, queue, schedule};
 
 #[tokio::test]
 async fn events_of_every_node_are_received() {
@@ -27,10 +26,10 @@ async fn events_of_every_node_are_received() {
         config.prefix = prefix.clone();
         config.configure = true;
         let backend = open(&config).await;
-        let mut wakeups = listen(&backend, &queue()).await;
-        expire(owner, &expiry_key(&prefix, FAR, &queue())).await;
+        let mut wakeups = listen(&backend).await;
+        expire(owner, &expiry_key(&prefix, FAR, "q")).await;
         assert_eq!(hint(&mut wakeups).await, FAR, "{}", owner.address());
-        schedule(&backend, job(&queue(), Due::NOW)).await;
+        schedule(&backend, job()).await;
         assert_eq!(claim(&backend).await.len(), 1);
         if seen.len() == cluster.nodes().len() {
             break;
@@ -65,21 +64,21 @@ async fn events_of_a_new_node_are_received() {
     // A node does not give away a slot that holds keys.
     first.command(&["DEL", "{dq}:format"]);
     let give = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
-    until("the first node gives the slot away", || first.command(&give).is_ok()).await;
-    until("the second node takes the slot", || second.command(&give).is_ok()).await;
-    until("the second node serves the slot", || second.command(&["SET", "{dq}:x", ""]).is_ok())
-        .await;
+    for (node, command) in [(first, &give[..]), (&second, &give), (&second, &["SET", "{dq}:x", ""])]
+    {
+        wait_until("the second node gets the slot", async || node.command(command).is_ok()).await;
+    }
 
     // The backend looks up the cluster's primaries every ten seconds, then subscribes to the new
     // one.
     let received = async {
         loop {
-            expire(&second, &expiry_key("dq", FAR, &queue())).await;
+            expire(&second, &expiry_key("dq", FAR, "q")).await;
             let hint = tokio::time::timeout(Duration::from_millis(100), wakeups.next()).await;
             if hint.is_ok_and(|hint| hint.due == FAR) {
                 return;
             }
         }
     };
-    tokio::time::timeout(MAX_WAIT, received).await.expect("events of the second node are received");
+    tokio::time::timeout(TIMEOUT, received).await.expect("events of the second node are received");
 }

@@ -24,16 +24,35 @@ fn key(kind: &str) -> String {
     format!("{{dq}}:{kind}:q")
 }
 
+/// Replaces a key by a string. Returns the name that the key has meanwhile, if there was one.
+fn replace(redis: &Redis, kind: &str) -> Option<String> {
+    let (original, copy) = (key(kind), format!("copy:{kind}"));
+    let exists = redis.command(&["EXISTS", &original]).int() == 1;
+    if exists {
+        redis.command(&["RENAME", &original, &copy]);
+    }
+    redis.command(&["SET", &original, "something else"]);
+    exists.then_some(copy)
+}
+
+fn restore(redis: &Redis, kind: &str, copy: Option<String>) {
+    redis.command(&["DEL", &key(kind)]);
+    if let Some(copy) = copy {
+        redis.command(&["RENAME", &copy, &key(kind)]);
+    }
+}
+
+fn dead() -> Verdict {
+    Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"))
+}
+
 #[tokio::test]
 async fn a_key_of_another_type_stops_only_its_queue() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     for kind in ["due", "job", "state", "lease", "meta"] {
         backend.schedule(vec![job("q"), keyed("q", "k")]).await.unwrap();
-        let (original, copy) = (key(kind), format!("copy:{kind}"));
-        redis.command(&["RENAME", &original, &copy]);
-        redis.command(&["SET", &original, "something else"]);
-
+        let copy = replace(&redis, kind);
         for _ in 0..3 {
             backend.schedule(vec![job("well")]).await.unwrap();
             let claimed = claim(&*backend, &["well", "q"], 9).await.unwrap();
@@ -52,10 +71,9 @@ async fn a_key_of_another_type_stops_only_its_queue() {
         let findings = backend.check().await;
         let finding = found(&findings, "redis.foreign-key");
         assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.cause.contains(&original), "{finding}");
+        assert!(finding.cause.contains(&key(kind)), "{finding}");
 
-        redis.command(&["DEL", &original]);
-        redis.command(&["RENAME", &copy, &original]);
+        restore(&redis, kind, copy);
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         assert_eq!(claimed.jobs.len(), 2, "nothing was lost and nothing half stored ({kind})");
         backend.settle(&done_settlements(&claimed)).await.unwrap();
@@ -70,12 +88,7 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
     for kind in ["due", "job", "state", "key", "pin", "unpin"] {
         let waits = in_an_hour(keyed("q", "k"));
         backend.schedule(vec![waits.clone()]).await.unwrap();
-        let (original, copy) = (key(kind), format!("copy:{kind}"));
-        let exists = redis.command(&["EXISTS", &original]).int() == 1;
-        if exists {
-            redis.command(&["RENAME", &original, &copy]);
-        }
-        redis.command(&["SET", &original, "something else"]);
+        let copy = replace(&redis, kind);
         let mut other = in_an_hour(keyed("q", "k"));
         other.on_conflict = OnConflict::Replace;
         let refused = backend.schedule(vec![job("q"), other]).await;
@@ -85,10 +98,7 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
         let name = queue("q");
         let purge = backend.operate(Operation::Purge { queue: &name }).await;
         assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
-        redis.command(&["DEL", &original]);
-        if exists {
-            redis.command(&["RENAME", &copy, &original]);
-        }
+        restore(&redis, kind, copy);
         let counts = stats(&*backend, "q").await;
         assert_eq!((counts.scheduled, counts.ready), (1, 0), "{kind}");
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::Cancelled], "{kind}");
@@ -96,10 +106,10 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
     backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
     let name = queue("q");
     for kind in ["dead", "reason"] {
-        redis.command(&["SET", &key(kind), "something else"]);
+        let copy = replace(&redis, kind);
         let purge = backend.operate(Operation::Purge { queue: &name }).await;
         assert_error(purge, ErrorKind::Incompatible, &["WRONGTYPE"]);
-        redis.command(&["DEL", &key(kind)]);
+        restore(&redis, kind, copy);
         assert_eq!(stats(&*backend, "q").await.scheduled, 1, "{kind}");
     }
     assert_eq!(backend.operate(Operation::Purge { queue: &name }).await.unwrap().affected, 1);
@@ -305,21 +315,18 @@ async fn a_settlement_writes_nothing_if_it_meets_a_key_of_another_type() {
     let leased = claim(&*backend, &["q"], 9).await.unwrap().jobs;
     for kind in ["dead", "reason", "due"] {
         let retry = || Verdict::retry(Due::After(Duration::from_secs(60)), "no");
-        let reason = DeadReason::new(DeadKind::Rejected, "no");
-        redis.command(&["DEL", &key(kind)]);
-        redis.command(&["SET", &key(kind), "a string"]);
+        let copy = replace(&redis, kind);
         let verdicts = [
             Settlement::new(leased[0].lease(), retry()),
-            Settlement::new(leased[1].lease(), Verdict::Dead { reason, failed: true }),
+            Settlement::new(leased[1].lease(), dead()),
         ];
         backend.settle(&verdicts).await.unwrap_err();
-        redis.command(&["DEL", &key(kind)]);
+        restore(&redis, kind, copy);
         assert_eq!(stats(&*backend, "q").await.running, 2, "{kind}");
         assert_eq!(redis.command(&["ZCARD", &key("due")]).int(), 0, "{kind}");
     }
-    let reason = DeadReason::new(DeadKind::Rejected, "no");
     let verdicts = [
-        Settlement::new(leased[0].lease(), Verdict::Dead { reason, failed: true }),
+        Settlement::new(leased[0].lease(), dead()),
         Settlement::new(leased[1].lease(), Verdict::retry(Due::NOW, "no")),
     ];
     assert_eq!(backend.settle(&verdicts).await.unwrap(), [Settled::Accepted; 2]);

@@ -48,27 +48,24 @@ fn connections(redis: &Redis) -> usize {
 #[tokio::test]
 async fn a_closed_or_dropped_backend_leaves_no_connection() {
     let redis = Redis::start();
-    for close in [true, false] {
-        let backend = open(&redis.url()).await;
-        let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-        assert_eq!(connections(&redis), 2, "one for commands, one for messages");
-        if close {
-            backend.close().await.unwrap();
-            wait_until("all have ended", async || connections(&redis) == 0).await;
-        }
-        drop(backend);
-        wait_until("all have ended", async || connections(&redis) == 0).await;
-    }
-}
-
-#[tokio::test]
-async fn a_closed_backend_leaves_no_connection_to_a_cluster() {
     let cluster = RedisCluster::start(3);
     let hosts: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
-    let open_connections = || cluster.nodes().iter().map(connections).sum::<usize>();
-    let backend = open(&format!("redis+cluster://{}", hosts.join(","))).await;
-    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    assert!(open_connections() > 1);
-    backend.close().await.unwrap();
-    wait_until("all have ended", async || open_connections() == 0).await;
+    let cluster_url = format!("redis+cluster://{}", hosts.join(","));
+    let single = std::slice::from_ref(&redis);
+    for (url, servers, close) in [
+        (redis.url(), single, true),
+        (redis.url(), single, false),
+        (cluster_url, cluster.nodes(), true),
+    ] {
+        let open_connections = || servers.iter().map(connections).sum::<usize>();
+        let backend = open(&url).await;
+        let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+        assert!(open_connections() > 1, "{url}: one for commands, one for messages");
+        if close {
+            backend.close().await.unwrap();
+            wait_until("all have ended", async || open_connections() == 0).await;
+        }
+        drop(backend);
+        wait_until("all have ended", async || open_connections() == 0).await;
+    }
 }

@@ -1,5 +1,6 @@
 //! Servers that run but do not serve: full, busy, loading, frozen, or with a failing disk.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq_core::{ErrorKind, Scheduled};
@@ -74,18 +75,15 @@ async fn a_server_without_its_replicas_is_unavailable() {
 async fn a_server_busy_with_a_foreign_script_is_unavailable_until_it_ends() {
     let redis = Redis::options().set("lua-time-limit", "20").start();
     let backend = open(&redis.url()).await;
-    std::thread::scope(|scope| {
-        scope.spawn(|| redis.command(&["EVAL", "while true do end", "0"]));
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                wait_until("the script is noticed", async || backend.now().await.is_err()).await;
-                let answer = backend.schedule(vec![job("q")]).await;
-                let error = assert_error(answer, ErrorKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
-                assert!(error.is_retryable());
-            });
-        });
-        assert!(redis.command(&["SCRIPT", "KILL"]).is_ok());
-    });
+    let mut other = redis.connect();
+    let running =
+        tokio::task::spawn_blocking(move || other.command(&["EVAL", "while true do end", "0"]));
+    wait_until("the script is noticed", async || backend.now().await.is_err()).await;
+    let answer = backend.schedule(vec![job("q")]).await;
+    let error = assert_error(answer, ErrorKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
+    assert!(error.is_retryable());
+    assert!(redis.command(&["SCRIPT", "KILL"]).is_ok());
+    running.await.unwrap();
     backend.schedule(vec![job("q")]).await.expect("the script has ended");
 }
 
@@ -97,6 +95,7 @@ async fn a_loading_server_is_unavailable_until_it_has_loaded() {
         .set("key-load-delay", "200000")
         .set("loading-process-events-interval-bytes", "1024")
         .start();
+    let redis = Arc::new(redis);
     let filler = "x".repeat(1024);
     for key in 0..100 {
         redis.command(&["SET", &key.to_string(), &filler]);
@@ -107,25 +106,16 @@ async fn a_loading_server_is_unavailable_until_it_has_loaded() {
     backend.schedule(vec![kept.clone()]).await.unwrap();
     assert!(redis.command(&["SAVE"]).is_ok());
     redis.kill();
-    std::thread::scope(|scope| {
-        scope.spawn(|| redis.restart());
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                let mut seen = false;
-                let loading = async || match backend.schedule(vec![kept.clone()]).await {
-                    Ok(_) => true,
-                    Err(error) => error.to_string().contains("LOADING"),
-                };
-                wait_until("it loads", loading).await;
-                if let Err(error) = connect(&redis.url()).await {
-                    seen = error.to_string().contains("LOADING");
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                }
-                assert!(seen, "the server had loaded before the first attempt to connect");
-                assert!(redis.command(&["CONFIG", "SET", "key-load-delay", "0"]).is_ok());
-            });
-        });
-    });
+    let restarting = Arc::clone(&redis);
+    let restarting = tokio::task::spawn_blocking(move || restarting.restart());
+    wait_until("it loads", async || match backend.schedule(vec![kept.clone()]).await {
+        Ok(_) => panic!("it has loaded before the first call"),
+        Err(error) => error.to_string().contains("LOADING"),
+    })
+    .await;
+    assert_error(connect(&redis.url()).await, ErrorKind::Unavailable, &["LOADING"]);
+    assert!(redis.command(&["CONFIG", "SET", "key-load-delay", "0"]).is_ok());
+    restarting.await.unwrap();
     let claimed = claim(&*backend, &["q"], 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.id, kept.id);
 }

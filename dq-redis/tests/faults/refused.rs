@@ -9,49 +9,28 @@ use tokio::net::TcpListener;
 use crate::fixture::{PASSWORD, assert_error, claim, connect, found, job, open, retry, wait_until};
 
 #[tokio::test]
-async fn no_server() {
-    let redis = Redis::start();
-    let url = format!("redis://u:{PASSWORD}@{}/0", redis.address());
-    redis.stop();
-    let error =
-        assert_error(connect(&url).await, ErrorKind::Unavailable, &[&redis.address(), "runs"]);
-    assert!(error.is_retryable());
-    for url in [
-        format!("redis+unix://:{PASSWORD}@/nowhere/redis.sock"),
-        format!("redis+cluster://:{PASSWORD}@{}", redis.address()),
-        format!("redis+sentinel://:{PASSWORD}@{}/main", redis.address()),
+async fn no_server_a_wrong_login_or_no_tls() {
+    use ErrorKind::{Config, Unavailable};
+    let (plain, locked) = (Redis::start(), Redis::options().password("secret1").start());
+    let stopped = Redis::start();
+    let gone = stopped.address();
+    stopped.stop();
+    let (plain, locked) = (&plain.address(), &locked.address());
+    for (url, kind, words) in [
+        (format!("redis://u:{PASSWORD}@{gone}/0"), Unavailable, &[gone.as_str(), "runs"][..]),
+        (format!("redis+unix://:{PASSWORD}@/nowhere/redis.sock"), Unavailable, &[]),
+        (format!("redis+cluster://:{PASSWORD}@{gone}"), Unavailable, &[]),
+        (format!("redis+sentinel://:{PASSWORD}@{gone}/main"), Unavailable, &[]),
+        ("redis://no-such-host.invalid/0".to_owned(), Unavailable, &["invalid"]),
+        (format!("redis://:{PASSWORD}@{locked}/0"), Config, &["password"]),
+        (format!("redis://nobody:{PASSWORD}@{locked}/0"), Config, &["password"]),
+        (format!("redis://{locked}/0"), Config, &["password"]),
+        (format!("redis://:{PASSWORD}@{plain}/0"), Config, &["password", "leave them out"]),
+        (format!("rediss://{plain}?response_timeout=1s"), Unavailable, &["TLS", "redis://"]),
+        (format!("rediss+cluster://{plain}?response_timeout=1s"), Unavailable, &["TLS"]),
     ] {
-        assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    }
-    assert_error(
-        connect("redis://no-such-host.invalid/0").await,
-        ErrorKind::Unavailable,
-        &["invalid"],
-    );
-}
-
-#[tokio::test]
-async fn a_wrong_password_or_none() {
-    let redis = Redis::options().password("secret1").start();
-    for who in [format!(":{PASSWORD}@"), format!("nobody:{PASSWORD}@"), String::new()] {
-        let url = format!("redis://{who}{}/0", redis.address());
-        assert_error(connect(&url).await, ErrorKind::Config, &["password"]);
-    }
-}
-
-#[tokio::test]
-async fn a_password_where_there_is_none() {
-    let redis = Redis::start();
-    let url = format!("redis://:{PASSWORD}@{}/0", redis.address());
-    assert_error(connect(&url).await, ErrorKind::Config, &["password", "leave them out"]);
-}
-
-#[tokio::test]
-async fn tls_where_there_is_none() {
-    let redis = Redis::start();
-    for scheme in ["rediss", "rediss+cluster"] {
-        let url = format!("{scheme}://{}?response_timeout=1s", redis.address());
-        assert_error(connect(&url).await, ErrorKind::Unavailable, &["TLS", "redis://"]);
+        let error = assert_error(connect(&url).await, kind, words);
+        assert_eq!(error.is_retryable(), kind == Unavailable, "{url}");
     }
 }
 

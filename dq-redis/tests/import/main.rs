@@ -64,22 +64,6 @@ async fn an_entry_that_is_added_again_is_another_job() {
     assert_eq!(target.run_all().await.len(), 3);
 }
 
-#[tokio::test]
-async fn jobs_are_imported_into_a_redis_backend_with_their_due_times() {
-    let redis = shared_redis();
-    let first = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
-    for number in 0..250 {
-        let due = (first.as_millis() + number).to_string();
-        redis.command(&["ZADD", "to-redis", &due, &format!("{number}")]);
-    }
-    let dq = Dq::connect(&format!("{}?prefix=to-redis-target", redis.url())).await.unwrap();
-    let source = ZsetSource::new(&redis.url(), "to-redis", "Q").unwrap();
-    let report = dq.import(source).await.unwrap();
-    assert_eq!((report.imported, report.rejected.total()), (250, 0));
-    let stats = dq.queue("Q").unwrap().stats().await.unwrap();
-    assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
-}
-
 fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
     let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
     [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, DeadKind, DeadReason, Due, JobRef, LeasedJob, Operation,
-    Renewal, Reschedule, Settlement, Verdict, Want,
+    Backend, ClaimParams, Claimed, DeadKind, DeadReason, Due, LeasedJob, Operation, Renewal,
+    Reschedule, Settlement, Verdict, Want,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster};
@@ -45,63 +45,11 @@ async fn settle(backend: &RedisBackend, leased: &LeasedJob, verdict: Verdict) {
     backend.settle(&[Settlement::new(leased.lease(), verdict)]).await.unwrap();
 }
 
-fn dead() -> Verdict {
-    Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, "no"), failed: true }
-}
-
-/// The next claim sees another process's changes to a queue, without a hint.
-async fn assert_sees_each_change(ours: &RedisBackend, others: &RedisBackend) {
-    assert!(claim(ours, 9, LEASE).await.jobs.is_empty());
-    let name = "q7";
-    let queue = queue(name);
-
-    others.schedule(vec![job(name)]).await.unwrap();
-    let leased = claim_one(ours, name, "scheduled").await;
-    settle(others, &leased, Verdict::Release { started: false }).await;
-    let leased = claim_one(ours, name, "released").await;
-    settle(others, &leased, dead()).await;
-    let id = dead_ids(others, &queue).await;
-    let replay = Operation::Replay { queue: &queue, jobs: &id, due: Due::NOW };
-    others.operate(replay).await.unwrap();
-    let leased = claim_one(ours, name, "replayed").await;
-    others.renew(&[Renewal::new(leased.lease(), SOON)]).await.unwrap();
-    tokio::time::sleep(SOON * 3).await;
-    let leased = claim_one(ours, name, "expired").await;
-    settle(others, &leased, Verdict::Snooze(Due::After(LEASE))).await;
-    let next = claim(ours, 9, LEASE).await.next_due.unwrap();
-    let moved = Reschedule { job: JobRef::new(queue.clone(), leased.job.id), due: Due::NOW };
-    others.reschedule(&[moved]).await.unwrap();
-    let leased = claim_one(ours, name, "rescheduled").await;
-    settle(others, &leased, Verdict::Done).await;
-    // The end of a finished lease means: nothing is due before it.
-    assert!(next > claim(ours, 9, LEASE).await.now);
-
-    others.operate(Operation::Pause { queue: &queue }).await.unwrap();
-    others.schedule(vec![job(name)]).await.unwrap();
-    let paused = claim(ours, 9, LEASE).await;
-    assert!(paused.jobs.is_empty() && paused.next_due.is_none_or(|next| next > paused.now));
-    others.operate(Operation::Resume { queue: &queue }).await.unwrap();
-    let leased = claim_one(ours, name, "resumed").await;
-    settle(others, &leased, Verdict::Done).await;
-}
-
-#[tokio::test]
-async fn changes_by_others_are_seen() {
-    let server = Redis::start();
-    let [ours, others] = [connect(server.url(), &[]).await, connect(server.url(), &[]).await];
-    assert_sees_each_change(&ours, &others).await;
-    let cluster = RedisCluster::start(3);
-    let url = || format!("redis+cluster://{}", cluster.nodes()[0].address());
-    let [ours, others] = [connect(url(), &[]).await, connect(url(), &[]).await];
-    assert_sees_each_change(&ours, &others).await;
-}
-
 #[tokio::test]
 async fn queues_that_get_shards_or_lose_them_are_still_claimed() {
     let cluster = RedisCluster::start(3);
-    for server in
-        [Redis::start().url(), format!("redis+cluster://{}", cluster.nodes()[0].address())]
-    {
+    let single = Redis::start();
+    for server in [single.url(), format!("redis+cluster://{}", cluster.nodes()[0].address())] {
         // Its settings name no shards.
         let ours = connect(server.clone(), &[]).await;
         assert!(claim(&ours, 9, LEASE).await.jobs.is_empty());
@@ -212,7 +160,8 @@ async fn an_index_that_is_lost_or_of_another_type_loses_no_job() {
     assert!(foreign.cause.contains(INDEX), "{foreign}");
 }
 
-/// After any call sequence, the index lists every queue with claimable jobs, early enough.
+/// After any call sequence, the index lists every queue with claimable jobs, early enough for the
+/// claims of all processes.
 #[tokio::test]
 async fn the_index_is_never_late() {
     let server = Redis::start();
@@ -249,7 +198,7 @@ async fn the_index_is_never_late() {
                     2 => Verdict::Snooze(Due::After(delay)),
                     3 => Verdict::Retry { due: Due::After(delay), error: "no".into() },
                     4 => Verdict::Skip { reason: "no".into() },
-                    _ => dead(),
+                    _ => Verdict::dead(DeadReason::new(DeadKind::Rejected, "no")),
                 };
                 settle(&backend, &leased, verdict).await;
             }

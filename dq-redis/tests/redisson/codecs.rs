@@ -3,7 +3,7 @@
 
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
-use crate::fixture::{Fixture, LATER, TIMEOUT, job, queue};
+use crate::fixture::{Fixture, LATER, TIMEOUT, job, open_with, queue};
 
 #[tokio::test]
 async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored() {
@@ -53,14 +53,11 @@ async fn a_job_whose_payload_the_codec_cannot_read_is_dead_with_its_bytes_and_th
 #[tokio::test]
 async fn each_queue_may_have_its_own_codec() {
     let redis = dq_servers::Redis::start();
-    let mut config = dq_redis::RedissonConfig::new(redis.url());
-    config.codec = dq_redis::Codec::Text;
-    config.codecs.insert(queue(), dq_redis::Codec::Json);
-    let backend =
-        dq_redis::RedissonBackend::connect(&config, &dq_core::config::Environment::default())
-            .await
-            .unwrap();
-    let fixture = Fixture { backend: std::sync::Arc::new(backend), redis };
+    let backend = open_with(&redis, |config| {
+        config.codec = dq_redis::Codec::Text;
+        config.codecs.insert(queue(), dq_redis::Codec::Json);
+    });
+    let fixture = Fixture { backend: backend.await, redis };
     fixture.backend.schedule(vec![job(Due::NOW, "{\"a\":1}")]).await.unwrap();
     assert_eq!(fixture.drain(1).await[0].job.payload, "{\"a\":1}");
 }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, JobState, Operation, Verdict};
+use dq_core::{Due, Operation, Verdict};
 
-use crate::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, queue};
+use crate::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, open_with, queue};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -62,58 +62,21 @@ async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {
 }
 
 #[tokio::test]
-async fn due_jobs_of_queues_that_java_consumes_are_transferred() {
-    let redis = dq_servers::Redis::start();
-    let mut config = dq_redis::RedissonConfig::new(redis.url());
-    config.consumed_by_java.insert(queue());
-    let transferring =
-        dq_redis::RedissonBackend::connect(&config, &dq_core::config::Environment::default())
-            .await
-            .unwrap();
-    let fixture = Fixture { backend: open(&redis, "").await, redis };
-    let mut java = fixture.redis.connect();
-    let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", DESTINATION, "0"]));
-    fixture
-        .backend
-        .schedule(vec![job(Duration::from_millis(30), "x"), job(LATER, "y")])
-        .await
-        .unwrap();
-    assert_eq!(waiting.await.unwrap().list()[1].text(), "x");
-    assert_eq!(fixture.len("ZCARD", TIMEOUT), 1);
-    drop(transferring);
-}
-
-#[tokio::test]
-async fn undecodable_jobs_are_dead_with_javas_bytes() {
-    let fixture = Fixture::with("?codec=json").await;
-    fixture.java_offers(1, 1_000, b"{\"not\": \"json\"");
-    assert!(fixture.claim(10).await.is_empty(), "no handler can read it");
-    let queue = queue();
-    let dead = dq_core::BrowseParams::new(&queue, JobState::Dead).limit(9).payloads(true);
-    let page = fixture.backend.browse(dead).await.unwrap();
-    assert_eq!(page.jobs[0].job.payload, "{\"not\": \"json\"");
-    let (reason, _) = page.jobs[0].dead.clone().unwrap();
-    assert_eq!(reason.kind, dq_core::DeadKind::Undecodable);
-}
-
-#[tokio::test]
-async fn nothing_of_a_paused_queue_is_transferred() {
-    let redis = dq_servers::Redis::start();
-    let fixture = Fixture { backend: open(&redis, "").await, redis };
+async fn due_jobs_of_queues_that_java_consumes_are_transferred_unless_paused() {
+    let fixture = Fixture::with("").await;
     let queue = queue();
     fixture.backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
-    fixture.backend.schedule(vec![job(Due::NOW, "x")]).await.unwrap();
-    let mut config = dq_redis::RedissonConfig::new(fixture.redis.url());
-    config.consumed_by_java.insert(queue.clone());
-    let transferring =
-        dq_redis::RedissonBackend::connect(&config, &dq_core::config::Environment::default())
-            .await
-            .unwrap();
+    let due = job(Duration::from_millis(30), "x");
+    fixture.backend.schedule(vec![due, job(LATER, "y")]).await.unwrap();
+    let consumed = |config: &mut dq_redis::RedissonConfig| {
+        config.consumed_by_java.insert(queue.clone());
+    };
+    let _transferring = open_with(&fixture.redis, consumed).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!((fixture.len("ZCARD", TIMEOUT), fixture.len("LLEN", DESTINATION)), (1, 0));
+    assert_eq!((fixture.len("ZCARD", TIMEOUT), fixture.len("LLEN", DESTINATION)), (2, 0));
     fixture.backend.operate(Operation::Resume { queue: &queue }).await.unwrap();
     let mut java = fixture.redis.connect();
     let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", DESTINATION, "0"]));
     assert_eq!(waiting.await.unwrap().list()[1].text(), "x");
-    drop(transferring);
+    assert_eq!(fixture.len("ZCARD", TIMEOUT), 1);
 }

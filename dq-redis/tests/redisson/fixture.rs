@@ -8,6 +8,7 @@ use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
     Backend, ClaimParams, Due, JobKey, LeasedJob, NewJob, QueueName, Settlement, Verdict, Want,
 };
+use dq_redis::{RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
 
 pub(crate) const LATER: Duration = Duration::from_secs(3_600);
@@ -65,6 +66,16 @@ pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
         if options.is_empty() { "?response_timeout=60s" } else { "&response_timeout=60s" };
     let url = redis.url().replacen("redis://", "redisson://", 1) + options + timeout;
     backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap()
+}
+
+/// With settings that a URL cannot have.
+pub(crate) async fn open_with(
+    redis: &Redis,
+    set: impl FnOnce(&mut RedissonConfig),
+) -> Arc<dyn Backend> {
+    let mut config = RedissonConfig::new(redis.url());
+    set(&mut config);
+    Arc::new(RedissonBackend::connect(&config, &Environment::default()).await.unwrap())
 }
 
 /// Redisson's sorted set of members (waiting entries) by due time.

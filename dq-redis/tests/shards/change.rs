@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use dq_core::{
-    Backend, ClaimParams, DeadKind, DeadReason, Due, ErrorKind, JobState, Operation, QueueName,
-    Scheduled, Settled, Settlement, Verdict, Want,
+    Backend, Due, ErrorKind, JobState, Operation, QueueName, Scheduled, Settled, Settlement,
+    Verdict,
 };
 use dq_servers::{Redis, shared_redis};
 
 use crate::fixture::{
-    LATER, Topology, assert_refused, by_key, claim, cluster, job, list, process, process_at, queue,
-    settle,
+    LATER, Topology, assert_refused, by_key, claim, cluster, dead, job, keyed, list, process,
+    process_at, purge, queue, settle, stats,
 };
 
 /// Longer than any step takes on a busy machine; reached only when a test fails.
@@ -39,19 +39,18 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
             assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
             let taken = claim(&first, &queue, 9).await;
             assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
-            let reason = DeadReason::new(DeadKind::Rejected, "no");
-            settle(&first, &taken, &Verdict::Dead { reason, failed: true }).await;
+            settle(&first, &taken, &dead()).await;
             assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
 
             let dead = list(&first, &queue, JobState::Dead, 9).await;
             assert_eq!(dead.len(), 1, "nothing is lost");
             assert_eq!(dead[0].job.id, new.id);
-            let stats = &first.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+            let stats = stats(&first, &queue).await;
             assert_eq!((stats.stored(), stats.adds_up()), (1, Some(true)), "{stats:?}");
-            first.operate(Operation::Purge { queue: &queue }).await.unwrap();
+            purge(&first, &queue).await;
             let answers = other.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
             assert!(answers[0].is_stored(), "now the queue is empty");
-            other.operate(Operation::Purge { queue: &queue }).await.unwrap();
+            purge(&other, &queue).await;
         }
     }
 }
@@ -66,7 +65,7 @@ async fn assert_only_schedule_is_refused(
 ) {
     let answer = other.schedule(vec![job(queue, Some("k"), LATER)]).await;
     assert_refused(answer.map(drop), queue, stored, setting);
-    let stats = &other.stats(std::slice::from_ref(queue)).await.unwrap()[0];
+    let stats = stats(other, queue).await;
     assert_eq!(stats.stored(), 1, "{stats:?}");
     if stats.dead == 0 {
         assert!(other.get(&by_key(queue, "k")).await.unwrap().is_some());
@@ -78,25 +77,6 @@ async fn assert_only_schedule_is_refused(
     assert!(finding.is_some_and(|found| found.remedy.contains("[[drain]]")), "{findings:?}");
 }
 
-/// A runner with another count can empty the queue, so that its count can change.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_with_another_number_claims_the_jobs_that_wait() {
-    for topology in [Topology::Server, Topology::Cluster] {
-        let (sharded, plain_queue) = (queue(), queue());
-        let plain = process(topology, &sharded, None).await;
-        plain.schedule(vec![job(&sharded, None, Due::NOW)]).await.unwrap();
-        plain.schedule(vec![job(&plain_queue, None, Due::NOW)]).await.unwrap();
-        let four = process(topology, &sharded, Some(4)).await;
-        let wants = [&sharded, &plain_queue].map(|queue| Want::new(queue.clone(), 9, LATER));
-        let params = ClaimParams::new(&wants, 9, "test");
-        let claimed = four.claim(params).await.unwrap();
-        assert_eq!(claimed.jobs.len(), 2);
-        settle(&four, &claimed.jobs, &Verdict::Done).await;
-        let answers = four.schedule(vec![job(&sharded, None, LATER)]).await.unwrap();
-        assert!(answers[0].is_stored());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_queue_takes_the_number_of_the_settings() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -105,8 +85,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
         let mut ended = Vec::new();
         for shards in [None, Some(4), Some(2), Some(1), Some(4), Some(3)] {
             let process = process(topology, &queue, shards).await;
-            let jobs: Vec<_> =
-                (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect();
+            let jobs = keyed(&queue, 30);
             let answers = process.schedule(jobs.clone()).await.unwrap();
             assert!(answers.iter().all(Scheduled::is_stored), "{shards:?}: {answers:?}");
             let repeated = follower.schedule(jobs).await.unwrap();
@@ -122,48 +101,32 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
             ended.extend(again);
             let answers = follower.settle(&ended).await.unwrap();
             assert!(answers.iter().all(|answer| *answer == Settled::Stale));
-            let stats = &follower.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+            let stats = stats(&follower, &queue).await;
             assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
         }
     }
 }
 
-/// If another process has changed the count since, the first one cannot store jobs. This prevents
-/// two settings from changing it in turns.
+/// If another process has changed the count since, the first one cannot store jobs, even if it has
+/// only read jobs while the count matched its settings. This prevents two settings from changing it
+/// in turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
-        let four = process(topology, &queue, Some(4)).await;
-        let two = process(topology, &queue, Some(2)).await;
-        for process in [&four, &two] {
-            process.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-            process.operate(Operation::Purge { queue: &queue }).await.unwrap();
-        }
-        for _ in 0..3 {
-            assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
-            four.stats(std::slice::from_ref(&queue)).await.unwrap();
-        }
-        two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-        two.operate(Operation::Purge { queue: &queue }).await.unwrap();
-    }
-}
-
-/// As above, for a process that has only read jobs while the count matched its settings.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_has_only_read_does_not_change_the_number_back() {
-    for topology in [Topology::Server, Topology::Cluster] {
-        let queue = queue();
-        let reader = process(topology, &queue, Some(4)).await;
         let writer = process(topology, &queue, Some(4)).await;
+        let reader = process(topology, &queue, Some(4)).await;
         writer.schedule(vec![job(&queue, None, Due::NOW)]).await.unwrap();
-        let taken = claim(&reader, &queue, 1).await;
-        settle(&reader, &taken, &Verdict::Done).await;
+        settle(&reader, &claim(&reader, &queue, 1).await, &Verdict::Done).await;
         let two = process(topology, &queue, Some(2)).await;
         two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-        two.operate(Operation::Purge { queue: &queue }).await.unwrap();
-        reader.stats(std::slice::from_ref(&queue)).await.unwrap();
-        assert_refused(reader.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
+        purge(&two, &queue).await;
+        for four in [&writer, &reader, &writer] {
+            stats(four, &queue).await;
+            assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
+        }
+        two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        purge(&two, &queue).await;
     }
 }
 
@@ -176,7 +139,7 @@ async fn the_number_is_stored_again_after_a_flush() {
     let four = process_at(redis.url(), &queue, Some(4)).await;
     // Has read the count; its settings have none.
     let follower = process_at(redis.url(), &queue, None).await;
-    let jobs = || (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect::<Vec<_>>();
+    let jobs = || keyed(&queue, 30);
     for flushed_by in [&four, &follower] {
         four.schedule(jobs()).await.unwrap();
         assert_eq!(claim(&follower, &queue, 100).await.len(), 30);
@@ -215,14 +178,14 @@ async fn calls_that_store_nothing_do_not_change_the_number() {
         let queue = queue();
         let four = process(topology, &queue, Some(4)).await;
         four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-        four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        purge(&four, &queue).await;
         let tool = process(topology, &queue, Some(2)).await;
-        tool.stats(std::slice::from_ref(&queue)).await.unwrap();
+        stats(&tool, &queue).await;
         tool.check().await;
         assert!(claim(&tool, &queue, 9).await.is_empty());
         four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
         assert_refused(tool.schedule(vec![job(&queue, None, LATER)]).await, &queue, 4, 2);
-        four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        purge(&four, &queue).await;
     }
 }
 
@@ -236,7 +199,7 @@ async fn the_number_of_a_paused_queue_does_not_change() {
         assert_refused(four.schedule(vec![job(&queue, None, Due::NOW)]).await, &queue, 1, 4);
         one.schedule(vec![job(&queue, None, Due::NOW)]).await.unwrap();
         assert!(claim(&four, &queue, 9).await.is_empty(), "paused");
-        one.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        purge(&one, &queue).await;
 
         let resumed = four.operate(Operation::Resume { queue: &queue }).await.unwrap();
         assert_eq!(resumed.affected, 1, "one queue");
@@ -278,7 +241,7 @@ async fn the_number_changes_once_all_pins_have_ended() {
     while let Err(error) = four.schedule(vec![job(&queue, None, LATER)]).await {
         assert!(error.kind() == ErrorKind::Config && start.elapsed() < TEST_TIMEOUT, "{error}");
     }
-    four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+    purge(&four, &queue).await;
 }
 
 /// A process that dies during a change leaves closed partitions.
@@ -289,7 +252,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
             let queue = queue();
             let user = process(topology, &queue, shards).await;
             user.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
-            user.operate(Operation::Purge { queue: &queue }).await.unwrap();
+            purge(&user, &queue).await;
             let tags = match shards {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
@@ -301,8 +264,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
                 let marker = ["ZADD", &leases, "-inf", "closed by change 2"];
                 server_of(topology, &leases).command(&marker);
             }
-            let jobs: Vec<_> =
-                (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect();
+            let jobs = keyed(&queue, 30);
             let answers = user.schedule(jobs).await.unwrap();
             assert!(answers.iter().all(Scheduled::is_stored), "{answers:?}");
             let other = process(topology, &queue, None).await;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, Due, Entropy, ErrorKind, JobId, JobKey, JobRef,
-    JobState, JobView, LeasedJob, NewJob, QueueName, Result, Settled, Settlement, SystemClock,
-    Verdict, Want,
+    Backend, BrowseParams, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, ErrorKind,
+    JobKey, JobRef, JobState, JobView, LeasedJob, NewJob, Operation, QueueName, QueueStats, Result,
+    Settled, Settlement, SystemClock, Verdict, Want,
 };
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster, shared_redis};
@@ -65,18 +65,30 @@ pub(crate) async fn process_at(
 
 pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> NewJob {
     let id = Entropy::from_os().job_id(SystemClock.now());
-    let new = NewJob::new(id, queue.clone(), due, id.to_string().into());
-    let mut value = new;
-    value.key = key.map(self::key);
-    value
+    let mut job = NewJob::new(id, queue.clone(), due, id.to_string().into());
+    job.key = key.map(|key| JobKey::new(key).unwrap());
+    job
 }
 
-pub(crate) fn key(key: &str) -> JobKey {
-    JobKey::new(key).unwrap()
+/// Jobs with the keys 0, 1, … that are due at once.
+pub(crate) fn keyed(queue: &QueueName, count: usize) -> Vec<NewJob> {
+    (0..count).map(|n| job(queue, Some(&n.to_string()), Due::NOW)).collect()
+}
+
+pub(crate) fn dead() -> Verdict {
+    Verdict::dead(DeadReason::new(DeadKind::Rejected, "no"))
+}
+
+pub(crate) async fn purge(process: &RedisBackend, queue: &QueueName) -> u64 {
+    process.operate(Operation::Purge { queue }).await.unwrap().affected
+}
+
+pub(crate) async fn stats(process: &RedisBackend, queue: &QueueName) -> QueueStats {
+    process.stats(std::slice::from_ref(queue)).await.unwrap().remove(0)
 }
 
 pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
-    JobRef::new(queue.clone(), self::key(key))
+    JobRef::new(queue.clone(), JobKey::new(key).unwrap())
 }
 
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
@@ -90,10 +102,6 @@ pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict:
     let settlements: Vec<_> = taken.iter().map(settlement).collect();
     let answers = process.settle(&settlements).await.unwrap();
     assert_eq!(answers, vec![Settled::Accepted; taken.len()]);
-}
-
-pub(crate) fn ids(taken: &[LeasedJob]) -> Vec<JobId> {
-    taken.iter().map(|leased| leased.job.id).collect()
 }
 
 pub(crate) async fn list(

@@ -1,16 +1,15 @@
 //! The shard in which a queue's jobs are stored, found and listed. A queue without shards stores
 //! nothing about shards.
 
-use std::collections::HashSet;
-
 use dq_core::{
-    Backend, Cancelled, DeadKind, DeadReason, Due, JobRef, JobState, OnConflict, Operation,
-    Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Timestamp, Verdict,
+    Backend, Cancelled, Due, JobRef, JobState, OnConflict, Operation, Renewal, Renewed, Reschedule,
+    Rescheduled, Scheduled, Timestamp, Verdict,
 };
 use dq_servers::{Redis, Reply, shared_redis};
 
 use crate::fixture::{
-    LATER, Topology, by_key, claim, cluster, ids, job, list, process, queue, settle,
+    LATER, Topology, by_key, claim, cluster, dead, job, keyed, list, process, purge, queue, settle,
+    stats,
 };
 
 fn keys(server: &Redis, queue: &dq_core::QueueName) -> Vec<String> {
@@ -33,31 +32,20 @@ async fn shards_are_on_several_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_without_shards_stores_no_layout() {
-    let (plain, one) = (queue(), queue());
-    for (queue, shards) in [(&plain, None), (&one, Some(1))] {
-        let process = process(Topology::Server, queue, shards).await;
-        process.schedule(vec![job(queue, Some("k"), Due::NOW)]).await.unwrap();
-        let taken = claim(&process, queue, 9).await;
-        settle(&process, &taken, &Verdict::Done).await;
-        let meta = format!("{{dq}}:meta:{queue}");
-        let layout = shared_redis().command(&["HEXISTS", &meta, "layout"]);
-        assert_eq!(layout.int(), 0);
-        assert!(keys(shared_redis(), queue).iter().all(|key| key.starts_with("{dq}:")));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_queue_with_shards_stores_its_layout() {
-    let queue = queue();
-    let four = process(Topology::Server, &queue, Some(4)).await;
-    four.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
-    let layout = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
+async fn only_a_queue_with_shards_stores_its_layout() {
     // Change 1, to four shards.
-    assert_eq!(layout.text(), "1/4");
-    let due: Vec<_> =
-        keys(shared_redis(), &queue).into_iter().filter(|key| key.contains("}:due:")).collect();
-    assert!(due.iter().all(|key| key.starts_with("{dq#4.")), "{due:?}");
+    for (shards, layout, prefix) in
+        [(None, "", "{dq}:"), (Some(1), "", "{dq}:"), (Some(4), "1/4", "{dq#4.")]
+    {
+        let queue = queue();
+        let process = process(Topology::Server, &queue, shards).await;
+        process.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
+        let stored = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
+        assert_eq!(if stored.is_nil() { String::new() } else { stored.text() }, layout);
+        let mut due = keys(shared_redis(), &queue);
+        due.retain(|key| key.contains("}:due:"));
+        assert!(!due.is_empty() && due.iter().all(|key| key.starts_with(prefix)), "{due:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +63,7 @@ async fn listings_merge_shards_in_order() {
         for limit in [7, 100, 999] {
             assert_eq!(list(&two, &queue, JobState::Scheduled, limit).await, all, "{limit}");
         }
-        two.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        purge(&two, &queue).await;
     }
 }
 
@@ -100,10 +88,8 @@ async fn every_call_finds_jobs_in_their_shards() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let four = process(topology, &queue, Some(4)).await;
-        let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
-        let keyed =
-            |due: Due| names.iter().map(|name| job(&queue, Some(name), due)).collect::<Vec<_>>();
-        let jobs = keyed(LATER.into());
+        let later = || keyed(&queue, 40).into_iter().map(|job| job.due(LATER)).collect::<Vec<_>>();
+        let jobs = later();
         four.schedule(jobs.clone()).await.unwrap();
         let other = process(topology, &queue, None).await;
         for process in [&other, &four] {
@@ -113,11 +99,11 @@ async fn every_call_finds_jobs_in_their_shards() {
                 let by_key = JobRef::new(queue.clone(), job.key.clone().unwrap());
                 assert_eq!(process.get(&by_key).await.unwrap().unwrap().job.id, job.id);
             }
-            let kept = process.schedule(keyed(LATER.into())).await.unwrap();
+            let kept = process.schedule(later()).await.unwrap();
             assert!(kept.iter().all(|answer| matches!(answer, Scheduled::Kept(_))), "{kept:?}");
         }
         let replacing: Vec<_> =
-            keyed(Due::NOW).into_iter().map(|job| job.on_conflict(OnConflict::Replace)).collect();
+            keyed(&queue, 40).into_iter().map(|job| job.on_conflict(OnConflict::Replace)).collect();
         let replaced = other.schedule(replacing).await.unwrap();
         assert!(replaced.iter().all(|answer| matches!(answer, Scheduled::Replaced(_))));
         let moved = Reschedule { job: by_key(&queue, "0"), due: Due::After(LATER) };
@@ -134,8 +120,7 @@ async fn every_call_finds_jobs_in_their_shards() {
             let answers = process.renew(&renewals).await.unwrap();
             assert!(answers.iter().all(|answer| matches!(answer, Renewed::Until(_))));
         }
-        let reason = DeadReason::new(DeadKind::Rejected, "no");
-        settle(&other, &taken[..20], &Verdict::Dead { reason, failed: true }).await;
+        settle(&other, &taken[..20], &dead()).await;
         settle(&other, &taken[20..], &Verdict::Done).await;
 
         let live = taken[0].job.key.clone().unwrap();
@@ -152,29 +137,9 @@ async fn every_call_finds_jobs_in_their_shards() {
             due: Due::NOW,
         };
         assert_eq!(four.operate(replay).await.unwrap().affected, 17);
-        let stats = &other.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+        let stats = stats(&other, &queue).await;
         assert_eq!((stats.ready, stats.scheduled, stats.dead), (17, 1, 1), "{stats:?}");
         assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
-        let purged = other.operate(Operation::Purge { queue: &queue }).await.unwrap().affected;
-        assert_eq!(purged, 19);
+        assert_eq!(purge(&other, &queue).await, 19);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_lost_all_data_is_used_again() {
-    let server = Redis::start();
-    let queue = queue();
-    let mut config = dq_redis::RedisConfig::new(server.url());
-    config.shards.insert(queue.clone(), 4);
-    let environment = dq_core::config::Environment::default();
-    let four = dq_redis::RedisBackend::connect(&config, &environment).await.unwrap();
-    four.schedule((0..20).map(|_| job(&queue, None, LATER)).collect()).await.unwrap();
-    server.command(&["FLUSHALL"]);
-    let jobs: Vec<_> = (0..20).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect();
-    let wanted: HashSet<_> = jobs.iter().map(|job| job.id).collect();
-    four.schedule(jobs).await.unwrap();
-    let gone = four.cancel(&[by_key(&queue, "none")]).await.unwrap();
-    assert_eq!(gone, [Cancelled::NotFound]);
-    let taken = claim(&four, &queue, 50).await;
-    assert_eq!(ids(&taken).into_iter().collect::<HashSet<_>>(), wanted);
 }

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dq_core::{
-    Backend, Cancelled, DeadKind, DeadReason, Due, ErrorKind, JobKey, OnConflict, Operation,
-    QueueName, Scheduled, Verdict,
+    Backend, Cancelled, Due, ErrorKind, JobKey, OnConflict, Operation, QueueName, Scheduled,
 };
 use dq_redis::RedisBackend;
 
-use crate::fixture::{LATER, Topology, by_key, claim, job, live_by_key, process, queue, settle};
+use crate::fixture::{
+    LATER, Topology, by_key, claim, dead, job, live_by_key, process, purge, queue, settle, stats,
+};
 
 const KEYS: usize = 60;
 const ROUNDS: usize = 5;
@@ -72,10 +73,9 @@ async fn a_key_is_live_once(topology: Topology) {
         let live = live_by_key(&observer, &queue).await;
         assert_eq!(live.len(), KEYS, "none is lost");
         assert!(live.values().all(|jobs| *jobs == 1), "round {round}: {live:?}");
-        let stats = &observer.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+        let stats = stats(&observer, &queue).await;
         assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
-        let purged = observer.operate(Operation::Purge { queue: &queue }).await.unwrap();
-        assert_eq!(purged.affected, KEYS as u64);
+        assert_eq!(purge(&observer, &queue).await, KEYS as u64);
     }
 }
 
@@ -130,7 +130,7 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
         assert!(user.await.unwrap() > 0);
     }
     let observer = process(topology, &queue, None).await;
-    let stats = &observer.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+    let stats = stats(&observer, &queue).await;
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
@@ -175,8 +175,7 @@ async fn replays_race_with_producers(topology: Topology) {
         three.schedule(jobs.collect()).await.unwrap();
         let taken = claim(&three, &queue, KEYS).await;
         assert_eq!(taken.len(), KEYS);
-        let reason = DeadReason::new(DeadKind::Rejected, "no");
-        settle(&three, &taken, &Verdict::Dead { reason, failed: true }).await;
+        settle(&three, &taken, &dead()).await;
     }
     let create = async |keys: std::ops::Range<usize>| {
         let mut created = 0;
@@ -212,6 +211,6 @@ async fn replays_race_with_producers(topology: Topology) {
     assert!(twice.is_empty(), "live more than once: {twice:?}");
     assert_eq!((live.len(), created + replayed), (KEYS, KEYS as u64), "each key, once");
     assert!(replayed > 0 && created > 0, "both took part: {created} and {replayed}");
-    let stats = &three.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+    let stats = stats(&three, &queue).await;
     assert_eq!(stats.dead, 2 * KEYS as u64 - replayed, "{stats:?}");
 }

@@ -65,13 +65,13 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
 /// A value's position; Jackson requires types by position.
 #[derive(Clone, Copy)]
 enum Position<'a> {
-    /// The payload itself.
-    Top { class: Option<&'a str> },
+    Top {
+        class: Option<&'a str>,
+    },
     /// A field. A bare number fits a primitive or final type (`long`, `int`, `Integer`, `double`).
     /// For `Long`, `Date`, `BigDecimal` and other classes Redisson requires a pair, which only the
     /// application can write: `"id": ["java.lang.Long", 42]`.
     Field,
-    /// A list element.
     Element,
 }
 
@@ -128,7 +128,6 @@ fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) ->
     }
 }
 
-/// The levels left inside this one. Bounds the stack.
 fn next_level(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         codec_error(
@@ -238,18 +237,6 @@ mod tests {
             ),
         ] {
             assert_eq!(to_java(json, order), java);
-        }
-    }
-
-    #[test]
-    fn encoded_payloads_are_decoded_back() {
-        for json in [
-            r#"{"id":42,"tags":["a","b"],"n":[1,3000000000],"x":null,"y":"\u00e9\n"}"#,
-            "[[[]],[1.25,true]]",
-        ] {
-            let back = from_java(&to_java(json, Some("pkg.Order")));
-            let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
-            assert_eq!(value(&back), value(json));
         }
     }
 

@@ -86,3 +86,38 @@ impl Codec {
         .map_err(|error| error.operation("decode from Redisson"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `golden.rs` has payloads of real clients.
+    #[test]
+    fn text_and_json_pass_and_other_payloads_are_refused_with_the_codec_to_choose() {
+        for (codec, java, json) in [
+            (Codec::Text, "say \"hé\"\n", r#""say \"hé\"\n""#),
+            (Codec::Text, "", "\"\""),
+            (Codec::Text, "42", "\"42\""),
+            (Codec::Json, r#"{"id":42, "created" : 1}"#, r#"{"id":42, "created" : 1}"#),
+            (Codec::Json, "123456789012345678901234", "123456789012345678901234"),
+        ] {
+            let [java, json] = [java, json].map(|text| Bytes::from_static(text.as_bytes()));
+            assert_eq!(codec.decode(&java).unwrap(), json, "{codec:?}");
+            assert_eq!(codec.encode(&json).unwrap(), java, "{codec:?}");
+        }
+        let error = |answer: Result<Bytes>| {
+            let error = answer.unwrap_err();
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+            error.to_string()
+        };
+        let bytes = Bytes::from_static;
+        for json in [&b"{\"secret\":1}"[..], b"null", b"42"] {
+            assert!(error(Codec::Text.encode(&bytes(json))).contains("`json`"));
+        }
+        assert!(error(Codec::Json.encode(&bytes(b"secret"))).contains("`raw`"));
+        assert!(error(Codec::Json.decode(&bytes(b"secret"))).contains("`string`"));
+        for codec in [Codec::Text, Codec::Json] {
+            assert!(error(codec.decode(&bytes(b"\x03hell\xef"))).contains("`kryo5`"));
+        }
+    }
+}

@@ -24,36 +24,3 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
         Err(error) => Err(wrong_codec("string", bytes).source(error)),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_quoted_for_handlers_and_unquoted_for_java() {
-        // StringCodec.getValueEncoder writes ByteBufUtil.writeUtf8 of toString().
-        for (java, json) in [
-            ("hello", "\"hello\""),
-            ("", "\"\""),
-            ("say \"hé\"\n", r#""say \"hé\"\n""#),
-            ("42", "\"42\""),
-            ("{\"id\":1}", r#""{\"id\":1}""#),
-        ] {
-            let (java, json) =
-                (Bytes::from_static(java.as_bytes()), Bytes::from_static(json.as_bytes()));
-            assert_eq!(decode(&java).unwrap(), json);
-            assert_eq!(encode(&json).unwrap(), java);
-        }
-    }
-
-    #[test]
-    fn values_other_than_text_are_refused_with_the_codec_to_choose() {
-        for json in ["42", "{}", "null", "[\"x\"]"] {
-            let error = encode(&Bytes::from_static(json.as_bytes())).unwrap_err();
-            assert!(error.to_string().contains("`json`"), "{error}");
-            assert!(!format!("{error:?}").contains("42"), "{error:?}");
-        }
-        let error = decode(&Bytes::from_static(b"\x03hell\xef")).unwrap_err().to_string();
-        assert!(error.contains("`kryo5`"), "{error}");
-    }
-}

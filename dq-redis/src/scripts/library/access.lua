@@ -2,8 +2,8 @@
 -- and expired leases.
 
 -- Returns call(partition, ...). If a key of the partition has another type, sets
--- `partition.refusal` to the status reply WRONG_TYPE and returns nil, so that the call still serves
--- its other partitions. A partition that already has a refusal is skipped.
+-- `partition.refusal` to WRONG_TYPE and returns nil, so that the call still serves its other
+-- partitions. Skips a partition that has a refusal.
 local function catch_wrong_type(call, partition, ...)
   if partition.refusal then
     return nil
@@ -50,8 +50,7 @@ end
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
 
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
--- that reads or changes jobs calls it first: all but shards.lua, pins.lua, inspect.lua and, of
--- `redisson`, locate.lua and transfer.lua. `access` is 'write' or 'read'; nil for calls of holders
+-- that reads or changes jobs calls it first. `access` is 'write' or 'read'; nil for calls of holders
 -- of leases, which a raised format does not refuse, and for claims, which have read the format.
 -- Returns `stop, reply`:
 --   false         the script continues

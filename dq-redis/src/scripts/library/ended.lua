@@ -1,7 +1,6 @@
 -- Jobs that have ended: the history, and pinned ids. keys.lua describes the keys.
 
--- The limit of the history of this partition, from the arguments of scripts that end jobs: maximum
--- number of jobs (0 remembers none), maximum age in milliseconds.
+-- The limit of the history: maximum number of jobs (0 remembers none), maximum age in milliseconds.
 local history_max, history_age = 0, 0
 
 local function read_history_limit(max, age)
@@ -16,8 +15,8 @@ local function check_ended_keys(partition)
   end
 end
 
--- What `flush_ended` writes, of the jobs that this call ends: arguments of HSET past (handle, past
--- job, …), ZADD ended (time, handle, …), HSET pin (handle, pin, …) and ZADD unpin (time, handle, …).
+-- Arguments with which flush_ended calls HSET past (handle, past job, …), ZADD ended (time, handle,
+-- …), HSET pin (handle, pin, …) and ZADD unpin (time, handle, …).
 local past_jobs, ended_at, pins, pinned_until = {}, {}, {}, {}
 local longest_pin = 0
 
@@ -69,7 +68,6 @@ local function end_unleased(partition, handle, letter, due, reason, is_dead)
   delete_job(partition, handle, is_dead and '' or record_key(record))
 end
 
--- Lets keys expire not before `milliseconds` from now.
 local function extend_expiry(milliseconds, zset, hash)
   if redis.call('PTTL', zset) < milliseconds then
     -- Twice as long, so that not every call writes it.
@@ -79,7 +77,6 @@ local function extend_expiry(milliseconds, zset, hash)
   end
 end
 
--- Removes the first `n` entries of a sorted set, and the fields of a hash with their names.
 local function remove_first(zset, hash, n)
   if n > 0 then
     redis.call('HDEL', hash, unpack(redis.call('ZRANGE', zset, '0', n - 1)))
@@ -91,7 +88,6 @@ end
 -- can add, so that what exceeds the limit shrinks.
 local MAX_FORGOTTEN = 200
 
--- Removes pins that have ended.
 local function remove_ended_pins(partition)
   local ended = redis.call('ZCOUNT', partition.unpin, '-inf', now_text)
   remove_first(partition.unpin, partition.pin, math.min(ended, MAX_FORGOTTEN))

@@ -17,7 +17,7 @@ local NOTE_BYTES = 27
 local STATE_BYTES = NUMBERS_BYTES + NOTE_BYTES
 local NO_TIME = string.rep('\0', 6)
 
--- The fields of a state; nil if there is none, or it is too short.
+-- Nil if there is no state, or it is too short.
 local function unpack_state(stored)
   local key_length = stored and string.byte(stored, STATE_BYTES)
   if not key_length or #stored < STATE_BYTES + key_length then
@@ -31,7 +31,6 @@ local function unpack_state(stored)
   }
 end
 
--- A state with these fields. Its key is the one in the note.
 local function pack_state(state)
   return struct.pack(
     NUMBERS, state.token, state.due, state.attempts, state.deliveries, state.losses, state.postponed)
@@ -65,7 +64,6 @@ local function fresh_state(record, due)
   }
 end
 
--- The first state of a job whose id is to be pinned for `remember` milliseconds.
 local function first_state(remember, key)
   return string.rep('\0', NUMBERS_BYTES) .. first_note(remember, key)
 end
@@ -91,7 +89,7 @@ local function id_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- A record without its key; the record has one.
+-- The record has a key.
 local function without_key(record)
   local flags, length = string.byte(record, 9, 10)
   return string.sub(record, 1, 8) .. string.char(flags - 1) .. string.sub(record, 11 + length)
@@ -112,7 +110,6 @@ local function is_to_be_pinned(record)
   return string.byte(record, 9) % 16 >= 8
 end
 
--- A note with the fields that are copied from the record.
 local function fill_note(note, record)
   return string.sub(note, 1, 12) .. struct.pack('>I4', record_limit(record))
     .. string.sub(record, 1, 8) .. string.sub(note, 25)
@@ -125,7 +122,6 @@ local function note_with_error(note, error)
     .. string.sub(note, 26, NOTE_BYTES + key_length + name_length) .. (error or '')
 end
 
--- A note without its key.
 local function note_without_key(note)
   return string.sub(note, 1, 26) .. '\0'
     .. string.sub(note, NOTE_BYTES + 1 + string.byte(note, NOTE_BYTES))
@@ -201,8 +197,8 @@ local function add_total(partition, name, number)
 end
 
 -- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no
--- such job.
-local function find_stored(partition, target)
+-- such job. The version of Redisson's queues has a second result: see redisson/java.lua.
+local function find_job(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == string.byte('k') then
     local holder = redis.call('HGET', partition.key, rest)

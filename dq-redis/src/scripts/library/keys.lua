@@ -92,15 +92,14 @@ local now = math.floor(now_micros / 1000)
 -- Redis is slow at formatting Lua's numbers, so frequent commands get text, like '100' for 100.
 local now_text = string.format('%.0f', now)
 
--- The partition number `n`, from 0, of those in KEYS: its keys by name, and the number of keys
--- before.
+-- The partition number `n`, from 0, of those in KEYS: its keys by name.
 local function partition_at(n, keys_per_partition)
-  local first = n * keys_per_partition
+  local first = n * (keys_per_partition or KEYS_PER_PARTITION)
   return {
     due = keys[first + 1], job = keys[first + 2], state = keys[first + 3],
     lease = keys[first + 4], key = keys[first + 5], dead = keys[first + 6],
     reason = keys[first + 7], meta = keys[first + 8], quarantine = keys[first + 9],
     ended = keys[first + 10], past = keys[first + 11], unpin = keys[first + 12],
-    pin = keys[first + 13], first = first,
+    pin = keys[first + 13],
   }
 end

@@ -67,6 +67,27 @@ end
 -- tests it.
 local DETACH = 64
 
+-- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a state
+-- with its last due time. Nil means that other programs have removed parts of the job, or that an
+-- earlier call failed at ZADD.
+local function due_and_leased(partition, handle)
+  local due = redis.call('ZSCORE', partition.due, handle)
+  if due then
+    return score_time(due), false
+  end
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
+  -- A job that was never leased has a state too if its id is to be pinned.
+  if state and state.deliveries > 0 then
+    return state.due, state.token ~= 0
+  end
+end
+
+-- Whether the conflict policy in a record lets its job replace one that is due at `other_due`.
+local function replaces(record, other_due, due)
+  local policy = math.floor(string.byte(record, RECORD_BYTES) / 16) % 4
+  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
+end
+
 -- Takes the key from a leased job, for good. The caller gives the key to another job.
 local function detach(partition, handle, record)
   local state = unpack_state(redis.call('HGET', partition.state, handle))

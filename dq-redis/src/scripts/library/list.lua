@@ -66,3 +66,15 @@ local function add_listed(reply, partition, state, handle, at, record, with_payl
     reply[#reply + 1] = item
   end
 end
+
+-- The handle in a position (see browse.lua). A position of Redisson's queues that begins with 1 is
+-- that of a member: it follows all handles.
+local function handle_at(position)
+  return string.byte(position) == 0 and string.sub(position, 3) or string.rep('\255', HANDLE_BYTES)
+end
+
+-- Adds waiting jobs with other keys to those found. The version of Redisson's queues replaces this
+-- one.
+local function add_members()
+  return false, false
+end

@@ -29,6 +29,18 @@ local function earliest(zset)
   return score and score_time(score)
 end
 
+-- The number of jobs that are due from one time until before another. The version of Redisson's
+-- queues replaces this function and the next.
+local function count_due(partition, from, to)
+  return redis.call('ZCOUNT', partition.due, from, '(' .. to)
+end
+
+-- The number of ready jobs and of waiting ones, and the first due time or nil.
+local function count_waiting(partition)
+  return redis.call('ZCOUNT', partition.due, '-inf', now), redis.call('ZCARD', partition.due),
+    earliest(partition.due)
+end
+
 -- The score of the first entry of a sorted set if it is one of these entries (score, member, score,
 -- member, …), which have just been added; else nil.
 local function first_of(zset, entries)
@@ -43,6 +55,13 @@ local function first_of(zset, entries)
     end
   end
   return nil
+end
+
+-- Calls a command with arguments from this one on, if there are any.
+local function send(command, key, arguments, first)
+  if #arguments >= (first or 1) then
+    redis.call(command, key, unpack(arguments, first or 1))
+  end
 end
 
 -- Claims look at the partition at this time, or earlier. The call has taken effect: a key of another

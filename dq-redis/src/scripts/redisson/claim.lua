@@ -2,15 +2,8 @@
 -- Redisson's sorted set. (Words: see java.lua.)
 --
 -- KEYS     the keys of each queue
--- ARGV     maximum number of jobs in all (at most 100), maximum number of bytes in all (0: lease
---          nothing and report due times only); the name of the holder of the leases (at most 255
---          bytes); then for each queue: maximum number of its jobs, length of a lease in
---          milliseconds; the last argument is for queues without Java
--- returns  {now, then a result for each queue}. The result is WRONG_TYPE if a key of the queue has
---          another type; {time of the next claim or nil, end of the leases, first token, then for
---          each job: handle, due time, record, numbers of the state before the lease or ''}; or with
---          0 bytes {time of the next claim or nil, due times of the oldest due jobs of each of the
---          three sources}. Tokens count up from the first. A paused queue has {nil}
+-- ARGV     as claim.lua; the last argument has no meaning here
+-- returns  as claim.lua; a peek reports the oldest due times of each of the three sources
 -- cost     O(log n) a job; eleven small commands for a queue without due jobs; with visibility
 --          `exact` O(length of the order list) for each member taken from the sorted set
 
@@ -67,13 +60,11 @@ local function read_candidates(max, fetch)
   return found
 end
 
--- At most `number` due entries with their scores, without the first `skip`.
 local function due_entries(zset, skip, number)
   return redis.call(
     'ZRANGEBYSCORE', zset, '-inf', now_text, 'WITHSCORES', 'LIMIT', skip, number)
 end
 
--- Payloads in the destination list. They have no due time, and get an id when they are leased.
 local function destination_candidates(partition, max)
   return read_candidates(max, function(found, n, number)
     local payloads = redis.call('LRANGE', partition.destination, n, n + number - 1)
@@ -108,7 +99,6 @@ local function native_candidates(partition, max)
   end)
 end
 
--- Due members of Redisson's sorted set.
 local function member_candidates(partition, max)
   return read_candidates(max, function(found, n, number)
     local entries = due_entries(partition.timeout, n, number)
@@ -235,7 +225,6 @@ local function lease(partition, max, last_token, lease_end, reply)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   read_first_states(partition, handles, records, states, n)
-  -- By job: the numbers of the state before the lease. And `states` for add_leases.
   local before, leased_states = {}, {}
   for i = 1, n do
     leased_states[2 * i - 1] = handles[i]
@@ -267,9 +256,7 @@ local function lease(partition, max, last_token, lease_end, reply)
   if n == 0 then
     return
   end
-  if #indexed > 0 then
-    redis.call('HDEL', partition.index, unpack(indexed))
-  end
+  send('HDEL', partition.index, indexed)
   local new_records = {}
   local stored, at = 0, #reply
   for i = 1, n do
@@ -281,9 +268,7 @@ local function lease(partition, max, last_token, lease_end, reply)
     reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, before[i]
     at = at + 4
   end
-  if stored > 0 then
-    redis.call('HSET', partition.job, unpack(new_records))
-  end
+  send('HSET', partition.job, new_records)
   add_leases(partition, lease_end, leased_states)
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = lease_end, string.format('%.0f', token)
@@ -294,7 +279,6 @@ local function lease(partition, max, last_token, lease_end, reply)
   end
 end
 
--- Adds the due times of the oldest due jobs to the reply, up to `max` of each source.
 local function add_due_times(partition, max, reply)
   for _ = 1, math.min(max, redis.call('LLEN', partition.destination)) do
     reply[#reply + 1] = now
@@ -307,11 +291,9 @@ local function add_due_times(partition, max, reply)
   end
 end
 
--- The result of one queue: see `returns` above.
 local function serve(partition, queue_max, length)
   if not only_due_times then
-    -- Fail before the first write if one of these keys has another type: what a script has written
-    -- stays when a later command fails.
+    -- Fail before the first write if one of these keys has another type.
     redis.call('ZCARD', partition.timeout)
     redis.call('ZCARD', partition.due)
   end
@@ -347,7 +329,7 @@ end
 
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local queue_max, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
-  local partition = redisson_partition_at(n)
+  local partition = partition_at(n)
   replies[n + 2] = catch_wrong_type(serve, partition, queue_max, length) or partition.refusal
 end
 return replies

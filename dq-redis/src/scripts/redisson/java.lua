@@ -28,19 +28,15 @@
 -- A *member id* is the id in a member: a job id, shortened as redisson/member.rs says. Two more
 -- fields of the hash `meta` are used: `garbage`, about how many entries of the order list do not
 -- wait any more, and `sweep`, the HSCAN cursor of sweep_index.
---
--- requeue_expired (library/access.lua) returns true if more leases have expired than one call handles: the
--- script then ends with nil, and the client repeats the call. Of the statuses that its second
--- result may be, CLOSED cannot occur here: it comes from a change of the number of shards, and
--- queues of this backend have none.
 
 local NATIVE_KEYS = KEYS_PER_PARTITION
 local KEYS_PER_PARTITION = NATIVE_KEYS + 4
 
--- The keys of queue number `n`, from 0, among KEYS.
-local function redisson_partition_at(n)
-  local partition = partition_at(n, KEYS_PER_PARTITION)
-  local first = partition.first + NATIVE_KEYS
+-- Shadows the function of the library, as others below that have its name.
+local native_partition_at = partition_at
+local function partition_at(n)
+  local partition = native_partition_at(n, KEYS_PER_PARTITION)
+  local first = n * KEYS_PER_PARTITION + NATIVE_KEYS
   partition.timeout, partition.order = KEYS[first + 1], KEYS[first + 2]
   partition.destination, partition.index = KEYS[first + 3], KEYS[first + 4]
   return partition
@@ -50,7 +46,7 @@ end
 -- bytes.
 local JAVA_SUFFIX = 'redisson'
 -- Number of members or payloads that are read before their sizes are added up, so that no call
--- reads many large ones. A claim reads twice as many at a time while they are small.
+-- reads many large ones.
 local READ_BATCH = 8
 -- Maximum number of bytes that one call moves, unless a single payload is larger.
 local MAX_BYTES = 1048576
@@ -59,8 +55,7 @@ local MAX_REMOVED = 100
 -- Size of the length in a member, which Redisson packs as the server's `unsigned long`.
 local LENGTH_BYTES = struct.size('L')
 
--- A job id as handle (its first 14 bytes, the last two of them XORed with the tail) and tail (its
--- last two bytes), and back: see handle.rs.
+-- A job id as handle and tail, and back: see handle.rs.
 local function split_id(id)
   local c, d, e, f = string.byte(id, 13, 16)
   return string.sub(id, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)), string.sub(id, 15)
@@ -72,10 +67,7 @@ local function join_id(handle, tail)
   return string.sub(handle, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)) .. tail
 end
 
--- The member id of a job id: 8 bytes for jobs that Java scheduled and in the legacy format, else 15
--- bytes if the id is a version 7 UUID, else all 16. Of a UUID, the 4 bits of the version and the 4
--- highest bits of its 48 bits of time, zero until the year 2527, are left out: 44 bits of time and
--- the 4 bits after the version become 6 bytes, then follow bytes 8 to 16.
+-- The member id of a job id: see redisson/member.rs.
 local function member_id_of(id)
   if string.sub(id, 9) == JAVA_SUFFIX then
     return string.sub(id, 1, 8)
@@ -116,7 +108,6 @@ local function handle_and_tail(member_id)
     string.sub(member_id, 14)
 end
 
--- The bytes with which the member of this member id begins.
 local function member_prefix(member_id)
   if FORMAT == 'legacy' then
     return member_id
@@ -127,9 +118,6 @@ end
 -- Packed lengths by length: the payloads of one call often have the same length.
 local packed_lengths = {}
 
--- The member with this id and payload: in the current format a length byte, the id, the length of
--- the payload and the payload; in the legacy format the same without the length byte, with ids of 8
--- bytes.
 local function pack_member(member_id, payload)
   local size = #payload
   local length = packed_lengths[size]
@@ -182,8 +170,8 @@ local function parse(member)
   return parse_as(FORMAT == 'current' and 'legacy' or 'current', member)
 end
 
--- Whether a queue holds members of the other format, judged by its first and last member. Members
--- of two formats in one queue break the transfer script of Java clients, so they are never mixed.
+-- Judged by the first and last member: members of two formats are never mixed, because they break
+-- the transfer script of Java clients.
 local function has_other_format(partition)
   for _, rank in ipairs({ '0', '-1' }) do
     local member = redis.call('ZRANGE', partition.timeout, rank, rank)[1]
@@ -195,8 +183,7 @@ local function has_other_format(partition)
   return false
 end
 
--- The record of a job that Java scheduled, accepted now: no flags, so neither key, limit nor
--- headers.
+-- The record of a job that Java scheduled, accepted now.
 local function java_record(tail, payload)
   return struct.pack('>I6', now) .. tail .. '\0' .. payload
 end
@@ -229,13 +216,17 @@ local function order_length(partition)
   return type(length) == 'number' and length or 0
 end
 
--- Number of entries in the order list such that one removal with visibility `exact` takes about 5
--- ms: a removal passes half of the entries on average, at about 55 ns each, and 5 ms / (55 ns / 2)
--- is 180000.
+local native_check_types_of_job = check_types_of_job
+local function check_types_of_job(partition)
+  native_check_types_of_job(partition)
+  order_length(partition)
+end
+
+-- With so many entries in the order list, a removal with visibility `exact` takes about 5 ms: it
+-- passes half of them on average, at about 55 ns each.
 local ENTRIES_PER_CALL = 180000
 
--- Maximum number of members that this call removes. With visibility `exact` each removal searches
--- the order list, and a call should end within 5 ms.
+-- Maximum number of members that this call removes, so that it ends within 5 ms.
 local function max_per_call(partition)
   if VISIBILITY ~= 'exact' then
     return MAX_REMOVED
@@ -255,7 +246,6 @@ local function quarantine_member(partition, member, score)
   end
 end
 
--- Packs an index entry.
 local function pack_entry(due, handle, record_prefix)
   return struct.pack('>i8', due) .. handle .. record_prefix
 end
@@ -292,7 +282,6 @@ local function read_entry(member_id, raw)
   return handle, record_prefix
 end
 
--- A packed index entry as a table {due, handle, record_prefix, member_id}; nil in the same cases.
 local function unpack_entry(member_id, raw)
   local handle, record_prefix = read_entry(member_id, raw)
   return handle and {
@@ -370,8 +359,7 @@ local function remove_from_order(partition, members, member_ids)
   add_total(partition, 'garbage', garbage)
 end
 
--- Removes a waiting job with an index entry as from waiting_entry, and adds it to those that have
--- ended.
+-- Ends a waiting job with an index entry as from waiting_entry.
 local function end_member(partition, entry, letter)
   add_ended_unleased(partition, entry.handle, letter, entry.record_prefix, entry.due, '')
   redis.call('ZREM', partition.timeout, entry.member)
@@ -379,10 +367,23 @@ local function end_member(partition, entry, letter)
   remove_entry(partition, entry)
 end
 
+-- Gives a waiting job with an index entry another due time. Returns handle and tail.
+local function move_member(partition, entry, due)
+  redis.call('ZADD', partition.timeout, due, entry.member)
+  local packed = pack_entry(due, entry.handle, entry.record_prefix)
+  redis.call('HSET', partition.index, entry.member_id, packed)
+  return entry.handle .. id_tail(entry.record_prefix)
+end
+
+-- A waiting job with an index entry, as the reply of get.lua: it was never leased, so has no state.
+local function view_member(entry)
+  local due, record = string.format('%.0f', entry.due), entry.record_prefix .. entry.payload
+  return { now, entry.handle, 'w', due, record, '', '' }
+end
+
 -- Sweeps the order list if a tenth of it is garbage: pops entries from its front and appends those
--- that still wait. It pops ten for each member that was just removed (`removed`), so that the sweep
--- keeps up, but not more than MAX_BYTES, assuming that the entries have the size of the largest of
--- those members.
+-- that still wait. It pops ten for each member just `removed`, so that the sweep keeps up, but not
+-- more than MAX_BYTES if entries have the size of the largest of those members.
 local function sweep_order(partition, removed)
   local garbage = tonumber(redis.call('HGET', partition.meta, 'garbage') or 0) or 0
   local length = order_length(partition)
@@ -406,9 +407,7 @@ local function sweep_order(partition, removed)
       kept[#kept + 1] = member
     end
   end
-  if #kept > 0 then
-    redis.call('RPUSH', partition.order, unpack(kept))
-  end
+  send('RPUSH', partition.order, kept)
   local remaining = garbage - (#members - #kept)
   if remaining > 0 then
     redis.call('HSET', partition.meta, 'garbage', string.format('%.0f', remaining))
@@ -417,12 +416,11 @@ local function sweep_order(partition, removed)
   end
 end
 
--- Number of index entries that one sweep examines.
 local SWEPT_ENTRIES = 20
 
--- Removes index entries of jobs that Java took or removed, examining some of them at a time. There
--- are surely some if the index has more entries than the sorted set has members; else nothing is
--- done. Entries that are not due yet are left: they are removed when they are looked up.
+-- Removes index entries of jobs that Java took or removed, some at a time, if the index has more
+-- entries than the sorted set has members. Entries that are not due yet are left: they are removed
+-- when they are looked up.
 local function sweep_index(partition)
   if redis.call('HLEN', partition.index) <= redis.call('ZCARD', partition.timeout) then
     return
@@ -443,29 +441,149 @@ local function sweep_index(partition)
   end
 end
 
--- Whether a live job, one that waits or is leased, has this key. Shadows the function of
--- the library, which does not know members.
 local function key_is_live(partition, key)
-  local handle, entry = find_job(redisson_partition_at(0), 'k' .. key)
+  local handle, entry = find_job(partition, 'k' .. key)
   return handle or entry
 end
 
--- There is no index of queues: Java adds jobs. Shadows the function of the library.
+-- Members count, too, and payloads in the destination list, as due now.
+local native_count_due = count_due
+local function count_due(partition, from, to)
+  local count = native_count_due(partition, from, to)
+    + redis.call('ZCOUNT', partition.timeout, from, '(' .. to)
+  if tonumber(from) <= now and now < tonumber(to) then
+    count = count + redis.call('LLEN', partition.destination)
+  end
+  return count
+end
+
+local native_count_waiting = count_waiting
+local function count_waiting(partition)
+  local ready, waiting, first_due = native_count_waiting(partition)
+  local in_destination = redis.call('LLEN', partition.destination)
+  for _, due in ipairs({ earliest(partition.timeout) or false, in_destination > 0 and now }) do
+    first_due = due and math.min(first_due or due, due) or first_due
+  end
+  return ready + redis.call('ZCOUNT', partition.timeout, '-inf', now) + in_destination,
+    waiting + redis.call('ZCARD', partition.timeout) + in_destination, first_due
+end
+
+-- Native jobs first, then members, then payloads in the destination list.
+local native_clear = clear
+local function clear(partition, max)
+  local limit, removed = native_clear(partition, max)
+  if removed < limit then
+    max = math.min(limit - removed, max_per_call(partition))
+    local entries = redis.call('ZRANGE', partition.timeout, 0, max - 1, 'WITHSCORES')
+    for i = 1, #entries, 2 do
+      local member, due = entries[i], score_time(entries[i + 1])
+      local _, member_id = parse(member)
+      local entry = member_id and unpack_entry(member_id, redis.call('HGET', partition.index, member_id))
+      if entry then
+        entry.member, entry.due = member, due
+        end_member(partition, entry, 'M')
+      else
+        if member_id then
+          local handle, tail = handle_and_tail(member_id)
+          add_ended_unleased(partition, handle, 'M', java_record(tail, ''), due, '')
+        end
+        redis.call('ZREM', partition.timeout, member)
+        remove_from_order(partition, { member }, { member_id or '' })
+      end
+      removed = removed + 1
+    end
+    if redis.call('ZCARD', partition.timeout) == 0 then
+      -- No member waits, so all entries of the order list are garbage. With visibility `hidden` a
+      -- key of another type counts as empty (see order_length): it is foreign, and stays.
+      if order_length(partition) > 0 then
+        redis.call('UNLINK', partition.order)
+      end
+      redis.call('HDEL', partition.meta, 'garbage')
+      -- What is left in the index are entries of jobs that Java took. Each may own a key and a state
+      -- (see remove_entry), so they are removed one by one, some in each call.
+      sweep_index(partition)
+    end
+  end
+  if removed < limit then
+    removed = removed + #(redis.call('LPOP', partition.destination, limit - removed) or {})
+  end
+  return limit, removed
+end
+
+-- Adds members after a position to the native jobs in a page, in order of due time. Returns whether
+-- there are more, and whether entries were repaired. Among equal due times, native jobs precede
+-- members, or follow them in descending order: from a native job on, all members with its time
+-- remain, or none.
+local function add_members(found, partition, state, limit, is_descending, at, position)
+  local after = position and string.byte(position) == 1 and string.sub(position, 2) or ''
+  if after ~= '' and not is_descending then
+    -- The position has only the first 15 bytes of the member. What follows them are at most 2 bytes
+    -- of its id and the length of its payload, whose last byte (the highest, of at most 8) is never
+    -- 255. So the padding sorts after every member that begins with these bytes.
+    after = after .. string.rep('\255', 12)
+  end
+  local first, stop = listed_ranks(partition.timeout, state, is_descending, at, position and after)
+  local entries = entries_at(partition.timeout, first, stop, limit, is_descending)
+  local repaired = false
+  for i = 1, #entries / 2 do
+    local member, due = entries[2 * i - 1], entries[2 * i]
+    local format, member_id, payload = parse(member)
+    if not format then
+      quarantine_member(partition, member, score_time(due))
+      repaired = true
+    elseif round_score(partition.timeout, member, due) then
+      repaired = true
+      break
+    else
+      found[#found + 1] = {
+        at = due, member = member, member_id = member_id, payload = payload,
+        number = is_descending and i - limit or i + limit,
+      }
+    end
+  end
+  -- table.sort is not stable, so `number` keeps the order of equal due times.
+  for _, item in ipairs(found) do
+    item.due = is_descending and -tonumber(item.at) or tonumber(item.at)
+  end
+  table.sort(found, function(a, b)
+    return a.due < b.due or (a.due == b.due and a.number < b.number)
+  end)
+  return stop - first > #entries / 2, repaired
+end
+
+-- Handle and record of a member; the record has no payload if none is asked for.
+local function read_member(partition, item, with_payload)
+  local entry = unpack_entry(item.member_id, redis.call('HGET', partition.index, item.member_id))
+  local payload = with_payload and item.payload or ''
+  if entry then
+    return entry.handle, entry.record_prefix .. payload
+  end
+  local handle, tail = handle_and_tail(item.member_id)
+  return handle, java_record(tail, payload)
+end
+
+local function add_listed_member(reply, item, handle, record)
+  local position = '\1' .. string.sub(item.member .. string.rep('\0', 15), 1, 15)
+  for _, value in ipairs({ handle, position, item.at, record, '', '' }) do
+    reply[#reply + 1] = value
+  end
+end
+
+-- There is no index of queues: Java adds jobs.
 local function look_at()
 end
 
 -- Publishes the time of the first entry of a sorted set if it is one of these entries, but that of a
 -- native job only if no member is due before it: Java's clients, which know only members, replace their
--- timer by the time of any message. Shadows the function of the library.
+-- timer by the time of any message.
 local function publish_if_first(channel, partition, zset, entries)
   local first = first_of(zset, entries)
   if not first then
     return
   end
-  local timeout = KEYS[partition.first + NATIVE_KEYS + 1]
-  if zset ~= timeout then
+  if zset ~= partition.timeout then
     -- The call has taken effect: a key of another type must not make it fail.
-    local succeeded, earliest_member = pcall(earliest, timeout)
+    local succeeded, earliest_member = pcall(earliest, partition.timeout)
     if succeeded and earliest_member and earliest_member < tonumber(first) then
       return
     end

@@ -1,13 +1,13 @@
 -- Searches Redisson's sorted set for a job that Java scheduled, some members at a time, and adds it
 -- to the index, where the other scripts find it. (Words: see java.lua.)
 --
--- KEYS     the keys of the queue
 -- ARGV     handle and tail in one string; cursor of ZSCAN ('0' at first); about how many
 --          members to read
--- returns  FORMAT: see refuse_format; '': the job was found; '0': there is no such member; else the cursor for the next call
+-- returns  FORMAT: see refuse_format; '': the job was found; '0': there is no such member; else the
+--          cursor for the next call
 -- cost     O(members read)
 
-local partition = redisson_partition_at(0)
+local partition = partition_at(0)
 local refusal = refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
 if refusal then
   return refusal

@@ -1,39 +1,19 @@
--- Stores jobs of one queue as members of Redisson's sorted set. (Words: see java.lua.)
+-- Stores jobs as members of Redisson's sorted set. (Words: see java.lua.)
 --
--- KEYS     the keys of the queue
--- ARGV     the channel that wakes listeners; flags: '=' two of the jobs have the same handle,
---          member id or key, '+' a due time is a delay; how many jobs (at most 100); the client's
---          estimate of the server's time, which is in the records; the limit of the history, jobs
---          and milliseconds; the handles; the member ids; the record prefixes; the payloads; the due
---          times; for each job whose record says that its id is to be pinned, for how many
---          milliseconds; then the keys of the jobs that have one; then the numbers of these
---          jobs, from 1
--- returns  nil: repeat the call; OTHER_FORMAT: the queue holds members of the other format, and
---          nothing was stored; ID_COLLISION and a number: that job has the handle or member id of a
---          job with another id (but see below), and nothing was stored; else {now; 0, since there
---          is no total that tells whether these are the first jobs of the queue; then for each job
---          that was not simply created: its number from 1; 'C' created before | 'E' ended, and
---          remembered | 'K' kept: the job stored before stays | 'R' replaced: this job took its
---          place | 'A' already running: the job stored before stays; handle and tail of the job
---          that is stored now or has ended; its due time}
--- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
---          more for each key; each conflict takes commands of its own
+-- ARGV     as schedule.lua, but in place of the records: member ids, record prefixes, payloads
+-- returns  OTHER_FORMAT: the queue holds members of the other format, and nothing was stored; else as
+--          schedule.lua. The second item is 0, since no total tells whether these are the first jobs
+-- cost     O(log n) a job, and two commands for each key; each conflict takes commands of its own
 
-local partition = redisson_partition_at(0)
-local stop, refusal = requeue_expired(partition, 'write')
-if stop then
-  return refusal
-end
 if has_other_format(partition) then
   return redis.status_reply('OTHER_FORMAT')
 end
 
 local args = ARGV
 local flags, jobs = args[2], tonumber(args[3])
--- The argument before the first of each kind: that of job `i` is args[HANDLES + i], and so on.
+-- Argument `i` of each kind is args[HANDLES + i], and so on.
 local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 6, 6 + jobs, 6 + 2 * jobs
 local PAYLOADS, DUES, REMEMBER = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
--- For how long the id of each job is to be pinned, if at all.
 local remember_of, jobs_to_pin = {}, 0
 for i = 1, jobs do
   if is_to_be_pinned(args[RECORD_PREFIXES + i]) then
@@ -50,7 +30,6 @@ if string.find(flags, '+', 1, true) then
   end
 end
 correct_accepted(args, RECORD_PREFIXES + 1, RECORD_PREFIXES + jobs, tonumber(args[4]))
--- The member of each job, and the key of each job that has one.
 local members, key_of = {}, {}
 for i = 1, jobs do
   members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
@@ -60,14 +39,11 @@ for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
   key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Fails on a key of another type before anything is written.
 redis.call('ZCARD', partition.due)
 redis.call('HSTRLEN', partition.meta, '')
 check_types_of_job(partition)
 check_ended_keys(partition)
-order_length(partition)
 
--- HMGET of the fields args[before + 1], ..., args[before + jobs]; {} if the hash is empty.
 local function values_of(hash, before)
   if redis.call('HLEN', hash) == 0 then
     return {}
@@ -75,14 +51,11 @@ local function values_of(hash, before)
   return redis.call('HMGET', hash, unpack(args, before + 1, before + jobs))
 end
 
--- For each job: the record of a native job with its handle, the index entry for its member id, and
--- the score of an equal member.
 local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
 local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs) or {}
 local past = find_past(partition, args, HANDLES + 1, HANDLES + jobs) or {}
 local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
--- Handle and tail of a job of this call.
 local function id_of(i)
   return args[HANDLES + i] .. id_tail(args[RECORD_PREFIXES + i])
 end
@@ -112,7 +85,6 @@ end
 -- of RPUSH and of HSET.
 local scores, order, index, states = {}, {}, {}, {}
 local flushed = 0
--- The keys that this call has stored.
 local stored_keys = {}
 -- By handle, the last change of a job by this call: STORED (only if there are duplicates), or for a
 -- job that was replaced its due time if it is remembered, else FORGOTTEN. What was found when the call
@@ -121,22 +93,12 @@ local STORED, FORGOTTEN = 'stored', 'forgotten'
 local changed_here = {}
 local answers = { now, 0 }
 
--- Sends the commands that `store` has gathered.
 local function flush()
-  if #scores > flushed then
-    redis.call('ZADD', partition.timeout, unpack(scores, flushed + 1))
-    flushed = #scores
-  end
-  if #order > 0 then
-    redis.call('RPUSH', partition.order, unpack(order))
-  end
-  if #index > 0 then
-    redis.call('HSET', partition.index, unpack(index))
-  end
-  if #states > 0 then
-    redis.call('HSET', partition.state, unpack(states))
-  end
-  order, index, states = {}, {}, {}
+  send('ZADD', partition.timeout, scores, flushed + 1)
+  send('RPUSH', partition.order, order)
+  send('HSET', partition.index, index)
+  send('HSET', partition.state, states)
+  flushed, order, index, states = #scores, {}, {}, {}
 end
 
 -- Stores job `i`, as of the next flush, but its key at once.
@@ -162,37 +124,18 @@ local function store(i, due)
   end
 end
 
--- Adds the answer for job `i`, with handle and tail and due time of the job that is stored now.
 local function answer(i, code, id, due)
   local n = #answers
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, id, due
 end
 
--- Handle and tail, due time, and whether it is leased, of a native job. A dead job is not leased,
--- and has a state with its last due time: nil means only that other programs have removed
--- parts of the job, or that this call has removed it since.
+-- Handle and tail, due time, and whether it is leased, of a native job; no due time as of
+-- due_and_leased, or if this call has removed the job.
 local function find_native(handle)
   local record = redis.call('HGET', partition.job, handle)
-  if not record then
-    return nil
+  if record then
+    return handle .. id_tail(record), due_and_leased(partition, handle)
   end
-  local id = handle .. id_tail(record)
-  local due = redis.call('ZSCORE', partition.due, handle)
-  if due then
-    return id, score_time(due), false
-  end
-  local state = unpack_state(redis.call('HGET', partition.state, handle))
-  -- A job that was never leased has a state too if its id is to be pinned.
-  if state and state.deliveries > 0 then
-    return id, state.due, state.token ~= 0
-  end
-end
-
--- Whether the conflict policy of job `i` lets it replace another one, given the due times of both.
--- The policy is in the flags of the record: 0 keep, 1 replace, 2 earliest, 3 latest.
-local function replaces(i, other_due, due)
-  local policy = math.floor(string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) / 16) % 4
-  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
 -- Stores a job with a key, or resolves its conflict with the live job that has the key.
@@ -217,7 +160,7 @@ local function store_keyed(i, due)
     store(i, due)
   elseif is_leased then
     answer(i, 'A', other, other_due)
-  elseif not replaces(i, other_due, tonumber(due)) then
+  elseif not replaces(args[RECORD_PREFIXES + i], other_due, tonumber(due)) then
     answer(i, 'K', other, other_due)
   else
     local remembered = #pins + #past_jobs
@@ -233,8 +176,6 @@ local function store_keyed(i, due)
   end
 end
 
--- Stores a job, unless it is stored already (a repeated call), or another one has its handle,
--- member id or key.
 local function store_unless_present(i)
   local handle, member_id, due = args[HANDLES + i], args[MEMBER_IDS + i], args[DUES + i]
   local change = changed_here[handle]

@@ -1,10 +1,9 @@
 -- Moves due members of Redisson's sorted set to the destination list, for queues that only Java
--- clients consume. Nothing is moved in a paused queue. (Words: see java.lua.)
+-- clients consume, unless they are paused. (Words: see java.lua.)
 --
--- KEYS     the keys of the queue
 -- ARGV     maximum number of members
--- returns  FORMAT: see requeue_expired; {now, how many left the sorted set, due time of the next member
---          or nil}; in a paused queue {now, 0, nil}
+-- returns  FORMAT: see refuse_format; {now, how many left the sorted set, due time of the next member
+--          or nil}
 -- cost     O(log n) a member; with visibility `exact` O(length of the order list)
 
 -- At most `max` due members, oldest first, of about MAX_BYTES in all.
@@ -25,9 +24,8 @@ local function due_members(partition, max)
   return members
 end
 
--- Moves the payloads of due members to the destination list, as Java's transfer script does. Unlike
--- that script, quarantines members in neither format, which are counted too. Returns how many
--- members left the sorted set.
+-- As Java's transfer script, but quarantines members in neither format, which are counted too.
+-- Returns how many members left the sorted set.
 local function transfer(partition, max)
   local members = due_members(partition, math.min(max, max_per_call(partition)))
   if #members == 0 then
@@ -57,7 +55,7 @@ local function transfer(partition, max)
   return #members
 end
 
-local partition = redisson_partition_at(0)
+local partition = partition_at(0)
 local paused, format = unpack(redis.call('HMGET', partition.meta, 'paused', 'format'))
 local refusal = refuse_format(format, 'write')
 if refusal then

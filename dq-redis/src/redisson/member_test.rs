@@ -1,0 +1,122 @@
+//! Tests members: `scripts/redisson/java.lua` packs and parses them, `member.rs` makes their ids and
+//! parses them for imports.
+
+use dq_core::JobId;
+use dq_servers::{Connection, Reply, shared_redis};
+
+use super::member::{Format, LongSize, java_id, member_id, parse_as};
+use super::scripts::library;
+use crate::handle;
+use crate::library;
+
+/// Version 7, so 15 bytes: time 0x0190b3e27a4f, then 0xc11 after the version.
+const UUID: [u8; 16] = [
+    0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
+];
+const FROM_JAVA: [u8; 16] = *b"ABCDEFGHredisson";
+
+/// Runs Lua with the functions of `java.lua`. Returns the items of its reply.
+pub(super) fn eval(
+    redis: &mut Connection,
+    format: Format,
+    body: &str,
+    arguments: &[&[u8]],
+) -> Vec<Reply> {
+    let settings = format!("local FORMAT = '{}'\n", format!("{format:?}").to_lowercase());
+    let script = library::select(&library(&settings), body).concat() + body;
+    let words = [&[b"EVAL", script.as_bytes(), b"0"], arguments].concat();
+    redis.command_bytes(&words).list().to_vec()
+}
+
+#[test]
+fn members_of_every_server_are_parsed() {
+    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello') of Redisson 3.21.1
+    // and newer, and struct.pack('dLc0', …) of older ones; then on a 32-bit or Windows server.
+    let members: [(Format, LongSize, &[u8]); 4] = [
+        (Format::Current, LongSize::Eight, b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
+        (Format::Legacy, LongSize::Eight, b"ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
+        (Format::Current, LongSize::Four, b"\x08ABCDEFGH\x05\0\0\0hello"),
+        (Format::Legacy, LongSize::Four, b"ABCDEFGH\x05\0\0\0hello"),
+    ];
+    for (format, long, member) in members {
+        for (other_format, other_long, _) in members {
+            let payload = parse_as(other_format, other_long, member);
+            let fits = (other_format, other_long) == (format, long);
+            assert_eq!(payload, fits.then_some(&b"hello"[..]), "{other_format:?} {other_long:?}");
+        }
+        let longer = [member, b"\0"].concat();
+        for damaged in [&member[..member.len() - 1], &longer, b"", b"hello", b"\x08ABC"] {
+            assert_eq!(parse_as(format, long, damaged), None, "{damaged:x?}");
+        }
+    }
+    let seven = b"\x07BCDEFGH\x05\0\0\0hello";
+    assert_eq!(parse_as(Format::Current, LongSize::Four, seven), None);
+    assert_eq!(parse_as(Format::Legacy, LongSize::Four, seven), Some(&b"hello"[..]));
+}
+
+#[test]
+fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
+    let id = |format, id| member_id(format, JobId::from_bytes(id));
+    let short = b"\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
+    assert_eq!(id(Format::Current, UUID), short);
+    let mut four = UUID;
+    four[6] = 0x4c;
+    assert_eq!(id(Format::Current, four), four);
+    assert_eq!(id(Format::Legacy, UUID), UUID[8..]);
+    assert_eq!(id(Format::Current, FROM_JAVA), b"ABCDEFGH");
+    assert_eq!(java_id(JobId::from_bytes(FROM_JAVA)), Some(*b"ABCDEFGH"));
+    assert_eq!(java_id(JobId::from_bytes(UUID)), None);
+    // Only the version and the first four bits of the time are left out; adding one changes neither.
+    for at in 0..16 {
+        let mut later = UUID;
+        later[at] += 1;
+        assert!(id(Format::Current, UUID) < id(Format::Current, later), "byte {at}");
+    }
+}
+
+#[test]
+fn the_script_reads_a_member_that_fits_both_formats_in_that_of_the_settings() {
+    let member = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
+    let mut redis = shared_redis().connect();
+    for (format, payload) in
+        [(Format::Current, &b"hello"[..]), (Format::Legacy, b"\x05\0\0\0\0\0\0\0hello")]
+    {
+        let answer = eval(&mut redis, format, "return { parse(ARGV[1]) }", &[member]);
+        assert_eq!(answer[2].bytes(), payload, "{format:?}");
+        assert_eq!(parse_as(format, LongSize::Eight, member), Some(payload), "{format:?}");
+    }
+}
+
+#[test]
+fn the_script_makes_members_with_these_ids_and_reads_them_back() {
+    const BODY: &str = "local member_id = member_id_of(ARGV[1])
+        local member = pack_member(member_id, ARGV[2])
+        local _, parsed_id, payload = parse(member)
+        local handle, tail = handle_and_tail(parsed_id)
+        return { member_id, member, payload, job_id_of(parsed_id), handle .. tail }";
+    let mut ids = vec![FROM_JAVA, [0; 16]];
+    for at in 0..16 {
+        for value in [0, 1, 0x0f, 0x10, 0x70, 0x7f, 0x80, 0xff] {
+            let mut id = UUID;
+            id[at] = value;
+            ids.push(id);
+        }
+    }
+    let mut redis = shared_redis().connect();
+    for format in [Format::Current, Format::Legacy] {
+        for (id, payload) in ids.iter().flat_map(|id| [(id, &b""[..]), (id, b"a payload")]) {
+            let answer = eval(&mut redis, format, BODY, &[id, payload]);
+            let expected = member_id(format, JobId::from_bytes(*id));
+            assert_eq!(answer[0].bytes(), expected, "{id:x?}");
+            let parsed = parse_as(format, LongSize::Eight, answer[1].bytes());
+            assert_eq!((parsed, answer[2].bytes()), (Some(payload), payload));
+            // Legacy members keep only half an id.
+            let id = match format {
+                Format::Current => *id,
+                Format::Legacy => [&expected[..], b"redisson"].concat().try_into().unwrap(),
+            };
+            assert_eq!(answer[3].bytes(), id);
+            assert_eq!(answer[4].bytes(), handle::handle_and_tail(JobId::from_bytes(id)));
+        }
+    }
+}
