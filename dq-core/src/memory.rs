@@ -131,7 +131,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        self.call_for_each("schedule", jobs.into_iter(), Machine::schedule).await
+        let schedule = |machine: &mut Machine, job, now| machine.schedule(job, (), now);
+        self.call_for_each("schedule", jobs.into_iter(), schedule).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {

@@ -86,7 +86,8 @@ impl Backend for RabbitBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Of jobs with the same due time, a process claims those first whose payload it has.
+        // Among jobs with the same due time, a process first claims the ones that it has payloads
+        // for.
         capabilities.fifo = false;
         capabilities
     }
@@ -182,24 +183,13 @@ impl Backend for RabbitBackend {
             return failure.into_iter().collect();
         }
         let Self { context, member, .. } = self;
-        let Engine { log, publisher, .. } = &*member.engine;
         let check = BrokerCheck {
             connection: &context.publish,
             topology: &context.topology,
-            queues: context.config.queues,
-            ladder: context.config.ladder,
-            mode: context.config.topology,
+            config: &context.config,
             management: context.management.as_ref(),
-            clock: &*context.environment.clock,
             entropy: &context.environment.entropy,
-            claim_counts: member.engine.claim_counts(),
-            stats: member.engine.stats(&[]).await.ok(),
-            lost_messages: publisher.lost(),
-            log_usage: log.usage(),
-            skipped: log.skipped(),
-            lost_payloads: log.lost_payloads(),
-            skew: log.clock_skew(),
-            change_failure: log.change_failure(),
+            engine: &member.engine,
         };
         let mut findings = check.findings().await;
         let is_told = |code| findings.iter().any(|finding| finding.code == code);

@@ -1,17 +1,17 @@
 //! Claims due jobs and adds their payloads. For 250 ms after the due time, only processes with the
 //! payload can claim a job; later any process can.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
-use crate::engine::{Engine, is_payload_of};
+use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, PayloadRef, ReadPurpose, command, headers_of, wire};
+use crate::log::{CLAIM_AHEAD, ReadPurpose, Replica, StoredPayload, command, wire};
 use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
@@ -39,9 +39,15 @@ impl Engine {
         prefetched.truncate(params.limit.saturating_mul(2));
         let claim = command::Claim(wire::Claim::new(params, prefetched));
         let releases = self.releases.clone();
-        let grant = |_: &mut _, claimed, _| Granted::new(claimed, releases);
-        let mut granted = self.log.call("claim", LostReply::Unavailable, claim, grant).await?;
-        self.fetch_payloads(&mut granted.claimed.jobs).await?;
+        let grant = |replica: &mut Replica, claimed: Claimed, _| {
+            let ids = claimed.jobs.iter().map(|leased| leased.job.id);
+            let stored = ids.filter_map(|id| Some((id, replica.machine().stored(id)?.clone())));
+            let stored = stored.collect::<HashMap<_, _>>();
+            (Granted::new(claimed, releases), stored)
+        };
+        let (mut granted, stored) =
+            self.log.call("claim", LostReply::Unavailable, claim, grant).await?;
+        self.fetch_payloads(&mut granted.claimed.jobs, &stored).await?;
         self.wait_until_due(&granted.claimed.jobs).await;
         let mut claimed = granted.take();
         claimed.quarantined = self.quarantined.take();
@@ -73,11 +79,17 @@ impl Engine {
         }
     }
 
-    /// Adds payloads from the buffer, else from the log. Releases or quarantines jobs without a
-    /// readable payload and removes them from `jobs`.
-    async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
+    /// Adds headers, and payloads from the buffer, else from the log. Releases or quarantines jobs
+    /// without a readable payload and removes them from `jobs`.
+    async fn fetch_payloads(
+        &self,
+        jobs: &mut Vec<LeasedJob>,
+        stored: &HashMap<JobId, StoredPayload>,
+    ) -> Result<()> {
         let mut reads = PayloadReads::default();
         for leased in jobs.iter_mut() {
+            let stored = &stored[&leased.job.id];
+            leased.job.headers = stored.headers();
             let buffered = self.payloads.take(leased.job.id);
             let has_message = match buffered.as_ref().map(|it| &it.origin) {
                 Some(Origin::Message(_)) => Some(true),
@@ -85,7 +97,7 @@ impl Engine {
                 Some(Origin::Own) => None,
             };
             let payload = buffered.and_then(Buffered::into_payload);
-            let payload = payload.filter(|payload| is_payload_of(payload, &leased.job));
+            let payload = payload.filter(|payload| stored.payload.is_of(payload));
             // `check` reports late messages, and a miss starts reading ahead. A job that was leased
             // before may wait without a message, so only the first lease counts.
             if leased.job.deliveries == 1
@@ -99,7 +111,7 @@ impl Engine {
             }
             match payload {
                 Some(payload) => self.set_payload(leased, payload),
-                None => drop(reads.unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
+                None => drop(reads.unread.insert(leased.job.id, stored.payload)),
             }
         }
         if reads.unread.is_empty() {
@@ -121,8 +133,6 @@ impl Engine {
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
         self.payloads.lease(leased.job.id, payload.clone());
-        // First, because the headers are in the payload field of a replica's job.
-        leased.job.headers = headers_of(&leased.job);
         leased.job.payload = payload;
     }
 
@@ -156,10 +166,7 @@ impl Engine {
         jobs.retain(|leased| {
             let is_lost = lost.contains(&leased.job.id);
             if is_lost {
-                let mut job = leased.job.clone();
-                job.headers = headers_of(&job);
-                job.payload = Bytes::new();
-                self.quarantined.add(job, reason.clone());
+                self.quarantined.add(leased.job.clone(), reason.clone());
             }
             !is_lost
         });

@@ -11,8 +11,7 @@ use dq_core::{DeadReason, Job, JobId, Timestamp, Want};
 use tokio::sync::Notify;
 
 use crate::grant::Releases;
-use crate::log::wire::Checksum;
-use crate::log::{Log, PayloadRef, ReadPurpose, headers_of};
+use crate::log::{Log, ReadPurpose, ReplicaJob};
 use crate::message::{PublishedJob, Publisher};
 use crate::payloads::buffer::{Buffered, Origin, PayloadBuffer};
 
@@ -175,36 +174,37 @@ impl Engine {
     #[must_use = "messages have to be published"]
     pub(crate) fn buffer_or_publish(
         &self,
-        job: &Job,
+        job: &ReplicaJob,
         payload: Bytes,
         now: Timestamp,
     ) -> Option<PublishedJob> {
-        if self.needs_message(job.due, now) {
-            self.log_id()
-                .map(|log_id| PublishedJob::from_job(log_id, job, headers_of(job), payload))
+        if self.needs_message(job.job.due, now) {
+            self.log_id().map(|log_id| PublishedJob::from_replica(log_id, job, payload))
         } else {
-            self.payloads.insert(&job.queue, job.id, job.due, payload, Origin::Own);
+            let Job { queue, id, due, .. } = &job.job;
+            self.payloads.insert(queue, *id, *due, payload, Origin::Own);
             None
         }
     }
 
     /// Publishes messages for these waiting jobs in the background, unless they are due soon. Reads
     /// missing payloads from the log.
-    pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
+    pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<ReplicaJob>, now: Timestamp) {
         let mut unread = Vec::new();
         let mut messages = Vec::new();
         for job in jobs {
-            if !self.needs_message(job.due, now) {
-                self.payloads.insert_without_payload(&job.queue, job.id, job.due);
+            let Job { queue, id, due, .. } = &job.job;
+            if !self.needs_message(*due, now) {
+                self.payloads.insert_without_payload(queue, *id, *due);
                 continue;
             }
             if !self.publisher.has_messages() {
-                // What is buffered belongs to the earlier due time.
-                self.payloads.discard([job.id]);
+                // The buffered payload belongs to the earlier due time.
+                self.payloads.discard([*id]);
                 continue;
             }
-            let payload = self.payloads.take(job.id).and_then(Buffered::into_payload);
-            match payload.filter(|payload| is_payload_of(payload, &job)) {
+            let payload = self.payloads.take(*id).and_then(Buffered::into_payload);
+            match payload.filter(|payload| job.stored.payload.is_of(payload)) {
                 Some(payload) => messages.extend(self.buffer_or_publish(&job, payload, now)),
                 None => unread.push(job),
             }
@@ -215,18 +215,13 @@ impl Engine {
         }
         let engine = Arc::clone(self);
         self.publisher.spawn(async move {
-            let stored = unread.iter().map(|job| (job.id, PayloadRef::of(job)));
+            let stored = unread.iter().map(|job| (job.job.id, job.stored.payload));
             let mut payloads = engine.log.read_payloads(stored, ReadPurpose::View).await?;
-            let messages = unread
-                .iter()
-                .filter_map(|job| engine.buffer_or_publish(job, payloads.remove(&job.id)?, now));
+            let messages = unread.iter().filter_map(|job| {
+                engine.buffer_or_publish(job, payloads.remove(&job.job.id)?, now)
+            });
             drop(engine.publisher.start_publishing(messages.collect(), now));
             Ok(())
         });
     }
-}
-
-/// Whether this is the payload that the log has for the job. A message may bring another one.
-pub(crate) fn is_payload_of(payload: &[u8], job: &Job) -> bool {
-    Checksum::of(payload) == PayloadRef::of(job).checksum
 }

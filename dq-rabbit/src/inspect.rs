@@ -1,14 +1,16 @@
 //! Reads of the replica: stats, browse, get, forecast. A barrier makes sure that they see all
 //! earlier changes.
 
+use std::collections::HashMap;
+
 use dq_core::{
-    BrowseParams, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
+    BrowseParams, JobId, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
 };
 
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::Barrier;
-use crate::log::{AppliedAt, PayloadRef, ReadPurpose, Replica, headers_of};
+use crate::log::{AppliedAt, ReadPurpose, Replica, StoredPayload};
 use crate::payloads::PayloadReads;
 
 impl Engine {
@@ -25,21 +27,26 @@ impl Engine {
         let queue = params.queue.clone();
         let read = move |replica: &mut Replica, (), at: AppliedAt| {
             let params = BrowseParams::new(&queue, state).after(after).limit(limit).order(order);
-            // Always with payloads: in a replica, this field has the payload's reference and the
-            // headers.
-            replica.machine().browse(params.payloads(true), at.now)
+            let page = replica.machine().browse(params, at.now);
+            let stored = stored(replica, &page.jobs);
+            (page, stored)
         };
-        let mut page = self.log.call("browse", LostReply::Unavailable, Barrier, read).await?;
-        self.complete(&mut page.jobs, payloads).await?;
+        let browsed = self.log.call("browse", LostReply::Unavailable, Barrier, read).await;
+        let (mut page, stored) = browsed?;
+        self.complete(&mut page.jobs, stored, payloads).await?;
         Ok(page)
     }
 
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let job = job.clone();
-        let read =
-            move |replica: &mut Replica, (), at: AppliedAt| replica.machine().get(&job, at.now);
-        let mut view = self.log.call("get", LostReply::Unavailable, Barrier, read).await?;
-        self.complete(view.as_mut_slice(), true).await?;
+        let read = move |replica: &mut Replica, (), at: AppliedAt| {
+            let view = replica.machine().get(&job, at.now);
+            let stored = stored(replica, view.as_slice());
+            (view, stored)
+        };
+        let (mut view, stored) =
+            self.log.call("get", LostReply::Unavailable, Barrier, read).await?;
+        self.complete(view.as_mut_slice(), stored, true).await?;
         Ok(view)
     }
 
@@ -55,17 +62,31 @@ impl Engine {
 
     /// Adds headers and payloads. A payload stays empty if the job has ended, if the caller does
     /// not want it, or if the log has lost it.
-    async fn complete(&self, views: &mut [JobView], payloads: bool) -> Result<()> {
+    async fn complete(
+        &self,
+        views: &mut [JobView],
+        stored: HashMap<JobId, StoredPayload>,
+        payloads: bool,
+    ) -> Result<()> {
         let mut reads = PayloadReads::default();
-        for view in views.iter().filter(|view| payloads && view.state != JobState::Ended) {
-            reads.unread.insert(view.job.id, PayloadRef::of(&view.job));
+        if payloads {
+            reads.unread = stored.iter().map(|(id, stored)| (*id, stored.payload)).collect();
         }
         self.read_payloads(&mut reads, ReadPurpose::View).await?;
         reads.lost.iter().for_each(|id| self.log.add_lost_payload(*id));
-        for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
-            job.headers = headers_of(job);
+        for JobView { job, .. } in views {
+            if let Some(stored) = stored.get(&job.id) {
+                job.headers = stored.headers();
+            }
             job.payload = reads.found.remove(&job.id).unwrap_or_default();
         }
         Ok(())
     }
+}
+
+/// An ended job has neither payload nor headers, and a live one may have its id.
+fn stored(replica: &mut Replica, views: &[JobView]) -> HashMap<JobId, StoredPayload> {
+    let machine = replica.machine();
+    let live = views.iter().filter(|view| view.state != JobState::Ended);
+    live.filter_map(|view| Some((view.job.id, machine.stored(view.job.id)?.clone()))).collect()
 }

@@ -14,65 +14,64 @@
 //!
 //! # How it works
 //!
-//! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of the log, a
+//! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry in the log, a
 //! sequence of streams (`dq.v1.log.0` and so on). Each process reads them and applies all entries
-//! in the same order to a replica of the state machine of the memory backend
-//! ([`dq_core::machine`]). A call's result is the result of applying its entry, so all processes
-//! agree. A process that is cut off cannot read its own claims, so it starts no job that was
-//! cancelled meanwhile.
+//! in the same order to a replica, the state machine that the memory backend uses too
+//! ([`dq_core::machine`]). Applying a call's entry gives its result, so all processes agree. A
+//! process that is cut off cannot read its own claims, so it starts no job that was cancelled
+//! meanwhile.
 //!
 //! **Messages deliver payloads.** A job that is due in more than a second also gets a message,
 //! which waits in the *delay ladder*: about 290 queues with a constant time to live, one for each
-//! value of each digit of a delay. So no message waits behind one that expires later. A delay of 15
-//! minutes or a day is one queue, any delay of less than a day at most two. A message leaves the
-//! ladder up to ten seconds early (one second for delays of less than a minute), for the *ready
-//! queue* of its job queue. The runner that consumes it keeps its jobs until they are due. Up to 16
-//! jobs of one call that are due at nearly the same time share a message. Messages are acknowledged
-//! when their jobs are claimed, so the broker's acknowledgement timeout (`consumer_timeout`) does
-//! not limit handlers.
+//! digit's value in a delay. So no message waits behind one that expires later. 15 minutes or a day
+//! are one queue, any delay below a day at most two. A message leaves the ladder up to ten seconds
+//! early (one second for delays below a minute), for its job queue's *ready queue*. The runner that
+//! consumes it keeps its jobs until they are due. Up to 16 jobs from one call share a message if
+//! they are due at nearly the same time. Messages are acknowledged when their jobs are claimed, so
+//! the broker's acknowledgement timeout (`consumer_timeout`) does not limit handlers.
 //!
 //! **Nothing depends on messages.** If a job's message is lost or late, any runner claims the job
 //! some 250 ms after its due time, with the payload from the log. Runners then read ahead until
-//! messages arrive again: what is due within ten seconds, in one pass over the log.
+//! messages arrive again: the next ten seconds' jobs, in one pass over the log.
 //!
 //! **Nothing else stops the log.** `schedule` succeeds once the log has the job, even if no queue
 //! takes its message. Missing queues are declared again in the background. Every request to the
-//! broker has a time limit. A claim whose caller has given up releases its jobs.
+//! broker has a time limit. A claim releases its jobs when its caller has given up.
 //!
-//! **The log goes on from stream to stream.** No stream of the log, a *generation*, has a limit of
+//! **The log goes on from stream to stream.** Its streams, the *generations*, have no limits on
 //! size or age. After an eighth of `log_size_mib` or many entries, a process closes the generation
-//! and writes a snapshot of the state, with payloads, into the next one. Earlier generations are
-//! deleted two minutes later. A process that starts reads the newest generation with a complete
-//! snapshot. Each replica knows to the byte what a snapshot would take. When that would exceed a
-//! fifth of `log_size_mib`, the log refuses more jobs of all processes alike, and `schedule` fails
-//! with [`Full`](dq_core::ErrorKind::Full). Calls that end jobs always pass.
+//! and writes a snapshot, with payloads, into the next one. Earlier generations are deleted two
+//! minutes later. A process that starts reads the newest generation with a complete snapshot. Each
+//! replica knows a snapshot's size to the byte. Beyond a fifth of `log_size_mib`, the log refuses
+//! more jobs from all processes alike, and `schedule` fails with
+//! [`Full`](dq_core::ErrorKind::Full). Calls that end jobs always pass.
 //!
 //! # What is guaranteed
 //!
 //! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause,
 //!   leases, fencing tokens, attempts, dead jobs and their replay, counts and totals.
-//! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
-//!   NTP: a process whose clock is one second ahead claims jobs one second early. `check` reports
-//!   the skew between processes.
+//! - **Never early, by the claiming process's clock.** A broker has no clock to query. Use NTP:
+//!   with its clock one second ahead, a process claims jobs one second early. `check` reports the
+//!   skew between processes.
 //! - **Leases do not depend on the time of day.** Each process measures them by elapsed time from
-//!   when it has read them. A process that has just started waits for the whole length of a lease.
-//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose payload a process
-//!   has go first.
-//! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
-//!   failure can**, if the broker is a single node: a stream is not synced to disk for each
-//!   message, so the last moments of the log may be lost. On three nodes the log is replicated. If
-//!   the log is deleted, jobs whose messages wait in the ladder are added to the new log as the
-//!   messages arrive.
+//!   when it has read them. After its start, it waits for a lease's whole length.
+//! - **Not exact**: the order among jobs that are due at the same time. A process claims jobs first
+//!   that it has the payload for.
+//! - A crash or `kill -9` loses nothing that was confirmed, in a process or in the broker. **A
+//!   power failure can**, if the broker is a single node: RabbitMQ does not sync a stream for each
+//!   message, so the log's last moments may be lost. On three nodes the log is replicated. If the
+//!   log is deleted, jobs with messages in the ladder are added to the new log as the messages
+//!   arrive.
 //!
 //! # What it costs
 //!
-//! Each process keeps the metadata of all pending jobs of its prefix in memory, without payloads,
-//! and reads the log from the newest snapshot on when it starts. All calls under a prefix go
-//! through one stream; give independent services a prefix each.
+//! Each process keeps all pending jobs' metadata in memory, without payloads, and reads the log
+//! from the newest snapshot on when it starts. All calls under a prefix go through one stream; give
+//! independent services a prefix each.
 //!
-//! Processes of several versions can share a prefix. A process stops with `Incompatible` at an
-//! entry of a newer version that would make its replica differ from the others. Messages in the log
-//! that are no entries, or are damaged, are skipped and reported by `check`.
+//! Several versions can share a prefix. A process stops with `Incompatible` at a newer version's
+//! entry that would make its replica differ from the others. Messages in the log that are no
+//! entries, or are damaged, are skipped and reported by `check`.
 //!
 //! # Settings of the broker
 //!
@@ -83,10 +82,9 @@
 //!            {dead_letter_worker_consumer_prefetch, 512}]}].
 //! ```
 //!
-//! With the default of 180000 ms, messages that are between two queues when the broker restarts
-//! stay there for three minutes, and their jobs run from the log. With the default of 32, at most
-//! so many messages of a queue move at the same time, too few for thousands of jobs within a
-//! second.
+//! With the default, 180000 ms, messages that are between two queues when the broker restarts stay
+//! there for three minutes, and their jobs run from the log. With the default, 32, a queue moves at
+//! most so many messages at the same time, too few for thousands of jobs within a second.
 //!
 //! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue`
 //! must be enabled.
@@ -101,9 +99,9 @@
 //! ```
 //!
 //! Once everything exists, and with [`TopologyMode::Passive`], the first pattern (configure) may be
-//! `^dq\.v1\.log\.`, because the streams of the log come and go. `check` then reports that it did
-//! not test the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for
-//! each job queue has to be declared elsewhere too; an error names the missing ones.
+//! `^dq\.v1\.log\.`, because the log's streams come and go. `check` then reports that it did not
+//! test the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`, a ready queue for each
+//! job queue has to be declared elsewhere too; an error names the missing ones.
 
 mod backend;
 mod check;

@@ -23,9 +23,9 @@ impl Engine {
         };
         let command = command::Operate(queue, operation.into());
         let read = move |replica: &mut Replica, report: OperateReport, _| {
-            let machine = replica.machine();
-            let waiting = replayed.iter().filter(|id| machine.is_waiting(**id));
-            let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
+            let waiting = replayed.into_iter().filter(|id| replica.machine().is_waiting(*id));
+            let waiting: Vec<_> = waiting.collect();
+            let waiting: Vec<_> = waiting.into_iter().filter_map(|id| replica.job(id)).collect();
             (report, waiting)
         };
         let (report, waiting) =

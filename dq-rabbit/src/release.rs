@@ -1,5 +1,5 @@
-//! Releases leases in the background: claims that nobody waits for, and jobs whose payload cannot
-//! be read.
+//! Releases leases in the background: claims that nobody waits for, and jobs without a readable
+//! payload.
 
 use std::sync::Weak;
 use std::time::Duration;

@@ -33,8 +33,8 @@ impl Engine {
         // Checked for the whole call, because the log decides entry by entry and would take a part
         // when it is nearly full. Other processes may still fill it meanwhile.
         self.log.expect_room("schedule", &jobs)?;
-        // In any order: a message whose job is not in the log is dropped, and a job without a
-        // message runs from the log.
+        // In any order: a message without a job in the log is dropped, and a job without a message
+        // runs from the log.
         let published = self.publisher.start_publishing(messages, now);
         let scheduled = self.append_jobs(jobs).await?;
         // A process that ends now should not take the messages along, but slow queues must not hold
@@ -76,7 +76,7 @@ impl Engine {
             let command = command::Reschedule(chunk.iter().map(Into::into).collect());
             let read = |replica: &mut Replica, results: Vec<Rescheduled>, _| {
                 let moved = results.iter().filter_map(|result| match result {
-                    Rescheduled::Moved(receipt) => replica.machine().peek(receipt.id).cloned(),
+                    Rescheduled::Moved(receipt) => replica.job(receipt.id),
                     _ => None,
                 });
                 let moved = moved.collect();

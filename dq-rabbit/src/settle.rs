@@ -1,13 +1,13 @@
-//! Settles leased jobs and publishes messages for those that wait again.
+//! Settles leased jobs. A job that waits again gets a new message.
 
 use std::sync::Arc;
 
-use dq_core::{Job, Result, Settled, Settlement, Verdict};
+use dq_core::{Result, Settled, Settlement, Verdict};
 
 use crate::engine::Engine;
 use crate::entries;
 use crate::error::LostReply;
-use crate::log::{Replica, command, wire};
+use crate::log::{Replica, ReplicaJob, command, wire};
 
 impl Engine {
     pub(crate) async fn settle(
@@ -48,12 +48,10 @@ impl Engine {
     async fn settle_entry(
         &self,
         settlements: Vec<wire::Settlement>,
-    ) -> Result<Vec<(Settled, Option<Job>)>> {
+    ) -> Result<Vec<(Settled, Option<ReplicaJob>)>> {
         let ids: Vec<_> = settlements.iter().map(wire::Settlement::job).collect();
         let read = move |replica: &mut Replica, results: Vec<Settled>, _| {
-            let machine = replica.machine();
-            let job = |id| machine.peek(id).cloned();
-            results.into_iter().zip(ids).map(|(result, id)| (result, job(id))).collect()
+            results.into_iter().zip(ids).map(|(result, id)| (result, replica.job(id))).collect()
         };
         let settle = command::Settle(settlements);
         self.log.call("settle", LostReply::OutcomeUnknown, settle, read).await

@@ -2,15 +2,13 @@
 
 use std::mem;
 
-use bytes::Bytes;
-
 use super::affinity::Affinity;
-use super::placement::JobPlacement;
+use super::placement::{JobPlacement, Stored};
 use super::state_machine::Machine;
 use crate::backend::{Lease, Want};
 use crate::model::{DeadReason, HistoryLimits, Job, JobId, NewJob, QueueName, Timestamp};
 
-impl Machine {
+impl<R: Stored> Machine<R> {
     /// Makes leases end only by [`settle`](Self::settle) and [`end_lease`](Self::end_lease).
     ///
     /// By default they also expire by the time given to [most calls](Self::expire_leases), which
@@ -113,13 +111,19 @@ impl Machine {
     /// Stores a job that is dead from the start, such as one from an unreadable message.
     ///
     /// Returns `false` and changes nothing if a job with its id exists.
-    pub fn insert_dead(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) -> bool {
+    pub fn insert_dead(
+        &mut self,
+        new: NewJob,
+        stored: R,
+        reason: DeadReason,
+        now: Timestamp,
+    ) -> bool {
         self.table.expire_leases(now);
         if self.table.find_id(new.id).is_some() {
             return false;
         }
         let due = new.due.resolve(now);
-        self.table.create(new, due, JobPlacement::Dead(Box::new(reason), now), now);
+        self.table.create(new, stored, due, JobPlacement::Dead(Box::new(reason), now), now);
         true
     }
 
@@ -129,7 +133,8 @@ impl Machine {
         self.table.find_id(id).map(|slot| &self.table.records[slot].job)
     }
 
-    /// Returns a queue's waiting jobs due after `after` and by `until`, earliest first.
+    /// Returns a queue's waiting jobs due after `after` and by `until`, earliest first, with what
+    /// is stored for them.
     ///
     /// Returns none while the queue is paused. Does not expire leases.
     pub fn waiting(
@@ -137,12 +142,12 @@ impl Machine {
         queue: &QueueName,
         after: Timestamp,
         until: Timestamp,
-    ) -> impl Iterator<Item = &Job> {
+    ) -> impl Iterator<Item = (&Job, &R)> {
         let queue = self.find_active_queue(queue);
         let (records, queues) = (&self.table.records, &mut self.table.queues);
         let waiting = queue.map(|queue| queues[queue].waiting.after(after.as_millis(), u64::MAX));
         let due = waiting.into_iter().flatten().take_while(move |it| it.at <= until.as_millis());
-        due.map(|entry| &records[entry.slot].job)
+        due.map(|entry| &records[entry.slot]).map(|record| (&record.job, &record.stored))
     }
 
     /// Returns whether the queue is paused. Does not expire leases.
@@ -167,10 +172,16 @@ impl Machine {
         self.table.find_id(id).map(|slot| &self.table.records[slot].placement)
     }
 
-    /// Replaces a job's payload, in any state. For backends that store a reference instead.
-    pub fn set_payload(&mut self, id: JobId, payload: Bytes) {
+    /// Returns what is stored for a job, in any queue and state.
+    #[must_use]
+    pub fn stored(&self, id: JobId) -> Option<&R> {
+        self.table.find_id(id).map(|slot| &self.table.records[slot].stored)
+    }
+
+    /// Replaces what is stored for a job, in any queue and state.
+    pub fn set_stored(&mut self, id: JobId, stored: R) {
         if let Some(slot) = self.table.find_id(id) {
-            self.table.change(slot, |record| record.job.payload = payload);
+            self.table.change(slot, |record| record.stored = stored);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::index::TimeEntry;
+use super::placement::Stored;
 use super::table::JobTable;
 use crate::model::{Job, Timestamp};
 
@@ -32,9 +33,9 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
     ///
     /// Selects future jobs only if no due job can be leased, and then only the earliest due time.
     /// So no job waits for another job in its queue.
-    pub(super) fn select(
+    pub(super) fn select<R: Stored>(
         &self,
-        table: &mut JobTable,
+        table: &mut JobTable<R>,
         queue: usize,
         max: usize,
         now: Timestamp,

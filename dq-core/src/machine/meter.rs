@@ -10,7 +10,7 @@ use crate::model::{Job, JobView, Timestamp};
 /// [`Machine::stored_bytes`](super::Machine::stored_bytes).
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Size of a job with its sequence number.
+    /// Size of a job with its sequence number, without what is [`Stored`](super::Stored).
     pub job: fn(&Job, u64, &JobPlacement, Option<&JobNotes>) -> u64,
     /// Size of an ended job with its end's sequence number.
     pub ended: fn(u64, &JobView) -> u64,

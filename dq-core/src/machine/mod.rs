@@ -27,6 +27,6 @@ mod tests;
 pub use affinity::Affinity;
 pub use meter::Sizes;
 pub use operation::OwnedOperation;
-pub use placement::{JobNotes, JobPlacement};
+pub use placement::{JobNotes, JobPlacement, Stored};
 pub use snapshot::{JobSnapshot, MachineSnapshot};
 pub use state_machine::Machine;

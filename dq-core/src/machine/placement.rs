@@ -1,10 +1,23 @@
-//! A job's placement, and the notes a machine keeps beside the job.
+//! A job's placement, and what a machine keeps beside the job.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::FencingToken;
 use crate::model::{DeadReason, Timestamp};
+
+/// What a backend keeps for each job in place of its payload and headers, such as where they are.
+pub trait Stored: Clone + Default {
+    /// The size of payload and headers in the owner's snapshot; see [`Sizes`](super::Sizes).
+    fn bytes(&self) -> u64;
+}
+
+/// The jobs have their payloads and headers themselves.
+impl Stored for () {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
 
 /// Details for operators and for the job's end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! A machine's state as plain data, to store it or to send it to another process.
 
 use super::meter::Sizes;
-use super::placement::{JobNotes, JobPlacement};
+use super::placement::{JobNotes, JobPlacement, Stored};
 use super::state_machine::Machine;
 use crate::backend::{Announced, Receipt, Totals};
 use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
 /// A machine's state, without history limits, lease mode, sizes and pending hints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MachineSnapshot {
+pub struct MachineSnapshot<R = ()> {
     /// Sequence number of the last inserted job.
     pub last_seq: u64,
     /// Token of the last lease.
@@ -16,7 +16,7 @@ pub struct MachineSnapshot {
     /// Queues: name, whether paused, totals.
     pub queues: Vec<(QueueName, bool, Totals)>,
     /// Jobs, in no particular order.
-    pub jobs: Vec<JobSnapshot>,
+    pub jobs: Vec<JobSnapshot<R>>,
     /// Ended jobs with their ends' sequence numbers, in no particular order.
     pub ended: Vec<(u64, JobView)>,
     /// Sequence number of the latest end.
@@ -29,9 +29,11 @@ pub struct MachineSnapshot {
 
 /// A job in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobSnapshot {
+pub struct JobSnapshot<R = ()> {
     /// The job.
     pub job: Job,
+    /// What the backend keeps for it.
+    pub stored: R,
     /// Sequence number of the insertion, which orders jobs with equal times.
     pub seq: u64,
     /// Where the job is: waiting, leased or dead.
@@ -40,10 +42,10 @@ pub struct JobSnapshot {
     pub notes: Option<Box<JobNotes>>,
 }
 
-impl Machine {
+impl<R: Stored> Machine<R> {
     /// Copies the complete state.
     #[must_use]
-    pub fn snapshot(&self) -> MachineSnapshot {
+    pub fn snapshot(&self) -> MachineSnapshot<R> {
         let table = &self.table;
         let queues = table
             .queues
@@ -52,6 +54,7 @@ impl Machine {
             .collect();
         let jobs = table.records.iter().map(|record| JobSnapshot {
             job: record.job.clone(),
+            stored: record.stored.clone(),
             seq: record.seq,
             placement: record.placement.clone(),
             notes: record.notes.clone(),
@@ -73,7 +76,7 @@ impl Machine {
     /// Leases expire by time unless you add
     /// [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). No sizes are measured.
     #[must_use]
-    pub fn restore(snapshot: MachineSnapshot, history_limits: HistoryLimits) -> Self {
+    pub fn restore(snapshot: MachineSnapshot<R>, history_limits: HistoryLimits) -> Self {
         let mut machine = Self::new(history_limits);
         let table = &mut machine.table;
         table.last_seq = snapshot.last_seq;
@@ -83,8 +86,8 @@ impl Machine {
             table.queues[queue].paused = paused;
             table.queues[queue].totals = totals;
         }
-        for JobSnapshot { job, seq, placement, notes } in snapshot.jobs {
-            table.insert(job, seq, placement, notes);
+        for JobSnapshot { job, stored, seq, placement, notes } in snapshot.jobs {
+            table.insert(job, stored, seq, placement, notes);
         }
         machine.history.last_seq = snapshot.last_ended;
         for (seq, view) in snapshot.ended {

@@ -10,7 +10,7 @@ use super::affinity::Affinity;
 use super::history::History;
 use super::index::{Slot, TimeEntry};
 use super::operation::OwnedOperation;
-use super::placement::JobPlacement;
+use super::placement::{JobPlacement, Stored};
 use super::table::JobTable;
 use crate::backend::{
     Announced, Announcement, BrowseParams, Cancelled, ClaimParams, Claimed, Cursor, LeasedJob,
@@ -30,9 +30,12 @@ const PURGE_STEP: usize = 1_000;
 /// Each call takes its time, and most calls first [expire leases](Self::expire_leases), unless the
 /// machine is made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends). The time may go
 /// backwards between calls: an expired lease stays expired.
+///
+/// A backend that keeps payloads and headers elsewhere schedules jobs without them, and stores an
+/// `R` for each.
 #[derive(Debug, Default)]
-pub struct Machine {
-    pub(super) table: JobTable,
+pub struct Machine<R = ()> {
+    pub(super) table: JobTable<R>,
     pub(super) history: History,
     pub(super) history_limits: HistoryLimits,
     pub(super) runners: BTreeMap<String, Announced>,
@@ -41,7 +44,7 @@ pub struct Machine {
 }
 
 /// Most calls take one item from a batch.
-impl Machine {
+impl<R: Stored> Machine<R> {
     /// Creates an empty machine with these history limits.
     #[must_use]
     pub fn new(history_limits: HistoryLimits) -> Self {
@@ -49,11 +52,11 @@ impl Machine {
     }
 
     /// See [`Backend::schedule`](crate::Backend::schedule).
-    pub fn schedule(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
+    pub fn schedule(&mut self, new: NewJob, stored: R, now: Timestamp) -> Scheduled {
         self.table.expire_leases(now);
         let queue = self.table.ensure_queue(&new.queue);
         let first = self.table.queues[queue].waiting.first();
-        let scheduled = self.store_or_keep(new, now);
+        let scheduled = self.store_or_keep(new, stored, now);
         if scheduled.is_stored() && first.is_none_or(|first| scheduled.due().as_millis() < first.at)
         {
             self.hint(queue, scheduled.due());
@@ -61,7 +64,7 @@ impl Machine {
         scheduled
     }
 
-    fn store_or_keep(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
+    fn store_or_keep(&mut self, new: NewJob, stored: R, now: Timestamp) -> Scheduled {
         if let Some(same_id) = self.table.find_id(new.id) {
             let job = &self.table.records[same_id].job;
             let receipt = Receipt { id: job.id, due: job.due };
@@ -79,7 +82,7 @@ impl Machine {
         let receipt = Receipt { id: new.id, due };
         let same_key = new.key.as_ref().and_then(|key| self.table.find_key(&new.queue, key));
         let Some(same_key) = same_key else {
-            self.table.create(new, due, JobPlacement::Waiting, now);
+            self.table.create(new, stored, due, JobPlacement::Waiting, now);
             return Scheduled::Created(receipt);
         };
         let record = &self.table.records[same_key];
@@ -90,14 +93,14 @@ impl Machine {
                 return Scheduled::AlreadyRunning(existing);
             }
             self.table.detach_key(same_key);
-            self.table.create(new, due, JobPlacement::Waiting, now);
+            self.table.create(new, stored, due, JobPlacement::Waiting, now);
             return Scheduled::Created(receipt);
         }
         if !new.on_conflict.replaces(existing.due, due) {
             return Scheduled::Kept(existing);
         }
         self.end(same_key, Ending::Replaced, None, now);
-        self.table.create(new, due, JobPlacement::Waiting, now);
+        self.table.create(new, stored, due, JobPlacement::Waiting, now);
         Scheduled::Replaced(receipt)
     }
 
@@ -218,7 +221,7 @@ impl Machine {
         &mut self,
         params: ClaimParams<'_>,
         now: Timestamp,
-        mut take: impl FnMut(&mut JobTable, usize, usize) -> (Vec<Slot>, Option<i64>),
+        mut take: impl FnMut(&mut JobTable<R>, usize, usize) -> (Vec<Slot>, Option<i64>),
     ) -> Claimed {
         self.table.expire_leases(now);
         let worker: Arc<str> = params.worker.into();

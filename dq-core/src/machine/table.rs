@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
 use super::meter::{Meter, Sizes};
-use super::placement::{JobNotes, JobPlacement};
+use super::placement::{JobNotes, JobPlacement, Stored};
 use crate::backend::{Cursor, FencingToken, Lease, Order, QueueStats, Totals};
 use crate::model::{
     DeadReason, Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp,
@@ -17,8 +17,8 @@ use crate::model::{
 /// by its [`JobPlacement`]. An *unplaced* job is in no time index and not in the meter: a new job,
 /// or one after `unplace`.
 #[derive(Debug, Default)]
-pub(super) struct JobTable {
-    pub(super) records: Arena<JobRecord>,
+pub(super) struct JobTable<R> {
+    pub(super) records: Arena<JobRecord<R>>,
     ids: HashIndex,
     /// Only live jobs, by queue index and key.
     keys: HashIndex,
@@ -36,8 +36,9 @@ pub(super) struct JobTable {
 }
 
 #[derive(Debug)]
-pub(super) struct JobRecord {
+pub(super) struct JobRecord<R> {
     pub(super) job: Job,
+    pub(super) stored: R,
     /// Sequence number of the insertion; orders jobs with equal times.
     pub(super) seq: u64,
     pub(super) queue: usize,
@@ -46,13 +47,14 @@ pub(super) struct JobRecord {
     pub(super) notes: Option<Box<JobNotes>>,
 }
 
-impl JobRecord {
+impl<R: Stored> JobRecord<R> {
     pub(super) fn notes_mut(&mut self) -> &mut JobNotes {
         self.notes.get_or_insert_default()
     }
 
     fn size(&self, sizes: &Sizes) -> u64 {
         (sizes.job)(&self.job, self.seq, &self.placement, self.notes.as_deref())
+            + self.stored.bytes()
     }
 }
 
@@ -73,7 +75,7 @@ impl QueueRecord {
     }
 }
 
-impl JobTable {
+impl<R: Stored> JobTable<R> {
     pub(super) fn find_queue(&self, name: &QueueName) -> Option<usize> {
         self.queue_indexes.get(name).copied()
     }
@@ -138,7 +140,7 @@ impl JobTable {
 }
 
 /// Changes; each leaves all indexes consistent.
-impl JobTable {
+impl<R: Stored> JobTable<R> {
     /// When a queue's first lease expires by time, in Unix milliseconds; `None` also if only
     /// explicit calls end leases.
     pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
@@ -172,6 +174,7 @@ impl JobTable {
     pub(super) fn create(
         &mut self,
         new: NewJob,
+        stored: R,
         due: Timestamp,
         placement: JobPlacement,
         now: Timestamp,
@@ -183,13 +186,14 @@ impl JobTable {
         job.max_attempts = new.max_attempts;
         let notes = (!new.remember.is_zero())
             .then(|| Box::new(JobNotes { remember: new.remember, ..JobNotes::default() }));
-        let queue = self.insert(job, self.last_seq, placement, notes);
+        let queue = self.insert(job, stored, self.last_seq, placement, notes);
         self.queues[queue].totals.created += 1;
     }
 
     pub(super) fn insert(
         &mut self,
         mut job: Job,
+        stored: R,
         seq: u64,
         placement: JobPlacement,
         notes: Option<Box<JobNotes>>,
@@ -199,7 +203,7 @@ impl JobTable {
         job.queue = self.queues[queue].name.clone();
         let id = job.id;
         let is_live = !matches!(placement, JobPlacement::Dead(..));
-        let record = JobRecord { job, seq, queue, placement: JobPlacement::Waiting, notes };
+        let record = JobRecord { job, stored, seq, queue, placement: JobPlacement::Waiting, notes };
         let slot = self.records.insert(record);
         self.ids.insert(&id, slot);
         if is_live {
@@ -209,7 +213,7 @@ impl JobTable {
         queue
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) -> JobRecord {
+    pub(super) fn remove(&mut self, slot: Slot) -> JobRecord<R> {
         self.unplace(slot);
         self.unindex_key(slot);
         let record = self.records.remove(slot).expect("the slot has a job");
@@ -223,7 +227,7 @@ impl JobTable {
     }
 
     /// Changes fields that no index depends on.
-    pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut JobRecord)) {
+    pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut JobRecord<R>)) {
         let record = &mut self.records[slot];
         self.meter.subtract(|sizes| record.size(sizes));
         change(record);
@@ -356,7 +360,7 @@ impl JobTable {
 }
 
 /// Inspection.
-impl JobTable {
+impl<R: Stored> JobTable<R> {
     pub(super) fn measure(&mut self, sizes: Sizes) {
         self.meter = Meter::new(sizes);
         for record in self.records.iter() {

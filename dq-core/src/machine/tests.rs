@@ -30,7 +30,7 @@ fn machine_with_jobs(dues: &[i64]) -> Machine {
     for (number, due) in (1..).zip(dues) {
         let (id, due) = (JobId::from_bytes([number; 16]), Timestamp::from_millis(*due));
         let job = NewJob::new(id, queue_name(), due, Default::default());
-        assert!(machine.schedule(job, Timestamp::EPOCH).is_stored());
+        assert!(machine.schedule(job, (), Timestamp::EPOCH).is_stored());
     }
     machine
 }
@@ -140,7 +140,7 @@ fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>)
         .collect();
     for job in &jobs {
         let job = job.clone().remember(Duration::from_secs(1));
-        assert!(machine.schedule(job, Timestamp::EPOCH).is_stored());
+        assert!(machine.schedule(job, (), Timestamp::EPOCH).is_stored());
     }
     (machine, jobs)
 }
@@ -173,7 +173,7 @@ fn pins_that_end_at_once_are_dropped_by_many_calls_and_count_no_more() {
     let mut before = machine.snapshot().pins.len();
     assert_eq!(before, 1_000);
     for job in jobs.into_iter().rev() {
-        assert!(machine.schedule(job, later).is_stored(), "its pin has ended");
+        assert!(machine.schedule(job, (), later).is_stored(), "its pin has ended");
         let left = machine.snapshot().pins.len();
         assert!(left + 16 >= before, "one call dropped {}", before - left);
         before = left;
@@ -196,7 +196,7 @@ fn ended_jobs_that_become_too_old_at_once_are_dropped_by_many_calls_and_not_show
     };
     assert_eq!(shown(&mut machine), 0);
     for (ended, job) in (1..).zip(jobs.iter().take(100)) {
-        assert!(machine.schedule(job.clone(), later).is_stored(), "it is not in the history");
+        assert!(machine.schedule(job.clone(), (), later).is_stored(), "it is not in the history");
         machine.operate(&queue_name(), &OwnedOperation::Purge, later);
         assert_eq!(shown(&mut machine), ended);
         let left = machine.snapshot().ended.len();

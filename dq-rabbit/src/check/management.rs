@@ -1,4 +1,4 @@
-//! The broker's management API, for what AMQP does not report.
+//! The broker's management API, for facts that AMQP does not report.
 
 use std::path::PathBuf;
 use std::sync::Arc;

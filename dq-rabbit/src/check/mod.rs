@@ -11,7 +11,7 @@ pub(crate) mod policy;
 
 use std::time::Duration;
 
-use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
+use dq_core::{Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity};
 use futures_util::StreamExt;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
@@ -22,10 +22,10 @@ use self::findings::{
     lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
 };
 use self::management::ManagementApi;
-use crate::config::{LadderKind, QueueKind, TopologyMode};
+use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::{AmqpChannel, AmqpConnection};
+use crate::engine::Engine;
 use crate::error::{LostReply, from_lapin};
-use crate::log::{LostPayloads, SkippedMessages, Usage};
 use crate::topology::Topology;
 use crate::topology::ladder::TICK_MS;
 
@@ -46,24 +46,10 @@ const MIN_VERSION: [u32; 2] = [3, 10];
 pub(crate) struct BrokerCheck<'a> {
     pub(crate) connection: &'a AmqpConnection,
     pub(crate) topology: &'a Topology,
-    pub(crate) queues: QueueKind,
-    pub(crate) ladder: LadderKind,
-    pub(crate) mode: TopologyMode,
+    pub(crate) config: &'a RabbitConfig,
     pub(crate) management: Option<&'a ManagementApi>,
-    pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Jobs that were claimed after and before their message came.
-    pub(crate) claim_counts: (u64, u64),
-    /// `None` if the log does not respond.
-    pub(crate) stats: Option<Vec<QueueStats>>,
-    /// Jobs whose message could not be published.
-    pub(crate) lost_messages: u64,
-    pub(crate) log_usage: Usage,
-    pub(crate) skipped: SkippedMessages,
-    pub(crate) lost_payloads: LostPayloads,
-    /// The largest clock skew of another process, in milliseconds.
-    pub(crate) skew: Option<i64>,
-    pub(crate) change_failure: Option<Error>,
+    pub(crate) engine: &'a Engine,
 }
 
 /// Why the canary does not return.
@@ -79,13 +65,14 @@ impl BrokerCheck<'_> {
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         match self.check_queues(&mut findings).await {
-            Ok(()) if self.ladder == LadderKind::None => {}
+            Ok(()) if self.config.ladder == LadderKind::None => {}
             Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
                 Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
                 // With passive topology, the user may not be allowed to declare the canary's queue.
                 Err(CanaryError::NotSent(error))
-                    if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
+                    if self.config.topology == TopologyMode::Passive
+                        && error.kind() == ErrorKind::Config =>
                 {
                     let prefix = &self.connection.broker_info().prefix;
                     findings.push(ladder_untested(&error, prefix));
@@ -98,8 +85,11 @@ impl BrokerCheck<'_> {
         }
         self.check_late_messages(&mut findings);
         self.check_lost_messages(&mut findings);
-        findings.extend(self.stats.as_deref().map(|stats| self.gauges(stats)));
-        let used = self.log_usage.percent();
+        let log = &self.engine.log;
+        // There are none if the log does not respond.
+        let stats = self.engine.stats(&[]).await.ok();
+        findings.extend(stats.as_deref().map(|stats| self.gauges(stats)));
+        let used = log.usage().percent();
         if used >= FULL_PERCENT {
             findings.push(finding(
                 Severity::Error,
@@ -111,7 +101,7 @@ impl BrokerCheck<'_> {
                 "run jobs, remove dead ones, or set a larger `log_size_mib`",
             ));
         }
-        findings.extend(self.change_failure.as_ref().map(|error| {
+        findings.extend(log.change_failure().map(|error| {
             finding(
                 Severity::Error,
                 "rabbitmq.log-stuck",
@@ -123,10 +113,10 @@ impl BrokerCheck<'_> {
                 error.remedy_text().unwrap_or("check that the broker runs"),
             )
         }));
-        findings.extend(self.stats.as_deref().and_then(losses));
-        findings.extend(skipped_messages(&self.skipped));
-        findings.extend(lost_payloads(&self.lost_payloads));
-        findings.extend(self.skew.and_then(process_skew));
+        findings.extend(stats.as_deref().and_then(losses));
+        findings.extend(skipped_messages(&log.skipped()));
+        findings.extend(lost_payloads(&log.lost_payloads()));
+        findings.extend(log.clock_skew().and_then(process_skew));
         if let Some(management) = self.management
             && let Err(error) = self.check_management(management, &mut findings).await
         {
@@ -159,7 +149,7 @@ impl BrokerCheck<'_> {
                  its messages: no job needs them. An ingress makes jobs of messages",
             ));
         }
-        if self.queues == QueueKind::Classic {
+        if self.config.queues == QueueKind::Classic {
             findings.push(finding(
                 Severity::Info,
                 "rabbitmq.classic",
@@ -168,7 +158,7 @@ impl BrokerCheck<'_> {
                 "their jobs run from the log, a little late; use quorum queues to avoid it",
             ));
         }
-        if self.mode == TopologyMode::Plugin {
+        if self.config.topology == TopologyMode::Plugin {
             findings.push(finding(
                 Severity::Warning,
                 "rabbitmq.plugin",
@@ -182,7 +172,7 @@ impl BrokerCheck<'_> {
     }
 
     fn check_late_messages(&self, findings: &mut Vec<Finding>) {
-        let (with, without) = self.claim_counts;
+        let (with, without) = self.engine.claim_counts();
         if without > 0 && without * WITHOUT_RATIO >= with {
             findings.push(finding(
                 Severity::Warning,
@@ -202,9 +192,10 @@ impl BrokerCheck<'_> {
         let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
         let first_due =
             stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
-        let overdue = first_due.map_or(Duration::ZERO, |due| self.clock.now().since(due));
-        let (_, without_message) = self.claim_counts;
-        let seconds = self.skew.map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
+        let overdue = first_due.map_or(Duration::ZERO, |due| self.engine.log.now().since(due));
+        let (_, without_message) = self.engine.claim_counts();
+        let log = &self.engine.log;
+        let seconds = log.clock_skew().map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
         let skew = match seconds.filter(|(seconds, _)| *seconds > 0) {
             None => "no clock of another process differs by a second".to_owned(),
             Some((seconds, direction)) => {
@@ -222,21 +213,21 @@ impl BrokerCheck<'_> {
                 sum(|stats| stats.running),
                 sum(|stats| stats.dead),
                 overdue.as_secs(),
-                self.lost_messages,
-                self.log_usage.percent(),
+                self.engine.publisher.lost(),
+                log.usage().percent(),
             ),
             "none needed",
         )
     }
 
     fn check_lost_messages(&self, findings: &mut Vec<Finding>) {
-        if self.lost_messages > 0 {
+        let lost_messages = self.engine.publisher.lost();
+        if lost_messages > 0 {
             findings.push(finding(
                 Severity::Warning,
                 "rabbitmq.messages-lost",
                 format!(
-                    "since this process started, the messages of {} jobs could not be published",
-                    self.lost_messages
+                    "since this process started, the messages of {lost_messages} jobs could not be published"
                 ),
                 "the jobs run from the log, the first some 250 ms late. See the log of this process \
                  for the reason",
@@ -294,7 +285,7 @@ impl BrokerCheck<'_> {
         let key = ShortString::from(format!("#.{topic}"));
         channel.bind_queue(names.due(), queue.clone(), key).received().await?;
         let consumer = channel.consume(queue, FieldTable::default()).await?;
-        let (exchange, delay) = match self.mode {
+        let (exchange, delay) = match self.config.topology {
             TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
             TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
         };
@@ -314,9 +305,10 @@ impl BrokerCheck<'_> {
         management: &ManagementApi,
         findings: &mut Vec<Finding>,
     ) -> Result<()> {
-        let requested = self.clock.now();
+        let clock = self.engine.log.clock();
+        let requested = clock.now();
         let overview = management.response("overview").await?;
-        let skew = overview.date.and_then(|date| clock_skew(requested, date, self.clock.now()));
+        let skew = overview.date.and_then(|date| clock_skew(requested, date, clock.now()));
         findings.extend(skew);
         let version = overview.body["rabbitmq_version"].as_str().unwrap_or("unknown");
         let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();

@@ -8,7 +8,7 @@ use crate::topology::Topology;
 
 pub(crate) const REMEDY: &str = "exclude names that begin with the prefix and .v1. from the policy";
 
-/// Refuses a broker whose policies would delete live jobs from the log.
+/// Refuses a broker with policies that would delete live jobs from the log.
 ///
 /// # Errors
 /// `Config` with the policy's key; errors of the management API.

@@ -1,4 +1,4 @@
-//! A channel whose requests have a time limit.
+//! A channel with a time limit for its requests.
 //!
 //! The client library waits for a reply as long as the connection lasts, and a connection that the
 //! broker blocks may last for hours. So `clippy.toml` forbids the library's channel outside of this

@@ -123,8 +123,8 @@ pub(crate) fn outcome_unknown(error: &Error) -> Error {
         .operation(error.failed_operation())
 }
 
-/// Turns `Incompatible` into `Unavailable`. The broker may later accept what it refuses now; only
-/// entries of the log make a process incompatible for good.
+/// Turns `Incompatible` into `Unavailable`. The broker may accept a refused request later; only the
+/// log's entries make a process incompatible for good.
 pub(crate) fn may_pass(error: Error) -> Error {
     if error.kind() != ErrorKind::Incompatible {
         return error;

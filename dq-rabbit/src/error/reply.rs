@@ -8,11 +8,11 @@ use std::borrow::Cow;
 
 use dq_core::ErrorKind;
 
-/// The error of a call whose reply is lost or late.
+/// The error if a call's reply is lost or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostReply {
-    /// The call can be repeated: it changes nothing, it is a claim whose unused leases expire, or
-    /// this process repeats it.
+    /// The call can be repeated: it changes nothing, it is a claim, and its unused leases expire,
+    /// or this process repeats it.
     Unavailable,
     /// The call may have changed jobs.
     OutcomeUnknown,
@@ -46,7 +46,7 @@ impl Refusal {
     }
 }
 
-/// A classic queue whose node does not run.
+/// A classic queue's node does not run.
 const DOWN: &str = "down or inaccessible";
 
 /// A queue with an exclusive consumer.

@@ -5,10 +5,9 @@
 //! [`Replica::apply`](crate::log::state::replica::Replica::apply) ignores duplicates, and everything after a
 //! gap.
 //!
-//! Entries that were sent and not read back have a budget of bytes, so that many processes together
-//! cannot fill the log with what no snapshot covers. Rewriting them begins with one message, the
-//! *probe*; the others follow when it is read back. So a log that cannot be read is not filled with
-//! copies.
+//! A budget limits the bytes that were sent and not read back, so that many processes together
+//! cannot fill the log before a snapshot. Rewriting them begins with one message, the *probe*; the
+//! others follow when it is read back. So a log that cannot be read is not filled with copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,8 +29,8 @@ use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
 /// A message is complete at about this size.
 const MESSAGE_BYTES: usize = 256 * 1024;
 const MAX_UNCONFIRMED: usize = 32;
-/// All processes together may have this part of the log in flight, and one process this many bytes.
-/// Each may always send one message.
+/// All processes together may have this part in flight, and one process this many bytes. Each may
+/// always send one message.
 const IN_FLIGHT_PART: u64 = 32;
 const MAX_IN_FLIGHT: u64 = 4 * 1024 * 1024;
 /// Calls are rewritten when none was read back for this long, twice as long each further time.
@@ -39,7 +38,7 @@ const REWRITE_AFTER: Duration = Duration::from_secs(2);
 /// Instead of this rewrite, another node is tried: a partitioned node may not have noticed.
 const REWRITES_PER_NODE: u32 = 3;
 /// A process that may be behind postpones a rewrite this often while it reads, because it may be
-/// reading new messages of others.
+/// reading other processes' new messages.
 const MAX_POSTPONED: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -212,7 +211,7 @@ async fn append(
     }
 }
 
-fn has_budget(shared: &LogShared, state: &LogState) -> bool {
+pub(super) fn has_budget(shared: &LogShared, state: &LogState) -> bool {
     if state.sent_bytes == 0 {
         return true;
     }
@@ -264,7 +263,7 @@ pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, 
         if messages.len() == max {
             break;
         }
-        // A call whose caller has given up should not take effect this late. A late snapshot part
+        // Its caller has given up, so it should not take effect this late. A late snapshot part
         // changes no job, and a late `End` completes its snapshot.
         if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
             let before = call.size;
@@ -371,7 +370,7 @@ pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Back
 enum Admission {
     Send,
     Hold(Backlog),
-    /// Its jobs would exceed the capacity of the log.
+    /// Its jobs would exceed the log's capacity.
     Refuse,
     /// An operator has to make the next generation possible. The caller finds out why.
     Drop,
@@ -383,7 +382,7 @@ fn admission(shared: &LogShared, state: &mut LogState, command: &Command) -> Adm
     if !command.adds_jobs() {
         return Admission::Send;
     }
-    // The kept generations should not take more of the disk.
+    // The kept generations should not take more disk space.
     if state.blocks_growth() {
         return match &state.change_failure {
             Some(error) if is_lasting(error) => Admission::Drop,

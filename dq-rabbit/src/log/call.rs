@@ -14,12 +14,13 @@ use super::state::replica::Replica;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
-/// Maximum size of all pending calls. Beyond it, calls that store jobs fail with `Unavailable`.
+/// Maximum for all pending calls together. Beyond it, calls that store jobs fail with
+/// `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// Response timeouts that a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
-/// The same for each of the first calls of an opening log.
+/// The same for each call that opens the log.
 const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
@@ -73,8 +74,7 @@ impl LogShared {
                     let was_sent = was_sent.load(Ordering::Relaxed);
                     return Err(self.dropped_error(operation, was_sent, lost_reply()));
                 }
-                // Each message of a replay is progress. At the end of the log, messages of others
-                // are none.
+                // In a replay, each message is progress. At the log's end, only own messages are.
                 Err(_)
                     if self.is_catching_up()
                         && self.messages_read.load(Ordering::Relaxed) != before
@@ -93,7 +93,7 @@ impl LogShared {
     }
 
     /// # Errors
-    /// `Closed`; the fatal error of the log; `Unavailable` if too many bytes are pending.
+    /// `Closed`; the log's fatal error; `Unavailable` if too many bytes are pending.
     pub(super) fn submit(
         &self,
         operation: &'static str,
@@ -102,8 +102,8 @@ impl LogShared {
         waiter: Box<dyn Waiter>,
     ) -> Result<()> {
         let size = command.size();
-        // In this order, so that a lease ends no later by elapsed time than the log's time of day
-        // says. Its holder counts from before this call.
+        // In this order, so that a lease ends no later by elapsed time than by the log's time of
+        // day. Its holder counts from before this call.
         let submitted = self.clock.elapsed();
         let at = self.clock.now();
         {
@@ -137,7 +137,7 @@ impl LogShared {
         Ok(())
     }
 
-    /// The error of a call whose waiter was dropped.
+    /// The call's waiter was dropped.
     fn dropped_error(
         &self,
         operation: &'static str,
@@ -148,7 +148,7 @@ impl LogShared {
             return closed(operation);
         }
         match self.fatal_error(operation) {
-            // This process reads no further, and others apply what it sent.
+            // This process reads no further, and others apply its entry.
             Some(error) if lost_reply == LostReply::OutcomeUnknown => outcome_unknown(&error),
             Some(error) => error,
             None if !was_sent => self.unsent_error(operation),
@@ -162,7 +162,7 @@ impl LogShared {
         }
     }
 
-    /// The error of a call that timed out, with its cause if known.
+    /// The call timed out; names the cause if it is known.
     pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {

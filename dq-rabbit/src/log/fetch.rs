@@ -9,12 +9,12 @@ use futures_util::StreamExt;
 use super::generation::Generation;
 use super::generation::directory;
 use super::shared::LogShared;
-use super::state::position::{LogPosition, PayloadRef};
+use super::state::stored::{LogPosition, PayloadRef};
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
-use super::wire::{self, Checksum, EntryBatch};
+use super::wire::{self, EntryBatch};
 use crate::error::LostReply;
 
-/// Few, because messages of up to 256 KiB behind the last needed one come in vain.
+/// Few, because messages up to 256 KiB behind the last needed one come in vain.
 const PREFETCH: u16 = 8;
 /// Skipping this many bytes is quicker than starting another consumer behind them.
 const MAX_GAP_BYTES: u64 = 1024 * 1024;
@@ -30,13 +30,13 @@ pub(crate) enum ReadPurpose {
 struct Pass<'a> {
     shared: &'a LogShared,
     purpose: ReadPurpose,
-    /// Unread jobs, by the offset of their message.
+    /// Unread jobs, by their message's offset.
     missing: BTreeMap<u64, Vec<(JobId, PayloadRef)>>,
     found: HashMap<JobId, Bytes>,
 }
 
-/// Reads these payloads in one pass. Leaves out those that the log has lost or that differ from
-/// what was stored.
+/// Reads these payloads in one pass. Leaves out lost ones, and payloads that differ from the stored
+/// ones.
 pub(super) async fn read(
     shared: &LogShared,
     jobs: impl IntoIterator<Item = (JobId, PayloadRef)>,
@@ -133,8 +133,9 @@ impl Pass<'_> {
             let payloads = (0..).map_while(|job| Some((job, entry.command.payload(job)?)));
             for (job, (id, payload)) in payloads {
                 let at = LogPosition { offset, entry: index, job };
-                if let Some(job) = machine.peek(id).filter(|job| LogPosition::of(job) == at)
+                if machine.stored(id).is_some_and(|stored| stored.payload.position == at)
                     && machine.is_waiting(id)
+                    && let Some(job) = machine.peek(id)
                 {
                     self.shared.payloads.insert_from_log(job, payload);
                 }
@@ -147,7 +148,7 @@ impl Pass<'_> {
 fn payload_of<'a>(batch: &'a EntryBatch, id: JobId, stored: &PayloadRef) -> Option<&'a Bytes> {
     let entry = batch.entries.get(stored.position.entry as usize)?;
     let (found, payload) = entry.command.payload(stored.position.job)?;
-    (found == id && Checksum::of(payload) == stored.checksum).then_some(payload)
+    (found == id && stored.is_of(payload)).then_some(payload)
 }
 
 fn not_found() -> Error {
@@ -161,7 +162,7 @@ mod tests {
     use dq_core::{Due, NewJob, QueueName, Timestamp};
 
     use super::*;
-    use crate::log::wire::{Command, Entry};
+    use crate::log::wire::{Checksum, Command, Entry};
 
     #[test]
     fn a_payload_at_the_position_of_a_job_may_be_another_one() {

@@ -1,10 +1,9 @@
 //! Acknowledged entries that the broker has lost.
 //!
-//! If a stream is deleted or a single node loses power, the log goes on without entries whose
-//! callers have their replies: a cancelled job is back, a scheduled one is missing. A replica
-//! cannot be written back, because the payloads were in the stream. So each replay compares what it
-//! finds with what was read before, and stores a dead job that every process finds until an
-//! operator removes it.
+//! If a stream is deleted or a single node loses power, the log goes on without acknowledged
+//! entries: a cancelled job is back, a scheduled one is missing. A replica cannot be written back,
+//! because the payloads were in the stream. So each replay compares its entries with earlier ones,
+//! and stores a dead job that every process finds until an operator removes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::read_before::Loss;
 use super::shared::{LogShared, LogState};
 use crate::error::LostReply;
 
-/// The queue of the dead jobs that tell of losses.
+/// The queue for dead jobs that report losses.
 pub(crate) const LOSSES: &str = "log-losses";
 
 pub(crate) const REMEDY: &str = "compare the jobs with the records of your applications, and remove the \
@@ -47,7 +46,7 @@ pub(super) async fn report(shared: &Arc<LogShared>) {
 
 async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let replay = shared.state().read_before.replays();
-    // After this, everything left of the log was read.
+    // After this, the whole log was read.
     shared.call(OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
     let found = {
         let mut state = shared.state();

@@ -1,4 +1,4 @@
-//! Jobs whose payload the log has lost, for `check`.
+//! Jobs that have lost their payload, for `check`.
 
 use std::collections::BTreeSet;
 

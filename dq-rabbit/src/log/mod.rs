@@ -1,19 +1,19 @@
 //! The log: RabbitMQ streams that hold every call, in the same order for all processes.
 //!
-//! A stream is an append-only queue; consumers read it from any *offset*, the number of a message.
-//! The log is one stream at a time, a *generation*. A long generation is closed, and the next one
-//! begins with a snapshot of the state.
+//! A stream is an append-only queue; consumers read it from any *offset*, a message's number. The
+//! log is one stream at a time, a *generation*. A long generation is closed, and the next one
+//! begins with a snapshot.
 //!
 //! A call is appended as an entry, read back, and applied to the replica; its reply is the result.
 //! All processes apply the same entries in the same order, so their replicas agree on every reply.
 //!
-//! - *entry*: a command with its producer's id, sequence number and time. A message holds a batch
-//!   of entries.
+//! - *entry*: a command with its producer's id, sequence number and time. A message holds several
+//!   entries.
 //! - *producer*: an open log, with a random id. Entries with a repeated number are *duplicates* and
 //!   ignored. After a missing number there is a *gap*: later entries have no effect until the
 //!   producer has sent the missing ones.
-//! - *replica*: all jobs (a [`Machine`](dq_core::machine::Machine)), with the position and checksum
-//!   of each payload instead of the payload.
+//! - *replica*: all jobs (a [`Machine`](dq_core::machine::Machine)), with each payload's position
+//!   and checksum instead of the payload.
 //! - *barrier*: an entry without effect. Once it is read back, the replica contains all earlier
 //!   changes.
 //! - *snapshot*: the whole state in a generation, so that earlier generations can be deleted.
@@ -22,11 +22,11 @@
 //! Modules, each builds on those before it:
 //!
 //! - `wire`: entries as bytes; `command`: commands with typed replies;
-//! - `state`: the replica, and what it consists of;
-//! - `pending`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `shared`, `call`: what the tasks
-//!   share;
+//! - `state`: the replica and its parts;
+//! - `pending`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `shared`, `call`: the tasks'
+//!   common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
-//! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: what the log has lost.
+//! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: reports losses.
 
 mod append;
 mod cache;
@@ -72,10 +72,8 @@ pub(crate) use self::pending::AppliedAt;
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
 pub(crate) use self::state::capacity::Usage;
-#[cfg(test)]
-pub(crate) use self::state::position::LogPosition;
-pub(crate) use self::state::position::{PayloadRef, headers_of};
-pub(crate) use self::state::replica::{CLAIM_AHEAD, Replica};
+pub(crate) use self::state::replica::{CLAIM_AHEAD, Replica, ReplicaMachine};
+pub(crate) use self::state::stored::{PayloadRef, ReplicaJob, StoredPayload};
 
 pub(crate) struct Log {
     shared: Arc<LogShared>,
@@ -108,7 +106,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Sets the limits of the history if the log has others.
+    /// Sets the history limits if the log has others.
     pub(crate) async fn sync_history(
         &self,
         limits: &wire::HistoryLimits,
@@ -135,7 +133,7 @@ impl Log {
     /// `Incompatible` if the log holds an entry that this version cannot decode.
     ///
     /// # Cancellation safety
-    /// A command whose call is dropped may still take effect.
+    /// After the call is dropped, the command may still take effect.
     pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -185,7 +183,7 @@ impl Log {
         self.shared.state().change_failure.clone()
     }
 
-    /// The last loss of acknowledged entries, once.
+    /// The last loss, once.
     pub(crate) fn take_loss(&self) -> Option<Error> {
         lock(&self.shared.untold_loss).take()
     }
@@ -218,7 +216,7 @@ impl Log {
         Arc::clone(&self.shared.may_begin_to_read).lock_owned().await
     }
 
-    /// Stops this process after this step of a change. Cancels the returned token there.
+    /// Stops this process after this step. Cancels the returned token there.
     #[cfg(test)]
     pub(crate) fn crash_at(&self, step: &'static str) -> tokio_util::sync::CancellationToken {
         *lock(&self.shared.crash_at) = Some(step);

@@ -1,4 +1,4 @@
-//! What this process had read of the log before a replay, to find out what it has lost.
+//! Remembers how far this process had read before a replay, to find losses.
 
 use super::generation::Generation;
 use super::state::producers::Producers;
@@ -38,7 +38,7 @@ impl ReadBefore {
         self.replays
     }
 
-    /// What is missing after this replay. `None` if nothing is, or if another replay has begun.
+    /// The loss that this replay shows. `None` if there is none, or if another replay has begun.
     pub(super) fn compare(&mut self, replay: u64, found: &Producers) -> Option<Loss> {
         if self.replays != replay {
             return None;

@@ -1,4 +1,4 @@
-//! What the tasks of an open log share: the replica, pending calls, signals and errors.
+//! The tasks' common state: the replica, pending calls, signals and errors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub(crate) struct LogSettings {
     pub(crate) size: u64,
 }
 
-/// What a log needs to open.
+/// Everything that opening a log needs.
 pub(crate) struct LogContext {
     pub(crate) settings: LogSettings,
     pub(crate) history: HistoryLimits,
@@ -49,7 +49,7 @@ pub(crate) struct LogContext {
     pub(crate) consume: Arc<AmqpConnection>,
     /// Woken when a queue's next due time is earlier.
     pub(crate) listeners: Arc<Listeners>,
-    /// Gets payloads of waiting jobs that are read on the way.
+    /// Gets waiting jobs' payloads that are read on the way.
     pub(crate) payloads: Arc<PayloadBuffer>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct LogShared {
     pub(super) payloads: Arc<PayloadBuffer>,
     /// To `append`: there may be unsent calls.
     pub(super) call_submitted: Notify,
-    /// To `append`: an entry is missing before others of this producer.
+    /// To `append`: an entry is missing before this producer's others.
     pub(super) has_gap: Notify,
     /// To `append`: entries were read back.
     pub(super) read_back: Notify,
@@ -71,16 +71,16 @@ pub(super) struct LogShared {
     pub(super) compaction_due: Notify,
     /// A replay makes progress while this grows.
     pub(super) messages_read: AtomicU64,
-    /// The replay is over: an entry of this producer was read back since it began.
+    /// The replay is over: an own entry was read back since it began.
     pub(super) caught_up: AtomicBool,
-    /// The generation has changed since an entry of this producer was read back, so this process
-    /// may be far behind.
+    /// The generation has changed since an own entry was read back, so this process may be far
+    /// behind.
     pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be used last. Cleared when a call completes.
     last_error: Mutex<Option<Error>>,
     /// Why this process can use the log no more. All calls fail with it.
     fatal: Mutex<Option<Error>>,
-    /// A loss of acknowledged entries, which the next claim returns to the runner.
+    /// A loss, which the next claim returns to the runner.
     pub(super) untold_loss: Mutex<Option<Error>>,
     pub(super) closed: AtomicBool,
     pub(super) stop: CancellationToken,
@@ -92,7 +92,7 @@ pub(super) struct LogShared {
     pub(super) consume: Arc<AmqpConnection>,
     pub(super) settings: LogSettings,
     pub(super) history_limits: wire::HistoryLimits,
-    /// This process stops after this step of a change.
+    /// This process stops after this step.
     #[cfg(test)]
     pub(super) crash_at: Mutex<Option<&'static str>>,
     /// While a test holds this, the process begins to read no generation.
@@ -101,7 +101,7 @@ pub(super) struct LogShared {
 }
 
 impl LogSettings {
-    /// What a snapshot may take, in bytes.
+    /// A snapshot's maximum size, in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.size / CAPACITY_PART
     }
@@ -114,34 +114,34 @@ pub(super) struct LogState {
     pub(super) unsent_calls: VecDeque<PendingCall>,
     /// Sent and not read back, by sequence number.
     pub(super) sent_calls: VecDeque<SentCall>,
-    /// Of all pending calls.
+    /// All pending calls' size.
     pub(super) pending_bytes: usize,
     pub(super) sent_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
-    /// The log has lost entries of this producer that were read back before, so the next rewrite
-    /// begins a new sequence with a new id.
+    /// The log has lost own entries that were read back before, so the next rewrite begins a new
+    /// sequence with a new id.
     pub(super) sequence_lost: bool,
     /// Entries from this one on were written since the last replay began. Earlier ones that are
     /// read may be old copies.
     pub(super) fresh_from: u64,
     /// Read and written; `None` until the directory has named one.
     pub(super) generation: Option<Generation>,
-    /// Where the sent calls, or a probe of them, were written.
+    /// The sent calls, or the probe, were written there.
     pub(super) written: Option<Generation>,
-    /// The newest generation that this process has announced or found in the directory. Limits what
-    /// `compaction` announces and deletes.
+    /// The newest generation that this process has announced or found in the directory. Limits
+    /// `compaction`.
     pub(super) announced: Option<Generation>,
     pub(super) directory: DirectoryView,
     /// The newest generation that the directory ever named, so that `locate` can announce it again.
     pub(super) named: Option<Generation>,
-    /// All of the generation was read, without a snapshot.
+    /// The whole generation was read, without a snapshot.
     pub(super) is_cut_off: bool,
     /// `None` before the first message.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
-    /// Why the last change of generation failed.
+    /// The last change's failure.
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
@@ -168,8 +168,8 @@ impl LogState {
         }
     }
 
-    /// Adds a barrier to the sent calls. It is the first of the new entries (`fresh_from`), and
-    /// `append` sends it behind the calls that it writes again.
+    /// Adds a barrier to the sent calls. It is the first new entry (`fresh_from`), and `append`
+    /// sends it behind the calls that it writes again.
     pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
         let call = PendingCall::without_caller(at, submitted, wire::Command::Barrier);
         let sequence = self.next_sequence;
@@ -312,7 +312,7 @@ impl LogShared {
         lock(&self.fatal).as_ref().map(|error| copy(error, error.kind(), operation))
     }
 
-    /// Whether each message may bring calls of this process nearer.
+    /// Whether each message may bring own calls nearer.
     pub(super) fn is_catching_up(&self) -> bool {
         !self.caught_up.load(Ordering::Relaxed) || self.may_be_behind.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! Clock skew between this process and the writers of the log.
+//! Clock skew between this process and the log's writers.
 //!
 //! An entry's time is compared with this clock when it is read. The time under way reduces the
-//! difference, so the largest of several is the best estimate.
+//! difference, so the largest one is the best estimate.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use dq_core::Timestamp;
 
 /// An estimate begins anew after this long, and is dropped after this long without an entry.
 const WINDOW: Duration = Duration::from_secs(300);
-/// Entries of one message are delayed together; of several messages, one was hardly delayed.
+/// A message's entries are delayed together; among several messages, one was hardly delayed.
 const MIN_ENTRIES: u32 = 3;
 const MAX_WRITERS: usize = 256;
 
@@ -97,7 +97,7 @@ mod tests {
             observe(3, 120_000, delay, 0);
         }
         assert_eq!(observe(3, 120_000, 0, 0), Some(120_000));
-        // Estimates begin anew, and those of ended writers are dropped.
+        // Estimates begin anew, and an ended writer's is dropped.
         observe(2, 0, 60_050, 299);
         assert_eq!(observe(3, 0, 0, 300), Some(-60_020));
         assert_eq!(skews.largest(Duration::from_secs(598)), Some(-60_020));

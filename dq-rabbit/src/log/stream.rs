@@ -74,7 +74,7 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// The beginning of a generation is gone.
+/// The generation's beginning is gone.
 pub(super) fn cut_off() -> Error {
     Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
         .remedy(

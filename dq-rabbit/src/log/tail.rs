@@ -213,8 +213,8 @@ async fn missing(
     Ok(ReadEnd::LogReplaced)
 }
 
-/// Whether offsets are missing. That proves no loss, because the broker uses offsets for records of
-/// its own.
+/// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
+/// records.
 fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
@@ -272,8 +272,8 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets everything, so that the log is replayed. The old replica may contradict what other
-/// processes read. Wakes all listeners afterwards, because hints may be lost.
+/// Forgets everything, so that the log is replayed. The old replica may contradict other processes.
+/// Wakes all listeners afterwards, because hints may be lost.
 pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
@@ -312,7 +312,7 @@ pub(super) enum Progress {
     Suspect,
 }
 
-/// Wakes the listeners of queues whose next due time is earlier now.
+/// Wakes a queue's listeners if its next due time is earlier now.
 pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
     // All messages have been read by now, so their leases last from now on.
     let read_at = shared.clock.elapsed();
@@ -362,7 +362,7 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
             }
             shared.messages_read.fetch_add(1, Ordering::Relaxed);
             if state.replica.is_closed() {
-                // The rest of the generation has no effect. Its writers write it again.
+                // The generation's rest has no effect. Its writers write it again.
                 let next = Generation::of(offset).next();
                 state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
                 state.next_offset = Some(next.offset(0));
@@ -429,7 +429,7 @@ fn apply(
         // Collected until a snapshot is complete; `restore` then returns the entries after it.
         Applied::Deferred => {
             state.replica.set_seen(read_at);
-            // A fresh entry that this process waits for is at the end of the log, so no snapshot
+            // A fresh entry that this process waits for is at the log's end, so no snapshot
             // follows.
             let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
             state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;

@@ -1,4 +1,4 @@
-//! What the tasks of an open log conclude from the entries that they read.
+//! The tasks' conclusions from the entries that they read.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use dq_core::{
 };
 use futures_util::{FutureExt, poll};
 
-use super::append::{next_message, rewrite};
+use super::append::{has_budget, next_message, rewrite};
 use super::generation::Generation;
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
-use super::tail;
+use super::tail::{self, Progress};
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
@@ -85,6 +85,38 @@ fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
 
 fn awaited(shared: &LogShared) -> Vec<u64> {
     shared.state().sent_calls.iter().map(|sent| sent.sequence).collect()
+}
+
+#[tokio::test]
+async fn a_damaged_message_is_read_again_and_skipped_if_it_is_the_same() {
+    let shared = shared(Generation::FIRST, 0);
+    let (at, command) = (shared.clock.now(), Command::Barrier);
+    let intact = encode(&[Entry { producer_id: 7, sequence: 1, at, command }]);
+    let mut damaged = intact.clone();
+    damaged[5] ^= 1;
+    let read = |offset, message: &[u8]| {
+        let message = Bytes::copy_from_slice(message);
+        let progress = tail::apply_all(&shared, vec![(offset, message)]).unwrap();
+        (progress, shared.state().next_offset, shared.state().skipped.damaged)
+    };
+    assert_eq!(read(0, &damaged), (Progress::Suspect, None, 0));
+    assert_eq!(read(0, &intact), (Progress::All, Some(1), 0), "it was damaged on the way");
+    assert_eq!(read(1, &damaged), (Progress::Suspect, Some(1), 0));
+    assert_eq!(read(1, &damaged), (Progress::All, Some(2), 1));
+}
+
+#[tokio::test]
+async fn a_process_that_reads_nothing_back_writes_little() {
+    let shared = shared(Generation::FIRST, 0);
+    let mut sent = 0;
+    while has_budget(&shared, &shared.state()) {
+        let job = dq_testkit::fixture::job("q").payload(vec![1; 300 * 1024]);
+        let call = call_of(&shared, Command::Schedule(vec![job.try_into().unwrap()]));
+        shared.state().enqueue(call);
+        assert!(next_message(&shared).0.is_some());
+        sent += 1;
+    }
+    assert_eq!(sent, 2, "one thirty-second of 16 MiB may be in flight");
 }
 
 #[tokio::test]

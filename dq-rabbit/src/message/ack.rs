@@ -47,8 +47,8 @@ impl Tags {
         }
     }
 
-    /// Takes all processed deliveries. One acknowledgement covers those before the first tag that
-    /// is pending or missing.
+    /// Takes all processed deliveries. One acknowledgement covers all before the first pending or
+    /// missing tag.
     fn plan(&mut self) -> AckPlan {
         let mut processed = std::mem::take(&mut self.processed);
         let before_pending = self.pending.first().map_or(u64::MAX, |first| first - 1);

@@ -11,8 +11,8 @@ use dq_core::Timestamp;
 
 use super::job_message::{JobMessage, PublishedJob};
 
-/// The default concurrency of a queue. One runner gets all jobs of a message; those without a slot
-/// wait for one, or for another runner.
+/// The default concurrency of a queue. One runner gets a message's jobs; jobs without a slot wait
+/// for one, or for another runner.
 const MAX_JOBS: usize = 16;
 /// For messages with several jobs, approximately.
 const MAX_BYTES: usize = 64 * 1024;
@@ -48,7 +48,7 @@ pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessa
     messages
 }
 
-/// The latest due time for a message whose first job is due at `first`.
+/// The latest due time in a message that begins with a job due at `first`.
 fn latest_due(first: Timestamp, now: Timestamp) -> Timestamp {
     let delay = first.as_millis().saturating_sub(now.as_millis());
     let spread = Duration::from_millis((delay / SPREAD_DIVISOR).max(0).unsigned_abs());

@@ -124,8 +124,8 @@ impl Shared {
     }
 
     async fn subscribe(&self, queue: &QueueName) -> Result<(Arc<AckTracker>, Consumer)> {
-        // Declared first, on another channel: consuming from a queue that is missing or whose node
-        // is down closes the channel and ends all other consumers.
+        // Declared first, on another channel: consuming from a missing queue, or while its node is
+        // down, closes the channel and ends all other consumers.
         self.topology.declare_ready(queue).await?;
         let name = self.topology.names().ready(&Topic::of(queue));
         let acks = self.channel().await?;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dq_core::{Clock, Job, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
+use dq_core::{Clock, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 
-use crate::engine::{Engine, is_payload_of};
+use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{Replica, command, headers_of, wire};
+use crate::log::{Replica, ReplicaJob, command, wire};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
@@ -25,13 +25,13 @@ pub(crate) struct DeliveryHandler {
     pub(crate) listeners: Arc<Listeners>,
 }
 
-/// What to do with a delivered job.
+/// The next step for a delivered job.
 enum Disposition {
     /// It is due soon, at this time.
     Buffer(Timestamp),
     /// It is due much later: its delay exceeded the ladder's, or another job of its message was due
     /// first.
-    Republish(Job),
+    Republish(ReplicaJob),
     /// It is leased, has ended, has another payload, or has a newer message.
     Drop,
     /// It belongs to another log, and this one does not contain it.
@@ -47,17 +47,20 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
     if !replica.is_ready() {
         return Disposition::Retry;
     }
-    let log_id = replica.log_id();
-    let machine = replica.machine();
-    match machine.peek(job.id) {
-        Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
-        Some(current) if !is_payload_of(&job.payload, current) => Disposition::Drop,
+    let Some(current) = replica.job(job.id) else {
+        let is_of_another = job.log_id != replica.log_id();
+        return if is_of_another { Disposition::Schedule } else { Disposition::Drop };
+    };
+    let due = current.job.due;
+    if !replica.machine().is_waiting(job.id) || !current.stored.payload.is_of(&job.payload) {
+        Disposition::Drop
+    } else if due <= buffer_until {
+        Disposition::Buffer(due)
+    } else if due == job.due {
+        Disposition::Republish(current)
+    } else {
         // A reschedule has published another message.
-        Some(current) if current.due != job.due && current.due > buffer_until => Disposition::Drop,
-        Some(current) if current.due > buffer_until => Disposition::Republish(current.clone()),
-        Some(current) => Disposition::Buffer(current.due),
-        None if job.log_id != log_id => Disposition::Schedule,
-        None => Disposition::Drop,
+        Disposition::Drop
     }
 }
 
@@ -89,8 +92,7 @@ impl DeliveryHandler {
                 }
                 Disposition::Republish(current) => {
                     let log_id = self.engine.log_id().unwrap_or(job.log_id);
-                    let headers = headers_of(&current);
-                    let job = PublishedJob::from_job(log_id, &current, headers, job.payload);
+                    let job = PublishedJob::from_replica(log_id, &current, job.payload);
                     republish.push((job, ack));
                 }
                 Disposition::Schedule => schedule.push((job, ack)),

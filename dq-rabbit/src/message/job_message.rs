@@ -9,11 +9,13 @@
 //! through the ladder, the broker would see a cycle and drop it.
 
 use bytes::Bytes;
-use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
+use dq_core::{Headers, JobId, JobKey, NewJob, QueueName, Timestamp};
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
+
+use crate::log::ReplicaJob;
 
 const TYPE: &str = "dq.carrier.1";
 /// In all versions of the format. A message may wait for years, so another version may have written
@@ -55,8 +57,8 @@ impl PublishedJob {
         }
     }
 
-    /// A job of the replica, which keeps no payload.
-    pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
+    pub(crate) fn from_replica(log_id: u64, replica_job: &ReplicaJob, payload: Bytes) -> Self {
+        let ReplicaJob { job, stored } = replica_job;
         Self {
             log_id,
             id: job.id,
@@ -65,7 +67,7 @@ impl PublishedJob {
             key: job.key.clone(),
             max_attempts: job.max_attempts,
             payload,
-            headers,
+            headers: stored.headers(),
         }
     }
 

@@ -27,14 +27,14 @@ const MAX_UNCONFIRMED: usize = 1_000;
 /// Far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// Jobs whose messages are being published. Further jobs get no message.
+/// The limit for messages that are being published. Further jobs get no message.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 /// Publishes messages with confirms, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pending_bytes: AtomicUsize,
-    /// Jobs whose messages could not be published.
+    /// Counts jobs without a message because publishing failed.
     lost: AtomicU64,
     fails: AtomicBool,
     connection: Arc<AmqpConnection>,

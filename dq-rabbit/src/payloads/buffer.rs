@@ -1,5 +1,5 @@
-//! Payloads in memory: of waiting jobs that this process can claim without reading the log, and of
-//! jobs that it runs.
+//! Payloads in memory: for waiting jobs that this process can claim without reading the log, and
+//! for jobs that it runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
@@ -157,7 +157,7 @@ impl PayloadBuffer {
         ids
     }
 
-    /// All due jobs, and those whose message has waited too long.
+    /// All due jobs, and the jobs among them with a message that has waited too long.
     pub(crate) fn all_due(&self, now: Timestamp) -> (Vec<JobId>, Vec<JobId>) {
         let inner = lock(&self.0);
         let (mut due, mut expired) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Payloads of jobs of the replica, from the log.
+//! Reads the payloads of a replica's jobs.
 
 pub(crate) mod buffer;
 pub(crate) mod read_ahead;
@@ -16,7 +16,7 @@ use crate::log::{PayloadRef, ReadPurpose, Replica, command};
 pub(crate) struct PayloadReads {
     pub(crate) unread: HashMap<JobId, PayloadRef>,
     pub(crate) found: HashMap<JobId, Bytes>,
-    /// Jobs whose payload the log has lost.
+    /// Their payloads are not in the log any more.
     pub(crate) lost: HashSet<JobId>,
 }
 
@@ -25,7 +25,7 @@ impl Engine {
     /// now stays unread.
     ///
     /// # Errors
-    /// If the log cannot be read. `reads` then has what was read before.
+    /// If the log cannot be read. `reads` then has the payloads read before.
     pub(crate) async fn read_payloads(
         &self,
         reads: &mut PayloadReads,
@@ -74,7 +74,7 @@ impl Engine {
     ) -> Result<HashMap<JobId, PayloadRef>> {
         let read = move |replica: &mut Replica, (), _| {
             let machine = replica.machine();
-            let stored = |id| Some((id, PayloadRef::of(machine.peek(id)?)));
+            let stored = |id| Some((id, machine.stored(id)?.payload));
             ids.into_iter().filter_map(stored).collect()
         };
         let operation = match purpose {

@@ -1,18 +1,17 @@
 //! Reads payloads of jobs that are due soon from the log when their messages do not arrive.
 //!
-//! If the ladder has lost messages, is slow, or is turned off, a claim has to read each payload
-//! from where it is in the log. That takes longer the larger the log is. So runners read what is
-//! due within ten seconds in one pass: always without a ladder, else for a minute after a job was
-//! claimed before its message came.
+//! If the ladder has lost messages, is slow, or is turned off, a claim has to look for each payload
+//! in the log. That takes longer the larger the log is. So runners read the next ten seconds'
+//! payloads in one pass: always without a ladder, else for a minute after a job was claimed before
+//! its message came.
 
 use std::sync::Weak;
 use std::time::Duration;
 
-use dq_core::machine::Machine;
-use dq_core::{Job, JobId, QueueName, Result, Timestamp};
+use dq_core::{JobId, QueueName, Result, Timestamp};
 
 use crate::engine::Engine;
-use crate::log::{PayloadRef, ReadPurpose};
+use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
 use crate::payloads::buffer::MAX_OVERDUE;
 
 /// As early as the ladder delivers a message.
@@ -45,44 +44,45 @@ impl Engine {
         let queues = self.payloads.served();
         let now = self.log.now();
         let room = self.payloads.room_for_log(now + HORIZON);
-        let jobs: Vec<_> = self.log.peek(|replica| {
+        let jobs = self.log.peek(|replica| {
             if !replica.is_ready() {
                 return Vec::new();
             }
             let is_buffered = |id| self.payloads.contains(id);
-            let jobs = due_soon(replica.machine(), &queues, now, room, is_buffered);
-            jobs.iter().map(|job| (job.id, PayloadRef::of(job))).collect()
+            due_soon(replica.machine(), &queues, now, room, is_buffered)
         });
         self.log.read_payloads(jobs, ReadPurpose::Run).await.map(drop)
     }
 }
 
-/// The jobs of these queues that are due soon and not in the buffer, with at most `room` bytes of
-/// payloads. Each queue with such jobs gets an equal part.
+/// These queues' jobs that are due soon and not in the buffer, with payloads up to `room` bytes.
+/// Each queue with such jobs gets an equal part.
 fn due_soon(
-    machine: &mut Machine,
+    machine: &mut ReplicaMachine,
     queues: &[QueueName],
     now: Timestamp,
     mut room: usize,
     is_buffered: impl Fn(JobId) -> bool,
-) -> Vec<Job> {
-    let length = |job: &Job| PayloadRef::of(job).length as usize;
-    let is_unread = |job: &&Job| !is_buffered(job.id);
+) -> Vec<(JobId, PayloadRef)> {
+    let length = |(_, stored): &(JobId, PayloadRef)| stored.length as usize;
     let (after, until) = (now - MAX_OVERDUE, now + HORIZON);
     let mut queues: Vec<_> = queues.iter().collect();
-    queues.retain(|queue| machine.waiting(queue, after, until).any(|job| is_unread(&job)));
-    let mut jobs: Vec<Job> = Vec::new();
+    queues
+        .retain(|queue| machine.waiting(queue, after, until).any(|(job, _)| !is_buffered(job.id)));
+    let mut jobs = Vec::new();
     for (queue, queues_left) in queues.iter().zip((1..=queues.len()).rev()) {
         let max_jobs = (MAX_JOBS - jobs.len()) / queues_left;
         let mut part = room / queues_left;
-        let fits = |job: &&Job| {
+        let fits = |job: &(JobId, PayloadRef)| {
             let left = part.checked_sub(length(job));
             part = left.unwrap_or(0);
             left.is_some()
         };
-        let waiting = machine.waiting(queue, after, until).filter(is_unread);
+        let waiting = machine.waiting(queue, after, until);
+        let waiting = waiting.map(|(job, stored)| (job.id, stored.payload));
+        let unread = waiting.filter(|(id, _)| !is_buffered(*id));
         let first = jobs.len();
-        jobs.extend(waiting.take(max_jobs).take_while(fits).cloned());
+        jobs.extend(unread.take(max_jobs).take_while(fits));
         room -= jobs[first..].iter().map(length).sum::<usize>();
     }
     jobs
@@ -91,11 +91,10 @@ fn due_soon(
 #[cfg(test)]
 mod tests {
     use dq_core::machine::OwnedOperation;
-    use dq_core::{Due, Headers, HistoryLimit, HistoryLimits, NewJob};
+    use dq_core::{Due, HistoryLimit, HistoryLimits, NewJob};
 
     use super::*;
-    use crate::log::LogPosition;
-    use crate::log::wire::Checksum;
+    use crate::log::StoredPayload;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
     const LENGTH: usize = 100;
@@ -106,14 +105,13 @@ mod tests {
 
     #[test]
     fn jobs_that_nobody_can_claim_do_not_take_the_place_of_others() {
-        let mut machine = Machine::new(HistoryLimits::all(HistoryLimit::OFF));
+        let mut machine = ReplicaMachine::new(HistoryLimits::all(HistoryLimit::OFF));
         let mut schedule = |name: &str, number: u8, due: Timestamp| {
-            let position = LogPosition { offset: 0, entry: 0, job: 0 };
-            let checksum = Checksum::of(&[]);
-            let payload = PayloadRef { position, length: LENGTH as u32, checksum };
-            let payload = payload.to_bytes(&Headers::new());
+            let mut stored = StoredPayload::default();
+            stored.payload.length = LENGTH as u32;
             let id = JobId::from_bytes([number; 16]);
-            let _ = machine.schedule(NewJob::new(id, queue(name), Due::At(due), payload), NOW);
+            let job = NewJob::new(id, queue(name), Due::At(due), "".into());
+            let _ = machine.schedule(job, stored, NOW);
         };
         for number in 1..=9 {
             schedule("busy", number, NOW);
@@ -126,7 +124,7 @@ mod tests {
         let queues = ["paused", "busy", "quiet", "empty"].map(queue);
         let mut due = |room, first| {
             let jobs = due_soon(&mut machine, &queues, NOW, room, |id| id.to_bytes()[0] < first);
-            jobs.iter().map(|job| job.id.to_bytes()[0]).collect::<Vec<_>>()
+            jobs.iter().map(|(id, _)| id.to_bytes()[0]).collect::<Vec<_>>()
         };
         assert_eq!(due(4 * LENGTH, 0), [1, 2, 10]);
         assert_eq!(due(4 * LENGTH, 4), [4, 5, 10], "others are buffered");

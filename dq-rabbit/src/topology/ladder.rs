@@ -51,7 +51,7 @@ const SLACK_MS: i64 = 10;
 const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
 
 /// How early a queue expires its messages. A busy broker moves nearly all messages faster.
-pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
+const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
         QueueKind::Quorum => 50,
         QueueKind::Classic => 100,

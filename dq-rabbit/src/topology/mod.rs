@@ -2,7 +2,7 @@
 //!
 //! Jobs depend only on the objects of the log. These are declared first, and again when the log's
 //! tasks miss one. Everything else delivers messages: it is declared when the backend connects, and
-//! later [`keep`](Topology::keep) restores what is missing in the background. So a process works
+//! later [`keep`](Topology::keep) restores missing objects in the background. So a process works
 //! although a classic queue's node is down or the right to configure was revoked.
 
 mod declaration;
@@ -34,8 +34,8 @@ use crate::topology::names::{ObjectNames, Topic};
 /// Missing objects that an error names.
 const MAX_NAMED: usize = 8;
 
-/// Pauses before further attempts at what the broker did not find: while several processes declare
-/// a queue, it is known before it has started.
+/// Pauses before further attempts if the broker does not find an object: while several processes
+/// declare a queue, it is known before it has started.
 const NOT_FOUND_PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 
@@ -88,7 +88,7 @@ impl Topology {
         lock(&self.failure).as_ref().map(ToString::to_string)
     }
 
-    /// Declares what the log needs; with [`TopologyMode::Passive`], checks that everything exists.
+    /// Declares the log's objects; with [`TopologyMode::Passive`], checks that all objects exist.
     pub(crate) async fn prepare(&self) -> Result<()> {
         if self.objects.mode != TopologyMode::Passive {
             return self.declare_log().await;
@@ -146,7 +146,7 @@ impl Topology {
         objects::routing_key(generation)
     }
 
-    /// Leaves out what is not available now.
+    /// Leaves out queues that are not available now.
     pub(crate) async fn declare_messages(&self) -> Result<()> {
         self.declare(self.objects.messages(), Inaccessible::IsLeftOut).await
     }
@@ -166,7 +166,7 @@ impl Topology {
         lock(&self.ready).remove(queue);
     }
 
-    /// Makes [`keep`](Self::keep) look for what is missing.
+    /// Makes [`keep`](Self::keep) look for missing objects.
     pub(crate) fn report_missing(&self) {
         self.missed.notify_one();
     }
@@ -188,8 +188,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Restores what is reported missing, and after a new connection, because the broker may have
-    /// lost queues. Never ends.
+    /// Restores objects after [`report_missing`](Self::report_missing), and after a new connection,
+    /// because the broker may have lost queues. Never ends.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut generation = self.connection.generation();
         loop {
@@ -216,7 +216,8 @@ impl Topology {
         self.declare_all(declarations, down).await
     }
 
-    /// Declares objects whose settings must be right. Existing ones need no right to configure.
+    /// Declares objects, which must have the right settings. Existing ones need no right to
+    /// configure.
     async fn declare_all(
         &self,
         mut declarations: Vec<Declaration>,
@@ -293,7 +294,7 @@ impl Topology {
     }
 }
 
-/// A queue whose node does not run.
+/// A queue's node does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inaccessible {
     IsAnError,

@@ -38,7 +38,7 @@ impl Objects {
         }
     }
 
-    /// What the log needs besides its generations.
+    /// For the log, besides its generations.
     pub(super) fn log(&self) -> Vec<Declaration> {
         let (directory, generations) = (self.names.directory(), self.names.generations());
         let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);

@@ -1,8 +1,8 @@
-//! Sends many declarations and collects what the broker refuses.
+//! Sends many declarations and collects the broker's refusals.
 //!
 //! A repeated declaration costs one small reply. For anything refused, the broker closes the
-//! channel. So each channel gets a limited number of requests, all sent before the first reply, and
-//! those behind a refused one go to another channel.
+//! channel. So each channel gets at most 64 requests, all sent before the first reply, and requests
+//! behind a refused one go to another channel.
 
 use dq_core::{Error, Result};
 

@@ -1,24 +1,18 @@
-//! Processes whose clocks differ.
+//! Processes with different clocks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
-use dq_core::{Cancelled, Due, JobId, NewJob, Settled, Timestamp};
+use dq_core::{Cancelled, Due, JobId, NewJob, Settled};
 
 use crate::fixture::{
-    LONG_LEASE, SkewedClock, after, by_id, claim, claim_for, claim_until_some, config,
-    connect_with_clock, done_settlements, in_an_hour, job, open, retry, start_runner,
-    start_runner_with, stats, wait_until,
+    SkewedClock, after, by_id, claim, config, connect_with_clock, done_settlements, job, open,
+    retry, start_runner_with, stats, wait_until,
 };
 
 const HOUR: i64 = 3_600_000;
-
-fn at(due: Timestamp, mut job: NewJob) -> NewJob {
-    job.due = Due::At(due);
-    job
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_claim_by_their_own_clock_and_lose_no_job() {
@@ -114,51 +108,4 @@ async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
     let totals = stats(&*backends[0], "q").await.totals.unwrap();
     assert_eq!((totals.created, totals.cancelled), (JOBS as u64, cancelled));
     assert_eq!(totals.done, JOBS as u64 - cancelled);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_time_of_day_ends_a_lease() {
-    let config = config("lease-clocks");
-    let exact = open(&config).await;
-    let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
-    for holder in [&slow, &exact, &fast] {
-        let new = at(Timestamp::EPOCH, job("q"));
-        slow.schedule(vec![new.clone()]).await.unwrap();
-        let held = claim_for(&**holder, "q", 1, LONG_LEASE).await.unwrap();
-        assert_eq!(held.jobs.len(), 1);
-        for other in [&fast, &exact, &slow] {
-            other.schedule(vec![in_an_hour(job("other"))]).await.unwrap();
-            assert_eq!(other.cancel(&[by_id(&new)]).await.unwrap(), [Cancelled::AlreadyRunning]);
-            assert!(claim(&**other, "q", 1).await.unwrap().jobs.is_empty());
-            assert_eq!(stats(&**other, "q").await.running, 1);
-        }
-        assert_eq!(holder.settle(&done_settlements(&held)).await.unwrap(), [Settled::Accepted]);
-    }
-    // Without a renewal, it expires for all of them.
-    let new = at(Timestamp::EPOCH, job("q"));
-    slow.schedule(vec![new.clone()]).await.unwrap();
-    let second = Duration::from_secs(1);
-    let lost = claim_for(&*slow, "q", 1, second).await.unwrap();
-    let again = claim_until_some(&*fast, "q").await;
-    assert_eq!((again.jobs[0].job.id, again.jobs[0].job.losses), (new.id, 1));
-    assert_eq!(slow.settle(&done_settlements(&lost)).await.unwrap(), [Settled::Stale]);
-    assert_eq!(exact.cancel(&[by_id(&new)]).await.unwrap(), [Cancelled::AlreadyRunning]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_with_a_skewed_clock_makes_no_job_with_an_absolute_due_time_early() {
-    let config = config("producer");
-    let exact = open(&config).await;
-    let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
-    let mut runner = start_runner(&exact, "q").await;
-    // The slow producer's messages stay in the ladder too long, so the payloads come from the log.
-    let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
-    slow.schedule(jobs.clone()).await.unwrap();
-    runner.expect_each_once(&jobs).await;
-    let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    // The fast producer takes the jobs to be due and publishes no messages.
-    let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
-    fast.schedule(jobs.clone()).await.unwrap();
-    runner.expect_each_once(&jobs).await;
 }

@@ -46,7 +46,7 @@ async fn expect_all_done(
         }
     };
     // If the reply to a chunk of 50 is lost, its jobs may be done before the call is repeated, and
-    // count as new. Up to a thousand jobs whose settlements were lost run again, too.
+    // count as new. Up to a thousand jobs run again because their settlements were lost.
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {} jobs ran again", jobs.len());
     // A job is in flight during two faults at most, even in a rolling restart.
@@ -133,7 +133,7 @@ async fn losing_the_node_of_classic_queues_stops_no_job() {
     let cancelled = crate::fixture::in_an_hour(job("q"));
     retry(|| other.schedule(vec![cancelled.clone()])).await;
     let target = [crate::fixture::by_id(&cancelled)];
-    // A call whose reply was lost may have cancelled it.
+    // A call may have cancelled it although its reply was lost.
     let _ = retry(|| other.cancel(&target)).await;
     let counts = stats(&*other, "q").await;
     assert_eq!((counts.scheduled, counts.totals.unwrap().cancelled), (0, 1));

@@ -8,8 +8,8 @@ use dq_servers::shared_rabbitmq;
 use dq_testkit::faults::TcpProxy;
 
 use crate::fixture::{
-    LONG_LEASE, after, blocking, claim, claim_for, close_connections, config, in_an_hour, job,
-    open, poll, start_runner, stats, wait_until,
+    LONG_LEASE, after, blocking, claim, claim_for, close_connections, config, job, open, poll,
+    start_runner, stats, wait_until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,30 +92,4 @@ async fn a_claim_without_a_reply_holds_no_job() {
     })
     .await;
     assert_eq!(claimed.job.losses, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_is_dropped_holds_no_job() {
-    let backend = open(&config("dropped-claims")).await;
-    for millis in [0, 1, 2, 3, 5, 8] {
-        backend.schedule(vec![job("q"), in_an_hour(job("q"))]).await.unwrap();
-        let dropped = claim_for(&*backend, "q", 1, LONG_LEASE);
-        match tokio::time::timeout(Duration::from_millis(millis), dropped).await {
-            Ok(claimed) => {
-                let ended = crate::fixture::done_settlements(&claimed.unwrap());
-                backend.settle(&ended).await.unwrap();
-            }
-            Err(_) => {
-                let claimed = poll("the job is claimed", async || {
-                    let claimed = claim(&*backend, "q", 1).await.ok()?;
-                    (!claimed.jobs.is_empty()).then_some(claimed)
-                })
-                .await;
-                assert_eq!(claimed.jobs[0].job.losses, 0);
-                let ended = crate::fixture::done_settlements(&claimed);
-                backend.settle(&ended).await.unwrap();
-            }
-        }
-    }
-    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 6);
 }

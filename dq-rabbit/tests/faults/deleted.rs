@@ -76,11 +76,11 @@ async fn deleted_exchanges_are_declared_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let mut config = config("log");
-    // A call whose entry is deleted gets no reply.
+    // A call gets no reply if its entry is deleted.
     config.response_timeout = Duration::from_secs(10);
     let backend = open(&config).await;
     let other = open(&config).await;
-    // So that the new log's offsets are smaller than those read.
+    // So that the new log's offsets are smaller.
     for _ in 0..50 {
         backend.schedule(vec![in_an_hour(job("other"))]).await.unwrap();
     }

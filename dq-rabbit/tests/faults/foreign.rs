@@ -2,12 +2,12 @@
 
 use dq_rabbit::RabbitConfig;
 use lapin::BasicProperties;
-use lapin::options::{BasicGetOptions, BasicRejectOptions, QueueDeleteOptions};
+use lapin::options::QueueDeleteOptions;
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::fixture::{
-    after, amqp_client, config, job, open, publish, queue_exists, start_runner, stats,
-    take_message, wait_until,
+    after, amqp_client, config, job, open, publish, queue_exists, start_runner, take_message,
+    wait_until,
 };
 
 /// The queue may be declared after the call that schedules the first job.
@@ -53,24 +53,4 @@ async fn a_foreign_message_goes_to_the_dead_letter_queue_as_it_is() {
     let new = after(1_200, job("some.queue"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     runner.expect_each_once(&[new]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_whose_message_a_foreign_consumer_rejects_still_runs() {
-    let config = config("rejected");
-    let backend = open(&config).await;
-    let new = after(1_200, job("q"));
-    backend.schedule(vec![new.clone()]).await.unwrap();
-    wait_for_queue(&config, "dq.v1.q.q").await;
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    wait_until("a foreign consumer rejects the message", async || {
-        let get = channel.basic_get("dq.v1.q.q".into(), BasicGetOptions::default()).await;
-        let Some(message) = get.unwrap() else { return false };
-        let reject = BasicRejectOptions { requeue: false };
-        channel.basic_reject(message.delivery.delivery_tag, reject).await.unwrap();
-        true
-    })
-    .await;
-    start_runner(&backend, "q").await.expect_each_once(&[new]).await;
-    assert_eq!(stats(&*backend, "q").await.dead, 0);
 }

@@ -26,7 +26,7 @@ async fn remembered(backend: &dyn Backend) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_limits_hold_for_all_and_a_new_log_gets_those_of_who_notices_it() {
     let mut config = config("history");
-    // A call whose entry is deleted gets no reply.
+    // A call gets no reply if its entry is deleted.
     config.response_timeout = Duration::from_secs(10);
     let first = open_with_history(&config, 2).await;
     cancel_jobs(&*first, 3).await;

@@ -118,22 +118,3 @@ async fn jobs_run_once_a_connection_limit_is_lifted() {
         runs_once_lifted(vhost, connections).await;
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_starts_at_a_connection_limit_is_told() {
-    const VHOST: &str = "connections-start";
-    let mut config = config(VHOST);
-    config.response_timeout = Duration::from_secs(5);
-    let scheduling = open(&config).await;
-    let jobs: Vec<NewJob> = (0..20).map(|n| after(1_000 + 50 * n, job("q"))).collect();
-    retry(|| scheduling.schedule(jobs.clone())).await;
-    limit(VHOST, "max-connections", 3).await;
-    // The broker counts late, so both connections of a process may get in.
-    let refused = poll("a connection is refused", async || connect(&config).await.err()).await;
-    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-    assert_helpful(&refused, &WORDS);
-    lift(VHOST).await;
-    let backend = poll("a connection is accepted", async || connect(&config).await.ok()).await;
-    let mut runner = start_runner(&backend, "q").await;
-    runner.expect_each_once(&jobs).await;
-}

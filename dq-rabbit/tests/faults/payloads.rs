@@ -6,13 +6,10 @@ use dq_core::{
     Backend, Due, NewJob, Operation, Reschedule, Rescheduled, Scheduled, Settled, Settlement,
     Verdict,
 };
-use dq_rabbit::RabbitConfig;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 
 use crate::fixture::{
-    after, amqp_client, blocking, by_id, claim, claim_until_some, config, in_an_hour, job, open,
-    pass_marker, publish, queue, take_message,
+    after, amqp_client, by_id, claim, claim_until_some, config, in_an_hour, job, open, pass_marker,
+    publish, queue, take_message,
 };
 
 fn again(millis: u64, payload: &'static str) -> Verdict {
@@ -32,37 +29,6 @@ async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
     assert_eq!(leased.job.headers.get("colour"), Some("red"));
     let settled = backend.settle(&[Settlement::new(leased.lease(), verdict)]).await;
     assert_eq!(settled.unwrap(), [Settled::Accepted]);
-}
-
-async fn messages_of_two_seconds(config: &RabbitConfig) -> u32 {
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    let options = QueueDeclareOptions::durable().passive();
-    let counted = channel.queue_declare("dq.v1.l0.2".into(), options, FieldTable::default());
-    counted.await.unwrap().message_count()
-}
-
-/// The process dies before it publishes the message of the next step.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_next_step_without_a_message_runs_from_the_log() {
-    let config = config("step");
-    let backend = open(&config).await;
-    let new = with_headers(job("q")).payload("first");
-    backend.schedule(vec![new.clone()]).await.unwrap();
-    let dying = config.clone();
-    blocking(move || {
-        // With a single thread, the publishing task does not run before `block_on` returns.
-        let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        process.block_on(async {
-            settle(&*open(&dying).await, "first", again(2_500, "second")).await;
-        });
-        process.shutdown_background();
-    })
-    .await;
-    assert_eq!(messages_of_two_seconds(&config).await, 0);
-    let claimed = claim_until_some(&*backend, "q").await;
-    let second = &claimed.jobs[0].job;
-    assert_eq!((second.id, &second.payload[..]), (new.id, &b"second"[..]));
-    assert_eq!((second.headers.get("colour"), second.attempts), (Some("red"), 0));
 }
 
 /// The settling process has the headers only from its replica.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Cancelled, Due, Reschedule, Rescheduled, Settlement, Verdict};
+use dq_core::{Cancelled, Due, Reschedule, Rescheduled};
 use dq_servers::shared_rabbitmq;
 use lapin::BasicProperties;
 use lapin::message::Delivery;
@@ -10,8 +10,8 @@ use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim_until_some, config, done_settlements, job, open, publish,
-    start_runner, stats, take_message, wait_until,
+    after, amqp_client, by_id, config, job, open, publish, start_runner, stats, take_message,
+    wait_until,
 };
 
 /// A year of the ladder, in milliseconds.
@@ -91,33 +91,6 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
         all.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
     })
     .await;
-}
-
-/// Each retry is a new message, because the broker drops one that comes to the same queue again. A
-/// lost message would cost only lateness, which is not checked.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_is_retried_repeatedly() {
-    let config = config("again");
-    let backend = open(&config).await;
-    let new = after(1_300, job("q"));
-    backend.schedule(vec![new.clone()]).await.unwrap();
-    // Consumes messages.
-    let _wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
-    for attempt in 0..6 {
-        let claimed = claim_until_some(&*backend, "q").await;
-        let leased = &claimed.jobs[0];
-        assert_eq!((leased.job.attempts, leased.job.losses), (attempt, 0));
-        assert_eq!(leased.job.payload, new.payload);
-        assert!(leased.job.due <= claimed.now);
-        let settlements = if attempt == 5 {
-            done_settlements(&claimed)
-        } else {
-            let again = Verdict::retry(Due::After(Duration::from_millis(1_300)), "a reason");
-            vec![Settlement::new(leased.lease(), again)]
-        };
-        backend.settle(&settlements).await.unwrap();
-    }
-    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -101,7 +101,7 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_later_generation()
         jobs: &dq_testkit::fixture::dead_ids(&*backend, &dead).await[..],
         due: Due::NOW,
     };
-    // A call whose reply was lost may have replayed them.
+    // A call may have replayed them although its reply was lost.
     let _ = retry(|| disconnected.operate(replay)).await;
     let mut leased = 0;
     wait_until("all are claimed", async || {

@@ -23,7 +23,7 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
 
 struct TooSlow;
 
-/// Disconnects a process whose jobs are due in `delay` milliseconds, and cancels some of them.
+/// Disconnects a process, and cancels some jobs, which are due in `delay` milliseconds.
 async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
     let config = config(&format!("parted-{delay}"));
     let connected = open(&config).await;

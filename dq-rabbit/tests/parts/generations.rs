@@ -140,6 +140,23 @@ async fn write(backend: &RabbitBackend, books: &Mutex<Books>) {
     goes.iter().for_each(|job| lock(books).cancel(job.id));
 }
 
+/// Writes with these processes in turn.
+async fn write_until(
+    what: &str,
+    backends: &[&Arc<RabbitBackend>],
+    books: &Mutex<Books>,
+    is_reached: impl Fn() -> bool,
+) {
+    let writing = async {
+        while !is_reached() {
+            for backend in backends {
+                write(backend, books).await;
+            }
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect(what);
+}
+
 async fn found(backend: &RabbitBackend) -> Jobs {
     let queue = queue("q");
     let mut jobs = Jobs::new();
@@ -237,13 +254,8 @@ async fn kill_after(step: &'static str, config: RabbitConfig) -> Arc<Mutex<Books
 
     let late = open(&config).await;
     let target = generation(&survivor) + 5;
-    let writing = async {
-        while generation(&survivor) < target {
-            write(&survivor, &books).await;
-            write(&late, &books).await;
-        }
-    };
-    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("the changes that follow");
+    let has_changed = || generation(&survivor) >= target;
+    write_until("the changes that follow", &[&survivor, &late], &books, has_changed).await;
     let fresh = open(&config).await;
     for backend in [&survivor, &late, &fresh] {
         assert_kept(backend, &books).await;
@@ -333,7 +345,7 @@ async fn a_broker_that_is_killed_after_a_change_loses_no_job() {
     }
 }
 
-/// What a single node may lose with its power.
+/// A single node may lose this with its power.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
     Declaration,
@@ -371,18 +383,12 @@ async fn falls_back_after(loss: Loss) {
         for (id, payload) in &kept {
             assert!(found.get(id) == Some(payload), "{loss:?}: {id} is lost");
         }
-        // No process is left that had read what is lost.
+        // No process is left that had read it.
         wait_until("the loss is told", async || self::loss(backend).await.is_some()).await;
     }
     let books = Mutex::new(Books { kept, ..Books::default() });
-    let writing = async {
-        while generation(&backends[0]) < 5 {
-            for backend in &backends {
-                write(backend, &books).await;
-            }
-        }
-    };
-    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("two more changes");
+    let [one, other] = &backends;
+    write_until("two more changes", &[one, other], &books, || generation(one) >= 5).await;
     let fresh = open(&config).await;
     let found = found(&fresh).await;
     for (id, payload) in &lock(&books).kept {
@@ -406,12 +412,7 @@ async fn lost_calls_are_told_by_every_process_until_an_operator_has_seen_it() {
     let books = Mutex::new(Books::default());
     let processes = [open(&config).await, open(&config).await];
     let is_announced = || processes[0].log().announced() == Some(Generation::new(1));
-    let writing = async {
-        while !is_announced() {
-            write(&processes[0], &books).await;
-        }
-    };
-    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    write_until("a change of generation", &[&processes[0]], &books, is_announced).await;
     assert_eq!(loss(&processes[0]).await, None);
     let cancelled: Vec<_> = {
         let kept = &lock(&books).kept;
@@ -453,15 +454,7 @@ async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
     let job = sized(STAYS);
     late.schedule(vec![job.clone()]).await.unwrap();
     let held = late.log().hold_before_next_generation().await;
-    let write_until = async |what: &str, is_reached: &dyn Fn() -> bool| {
-        let writing = async {
-            while !is_reached() {
-                write(&other, &books).await;
-            }
-        };
-        tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect(what);
-    };
-    write_until("the first change", &|| generation(&other) == 1).await;
+    write_until("the first change", &[&other], &books, || generation(&other) == 1).await;
     wait_until("its close is read", async || generation(&late) == 1).await;
     let cancelling = tokio::spawn({
         let (late, job) = (Arc::clone(&late), by_id(&job));
@@ -473,7 +466,8 @@ async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
     })
     .await;
     assert_eq!((generation(&late), generation(&other)), (1, 1));
-    write_until("the second change", &|| other.log().announced() == Some(Generation::new(3))).await;
+    let is_announced = || other.log().announced() == Some(Generation::new(3));
+    write_until("the second change", &[&other], &books, is_announced).await;
     assert!(!cancelling.is_finished());
     drop(held);
     let cancelled = tokio::time::timeout(CHANGES_TIMEOUT, cancelling).await;
@@ -601,12 +595,7 @@ async fn no_log_begins_beside_one_whose_directory_has_lost_its_records() {
     })
     .await;
     // The process that knows the log announces it again.
-    let writing = async {
-        while generation(&backend) == 0 {
-            write(&backend, &books).await;
-        }
-    };
-    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    write_until("a change of generation", &[&backend], &books, || generation(&backend) > 0).await;
     for backend in [&backend, &open(&config).await] {
         assert_kept(backend, &books).await;
     }
@@ -618,12 +607,7 @@ async fn a_lost_generation_is_replaced_and_lost_bindings_are_restored() {
     let backend = open(&config).await;
     let other = open(&config).await;
     let books = Mutex::new(Books::default());
-    let writing = async {
-        while generation(&backend) == 0 {
-            write(&backend, &books).await;
-        }
-    };
-    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    write_until("a change of generation", &[&backend], &books, || generation(&backend) > 0).await;
     let connection = connect(&config);
     let channel = connection.channel("test").await.unwrap().inner().clone();
     let options = ExchangeDeleteOptions::default();

@@ -218,7 +218,7 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
 fn on_machine(machine: &mut Machine, call: Call, now: Timestamp) -> Answer {
     let lease = |job, token| Lease { queue: queue(), job: id(job), token: FencingToken(token) };
     match call {
-        Call::Schedule(job) => Answer::Scheduled(machine.schedule(new_job(job), now)),
+        Call::Schedule(job) => Answer::Scheduled(machine.schedule(new_job(job), (), now)),
         Call::Cancel(job) => Answer::Cancelled(machine.cancel(&JobRef::new(queue(), id(job)), now)),
         Call::Claim => {
             let wants = [Want::new(queue(), 1, millis(LEASE))];
@@ -247,7 +247,7 @@ fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
     let progress = match call {
         Call::Claim => {
             let due = machine.waiting(&queue(), Timestamp::from_millis(-1), at).next();
-            Progress::Unfinished(FirstStep { job: due.map(|job| number(job.id)) })
+            Progress::Unfinished(FirstStep { job: due.map(|(job, ())| number(job.id)) })
         }
         Call::Settle(job, token, _) => {
             *store = machine.snapshot();

@@ -1,4 +1,4 @@
-//! Changes the generation of the log and writes the snapshot at the beginning of the next one.
+//! Changes the log's generation and writes the snapshot at the beginning of the next one.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::log::command::{Close, Snapshot};
 use crate::log::fetch::{self, ReadPurpose};
 use crate::log::pending::AppliedAt;
 use crate::log::shared::LogShared;
-use crate::log::state::position::PayloadRef;
 use crate::log::state::replica::Replica;
 use crate::log::state::snapshot::job_parts;
+use crate::log::state::stored::StoredPayload;
 use crate::log::wire::{SnapshotEntry, SnapshotPart};
 
-/// Jobs, and bytes of their payloads, that are read at once. One job may be larger.
+/// The jobs, and payload bytes, that are read at once. One job may be larger.
 const FETCH_JOBS: usize = 5_000;
 const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long a generation is kept after the next one is complete. Readers may be behind, and a
 /// broker writes to its disk after it confirms: a single node without power must not lose a
-/// snapshot together with what it replaces. Tests wait for the deletion.
+/// snapshot together with the stream before. Tests wait for the deletion.
 const GRACE: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 120 });
 
 /// With quick changes, this many numbers are kept during the grace time. Every second one is used,
 /// so that is four generations.
 const KEPT: u32 = 8;
 
-/// How long a generation exists before the one before it is closed. A node that is killed loses the
-/// declarations of its last two seconds, with their streams.
+/// How long a generation exists before the one before it is closed. A killed node loses its last
+/// two seconds' declarations, with their streams.
 const DECLARED_FOR: Duration = Duration::from_secs(4);
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(in crate::log) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-/// Takes the steps that are left of a change; see [`directory`].
+/// Takes the remaining steps; see [`directory`].
 async fn compact(shared: &LogShared) -> Result<()> {
     let Some(generation) = shared.generation() else { return Ok(()) };
     let needs_close = shared.state().needs_close();
@@ -129,8 +129,8 @@ async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<
     Ok(())
 }
 
-/// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
-/// on. If it dies, another process begins after a timeout.
+/// Several processes may begin a snapshot at once. The first `Begin` in the log counts, and its
+/// process goes on. If it dies, another process begins after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotEntry::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot()))
@@ -142,7 +142,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let mut jobs = jobs.into_iter().peekable();
     while jobs.peek().is_some() {
         let chunk = next_chunk(&mut jobs);
-        let stored = chunk.iter().map(|job| (job.job.id, PayloadRef::of(&job.job)));
+        let stored = chunk.iter().map(|job| (job.job.id, job.stored.payload));
         let payloads = fetch::read(shared, stored, ReadPurpose::View).await?;
         let ids = chunk.iter().map(|job| job.job.id);
         let lost: Vec<JobId> = ids.filter(|id| !payloads.contains_key(id)).collect();
@@ -152,7 +152,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
             return Ok(());
         }
         lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
-        let parts = job_parts(chunk, |job| payloads.get(&job.id).cloned());
+        let parts = job_parts(chunk, |id, _| payloads.get(&id).cloned());
         written = append_parts(shared, begin, written, parts).await?;
     }
     append(shared, SnapshotEntry::End { begin, parts: written }, |_, _| ()).await?;
@@ -160,12 +160,14 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     Ok(())
 }
 
-fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = JobSnapshot>>) -> Vec<JobSnapshot> {
+type StoredJob = JobSnapshot<StoredPayload>;
+
+fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = StoredJob>>) -> Vec<StoredJob> {
     let mut chunk = Vec::new();
     let mut bytes = 0;
     while chunk.len() < FETCH_JOBS
         && let Some(job) = jobs.next_if(|job| {
-            bytes += u64::from(PayloadRef::of(&job.job).length);
+            bytes += u64::from(job.stored.payload.length);
             chunk.is_empty() || bytes <= FETCH_BYTES
         })
     {
@@ -201,19 +203,16 @@ async fn append<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use dq_core::machine::JobPlacement;
-    use dq_core::{Headers, Job, QueueName, Timestamp};
+    use dq_core::{Job, QueueName, Timestamp};
 
     use super::*;
-    use crate::log::state::position::LogPosition;
-    use crate::log::wire::Checksum;
 
-    fn job(length: u32) -> JobSnapshot {
-        let position = LogPosition { offset: 0, entry: 0, job: 0 };
-        let stored = PayloadRef { position, length, checksum: Checksum::from_u64(0) };
+    fn job(length: u32) -> StoredJob {
+        let mut stored = StoredPayload::default();
+        stored.payload.length = length;
         let (id, queue) = (JobId::from_bytes([1; 16]), QueueName::new("q").unwrap());
-        let (now, payload) = (Timestamp::EPOCH, stored.to_bytes(&Headers::new()));
-        let job = Job::new(id, queue, now, now, payload);
-        JobSnapshot { job, seq: 0, placement: JobPlacement::Waiting, notes: None }
+        let job = Job::new(id, queue, Timestamp::EPOCH, Timestamp::EPOCH, "".into());
+        JobSnapshot { job, stored, seq: 0, placement: JobPlacement::Waiting, notes: None }
     }
 
     #[test]

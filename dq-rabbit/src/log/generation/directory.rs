@@ -1,49 +1,40 @@
 //! The generations of the log, and the directory that names them.
 //!
 //! Each *generation* is a stream without a limit, so the broker deletes nothing that lives. The
-//! *directory* is a small stream of records: the newest generation, where a process starts to read,
-//! and the oldest, before which generations may be deleted. To know what it names, a process
-//! appends a record of its own and reads up to it.
-//!
-//! Any process that finds N large enough changes from N to N' ([`Generation::next`]):
+//! *directory* is a small stream of records. They name the newest generation, where a process
+//! starts to read, and the oldest that is kept. To learn them, a process appends a record of its
+//! own and reads up to it. A process that finds N large enough changes to N' ([`Generation::next`]):
 //!
 //! | Step | After a crash |
 //! |---|---|
 //! | 1. announce N, if it is not named | N is open |
-//! | 2. declare N', look that it is not named, wait | N' is empty and unread; it is declared again |
+//! | 2. declare N', check that it is not named, wait until it is on disk | N' is empty and unread; it is declared again |
 //! | 3. append `Close(N)`; the first one counts | all are in N'; another process goes on with 4 |
 //! | 4. write a snapshot into N' | its parts are ignored; another process writes one |
 //! | 5. announce N' | the next change deletes N |
-//! | 6. after a grace time: *retire* N, look again, delete N | the same |
+//! | 6. after a grace time: *retire* N (record a later oldest), check again, delete N | the same |
 //!
-//! Step 2 waits because a broker replies to a declaration before its disk has it. To retire means to
-//! record the oldest generation that is kept.
-//!
-//! What holds:
-//!
-//! - The newest generation in the directory exists, and begins empty (even number) or with a
-//!   complete snapshot. From there on, each one ends with its close or is the last.
-//! - After a close, what follows in N has no effect. Its writers write it again into N', where
-//!   entries that took effect in N are duplicates.
+//! - The newest generation exists, and begins empty (even number) or with a complete snapshot.
+//!   Later ones follow a close.
+//! - Entries behind a close have no effect. Their writers append them again to N'.
 //! - Numbers only grow. A suspended process may create a deleted stream again, but nobody applies
-//!   it: a reader looks into the directory after the broker has accepted its consumer. If the
-//!   generation is not retired then, its stream was never deleted.
-//! - A reader that is behind reads all generations in order. Only if its next one is retired does
-//!   it start at the newest, and its calls that took effect meanwhile get `OutcomeUnknown`.
-//! - Of a retirement and a `Lost` record, only the first has effect, so a process looks again
-//!   before it deletes.
+//!   it: a reader asks the directory after the broker has accepted its consumer. A generation that
+//!   is not retired by then was never deleted.
+//! - A slow reader reads all generations in order. If its next one is retired, it starts at the
+//!   newest, and its calls that took effect meanwhile get `OutcomeUnknown`.
+//! - The first record wins between a retirement and a loss, so a process checks before it deletes.
 //!
-//! A generation that the broker does not find:
+//! The broker may not find a generation:
 //!
-//! - It was read before: start again with the directory.
-//! - It follows a close and is not named, or is named and begins empty: declare it. It is used at
+//! - The process has read it before: it starts again with the directory.
+//! - It follows a close and is not named, or is named and begins empty: it is declared and used at
 //!   once, so a single node that is killed within two seconds may lose it again.
-//! - It is named and begins with a snapshot: after half a minute it is lost. The log goes back to
-//!   the generation before if that is left, else begins again empty with a larger number.
-//!   [`loss`](crate::log::loss) tells it. The same holds if its snapshot is missing.
+//! - It is named and begins with a snapshot: after half a minute it is *lost*, as it is without its
+//!   snapshot. The log goes back to an earlier generation, else begins empty with a larger number,
+//!   and [`loss`](crate::log::loss) reports it.
 //!
-//! The broker deletes old records, so the newest generation is announced again after some hundred
-//! others. Without any record, a process that runs writes it again, and one that starts fails with
+//! The newest generation is announced again after some hundred records, because the broker deletes
+//! old ones. Without any record, a running process writes it again, and one that starts fails with
 //! `Config` if there were records before.
 
 use std::time::Duration;

@@ -2,8 +2,6 @@
 
 pub(super) mod compaction;
 pub(super) mod directory;
-#[cfg(test)]
-mod generation_tests;
 pub(super) mod retention;
 
 use serde::{Deserialize, Serialize};
@@ -14,8 +12,8 @@ const OFFSET_BITS: u32 = 36;
 /// A replacement's number is this much larger, so that changes under way do not reach it.
 const REPLACEMENT_DISTANCE: u32 = 1_000;
 
-/// The number of one stream of the log. Generations that begin empty are even, the others continue
-/// a closed one. No two streams have the same number.
+/// A stream's number. Generations that begin empty are even, the others continue a closed one. No
+/// two streams have the same number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u32);
 
@@ -31,7 +29,7 @@ impl Generation {
         self.0
     }
 
-    /// Others begin with a snapshot of the state at the end of the one before.
+    /// Others begin with a snapshot: the state at the end of the one before.
     pub(crate) const fn begins_empty(self) -> bool {
         self.0.is_multiple_of(2)
     }
@@ -130,8 +128,7 @@ impl DirectoryView {
         }
     }
 
-    /// Whether a stream of this generation may have been deleted, so that its name may be another
-    /// stream's.
+    /// Whether its stream may have been deleted, so that its name may be another stream's.
     pub(crate) fn may_be_deleted(&self, generation: Generation) -> bool {
         generation < self.oldest
     }

@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use crate::log::wire::{Command, SnapshotEntry};
 
-/// What the broker stores for a message besides its body.
+/// The broker stores this much for a message besides its body.
 const MESSAGE_OVERHEAD: u64 = 256;
 
 /// A starting process reads all messages of a generation, at a quarter of a millisecond each.
 const MESSAGES_PER_GENERATION: u64 = 5_000;
 
-/// A large snapshot is not written again after few messages: a generation has at least one for each
-/// this many bytes.
+/// So that a large snapshot is not written again after few messages: a generation has at least one
+/// for this many snapshot bytes.
 const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 
 /// A snapshot without a new part for this long is abandoned.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Counts bytes and messages of one generation, of a log that should have `size` bytes.
+/// Counts one generation's bytes and messages; the log should have `size` bytes.
 ///
 /// - At 1/8, or after many messages relative to jobs and snapshot, the generation is closed.
 /// - At 1/4, new jobs wait for the next generation. Neither counts snapshots.

@@ -1,26 +1,26 @@
-//! The capacity of the log: what a snapshot may take.
+//! The log's capacity: a snapshot's maximum size.
 //!
-//! The log holds the limit, and each replica knows to the byte what its snapshot would take. So all
-//! replicas refuse the same jobs.
+//! The log holds the limit, and each replica knows its snapshot's size to the byte. So all replicas
+//! refuse the same jobs.
 
-use dq_core::machine::{JobNotes, JobPlacement, Machine, Sizes};
+use dq_core::machine::{JobNotes, JobPlacement, Sizes};
 use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
 
-use super::position::{PayloadRef, headers_bytes};
+use super::replica::ReplicaMachine;
 use crate::log::wire::{self, encoded_size};
 
 // Part of the log's format, because replicas use both while they apply entries.
 
-/// What a stored job may gain besides a payload: counts, lease, worker, and an error of
+/// A stored job may gain this much besides a payload: counts, lease, worker, and an error with
 /// [`SHORT_TEXT`] bytes.
 const GROWTH_PER_JOB: u64 = 256;
 /// Longest error or reason while the log is full, in bytes.
 const SHORT_TEXT: usize = 120;
 
-/// Sizes of a snapshot's items, field by field as in [`wire`].
+/// The sizes in a snapshot, field by field as in [`wire`].
 pub(in crate::log) const SIZES: Sizes = Sizes { job, ended, pin, runner };
 
-/// A [`wire::SnapshotJob`].
+/// A [`wire::SnapshotJob`], without payload and headers.
 fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
     let state = match placement {
         JobPlacement::Waiting => 0,
@@ -32,12 +32,7 @@ fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) 
         let JobNotes { last_error, worker, leased_since, .. } = notes;
         encoded_size(&(last_error, worker.as_deref(), leased_since, remember))
     });
-    fields(job)
-        + encoded_size(&seq)
-        + (1 + state)
-        + (1 + notes)
-        + wire::Payload::stored_bytes(PayloadRef::of(job).length as usize)
-        + headers_bytes(job)
+    fields(job) + encoded_size(&seq) + (1 + state) + (1 + notes)
 }
 
 /// A [`wire::EndedJob`].
@@ -67,14 +62,14 @@ fn runner(runner: &Announced) -> u64 {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes of a snapshot, with what its jobs may gain.
+    /// A snapshot's bytes, with [`GROWTH_PER_JOB`].
     pub(crate) used: u64,
     /// `None` before the log has a limit.
     pub(crate) capacity: Option<u64>,
 }
 
 impl Usage {
-    pub(in crate::log) fn of(machine: &Machine, capacity: Option<u64>) -> Self {
+    pub(in crate::log) fn of(machine: &ReplicaMachine, capacity: Option<u64>) -> Self {
         Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
     }
 
@@ -89,7 +84,7 @@ impl Usage {
     /// A job with a known id adds nothing, and one with a known key adds the difference.
     pub(in crate::log) fn has_room<'a>(
         self,
-        machine: &Machine,
+        machine: &ReplicaMachine,
         jobs: impl IntoIterator<Item = &'a wire::NewJob>,
     ) -> bool {
         let Some(capacity) = self.capacity else { return true };

@@ -1,4 +1,4 @@
-//! The log refuses what would outgrow it, and takes everything else.
+//! The log refuses jobs that would outgrow it, and takes everything else.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ impl TestLog {
         let begin = self.offset;
         self.apply(Command::Snapshot(SnapshotEntry::Begin));
         let (mut parts, jobs) = self.replica.snapshot();
-        parts.extend(job_parts(jobs, |_| Some(payload.clone())));
+        parts.extend(job_parts(jobs, |_, _| Some(payload.clone())));
         for entry in SnapshotEntry::all(begin, parts) {
             self.apply(Command::Snapshot(entry));
         }

@@ -1,4 +1,4 @@
-//! Leases of the replica end by observed time.
+//! Leases end by observed time.
 
 use std::time::Duration;
 
@@ -175,7 +175,7 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
     let CommandReply::Done = begun else { panic!("{begun:?}") };
     let begin = log.log.len() as u64 - 1;
     let (mut parts, jobs) = log.replica.snapshot();
-    parts.extend(job_parts(jobs, |job| Some(payload(&log.log, job))));
+    parts.extend(job_parts(jobs, |id, stored| Some(payload(&log.log, id, stored))));
     for entry in SnapshotEntry::all(begin, parts) {
         log.apply(0, Command::Snapshot(entry));
     }

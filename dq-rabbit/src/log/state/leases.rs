@@ -1,9 +1,9 @@
 //! Leases by observed time: a lease expires when a process has seen no renewal for its length, by
 //! that process's elapsed time. No time of day takes part.
 //!
-//! The process then appends an entry with the lease's token and number of renewals. The entry ends
-//! the lease if both are still the same at that place of the log, so all replicas agree and an
-//! earlier renewal counts. A process that starts waits for the whole length.
+//! The process then appends an entry with the lease's token and renewal count. The entry ends the
+//! lease if both are still the same there, so all replicas agree and an earlier renewal counts. A
+//! process that starts waits for the whole length.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

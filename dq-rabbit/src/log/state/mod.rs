@@ -6,9 +6,9 @@ mod capacity_tests;
 #[cfg(test)]
 mod lease_tests;
 pub(super) mod leases;
-pub(super) mod position;
 pub(super) mod producers;
 pub(super) mod replica;
 pub(super) mod snapshot;
+pub(super) mod stored;
 #[cfg(test)]
 mod tests;

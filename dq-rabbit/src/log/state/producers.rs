@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-/// A producer is forgotten after this many entries of others, so that ended processes do not add
-/// up. That is far more than are written while a copy is under way. A process that is silent for so
-/// long finds a gap and goes on as another producer. Part of the log's format.
+/// A producer is forgotten after this many entries from others, so that ended processes do not add
+/// up. Far fewer are written while a copy is under way. A process that is silent for so long finds
+/// a gap and goes on as another producer. Part of the log's format.
 const EXPIRY_ENTRIES: u64 = 20_000_000;
 /// Only for the budget in flight, so it may differ between processes.
 const ACTIVE_ENTRIES: u64 = 10_000;
@@ -13,7 +13,7 @@ const ACTIVE_ENTRIES: u64 = 10_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     last_entries: HashMap<u64, LastEntry>,
-    /// Recorded entries of all generations.
+    /// Recorded entries in all generations.
     entries: u64,
 }
 
@@ -61,7 +61,7 @@ impl Producers {
         self.last_entries.values().filter(is_active).count() as u64
     }
 
-    /// Adds what was read of another copy of the log.
+    /// Adds another copy's producers.
     pub(crate) fn merge(&mut self, other: Self) {
         self.entries = self.entries.max(other.entries);
         for (id, last) in other.last_entries {
@@ -71,7 +71,7 @@ impl Producers {
         }
     }
 
-    /// How many entries of `read` are missing here.
+    /// Counts the entries in `read` that are missing here.
     pub(crate) fn missing(&self, read: &Self) -> u64 {
         let is_kept = |last: &&LastEntry| last.number + EXPIRY_ENTRIES > self.entries;
         let missing =
@@ -86,7 +86,7 @@ impl Producers {
         }
     }
 
-    /// Producer id, last sequence number, and that entry's number.
+    /// Producer id, last sequence number, and its entry's number.
     pub(crate) fn to_wire(&self) -> Vec<(u64, u64, u64)> {
         let producers = self.last_entries.iter();
         producers.map(|(id, last)| (*id, last.sequence, last.number)).collect()

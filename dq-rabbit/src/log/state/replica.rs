@@ -12,9 +12,9 @@ use dq_core::{
 
 use super::capacity::{SIZES, Usage};
 use super::leases::ObservedLeases;
-use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
+use super::stored::{LogPosition, PayloadRef, ReplicaJob, StoredPayload};
 use crate::entries::MAX_ENTRY_ITEMS;
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
@@ -48,9 +48,11 @@ pub(crate) enum Applied {
     Deferred,
 }
 
+pub(crate) type ReplicaMachine = Machine<StoredPayload>;
+
 #[derive(Debug)]
 pub(crate) struct Replica {
-    machine: Machine,
+    machine: ReplicaMachine,
     /// Derived from the log's first entry; 0 if unknown.
     log_id: u64,
     producers: Producers,
@@ -128,14 +130,15 @@ impl Replica {
         let (machine, at) = (&mut self.machine, entry.at);
         let position = |job: usize| LogPosition { offset, entry: index, job: job as u32 };
         let stored = |job: usize, new: &wire::NewJob| {
-            let payload = PayloadRef::new(position(job), &new.payload);
-            new.with_payload(payload.to_bytes(&new.headers))
+            StoredPayload::new(PayloadRef::new(position(job), &new.payload), &new.headers)
         };
         match entry.command {
             Command::Barrier => CommandReply::Done,
             Command::Schedule(jobs) => {
                 let jobs = jobs.iter().enumerate();
-                let schedule = |(job, new)| machine.schedule(stored(job, new), at);
+                let schedule = |(job, new): (usize, &wire::NewJob)| {
+                    machine.schedule(new.to_core(), stored(job, new), at)
+                };
                 CommandReply::Scheduled(jobs.map(schedule).collect())
             }
             Command::Cancel(jobs) => {
@@ -149,21 +152,17 @@ impl Replica {
             Command::Claim(claim) => CommandReply::Claimed(self.claim(&claim, at)),
             Command::Settle(settlements) => {
                 let settle = |(index, settlement): (usize, &wire::Settlement)| {
-                    let job = machine.peek(settlement.job());
-                    // The job keeps its headers.
-                    let payload = job.zip(settlement.payload()).map(|(job, payload)| {
-                        PayloadRef::new(position(index), payload).to_bytes_of(job)
-                    });
-                    let settlement = settlement.with_payload(payload.unwrap_or_default());
-                    machine.settle(&usage.shorten(settlement), at)
-                };
-                let settled: Vec<_> = settlements.iter().enumerate().map(settle).collect();
-                for (settlement, settled) in settlements.iter().zip(&settled) {
-                    if *settled == Settled::Accepted {
+                    let settled = machine.settle(&usage.shorten(settlement.to_core()), at);
+                    if settled == Settled::Accepted {
                         self.leases.end(settlement.job());
+                        if let Some(payload) = settlement.payload() {
+                            let payload = PayloadRef::new(position(index), payload);
+                            set_payload(machine, settlement.job(), payload);
+                        }
                     }
-                }
-                CommandReply::Settled(settled)
+                    settled
+                };
+                CommandReply::Settled(settlements.iter().enumerate().map(settle).collect())
             }
             Command::Renew(renewals) => {
                 let renew = |renewal| {
@@ -182,7 +181,7 @@ impl Replica {
             Command::Park(parked) => {
                 for (job, (new, reason)) in parked.iter().enumerate() {
                     let reason = DeadReason::new(DeadKind::Quarantined, reason.as_str());
-                    machine.insert_dead(stored(job, new), reason, at);
+                    machine.insert_dead(new.to_core(), stored(job, new), reason, at);
                 }
                 CommandReply::Done
             }
@@ -265,20 +264,20 @@ impl Replica {
     fn move_payloads(&mut self, offset: u64, index: u32, begin: u64, jobs: &[wire::SnapshotJob]) {
         for (job_index, wire::SnapshotJob { job, payload, .. }) in jobs.iter().enumerate() {
             let position = LogPosition { offset, entry: index, job: job_index as u32 };
-            let Some(current) = self.machine.peek(job.id) else { continue };
-            let old = PayloadRef::of(current);
+            let Some(old) = self.machine.stored(job.id).map(|stored| stored.payload) else {
+                continue;
+            };
             // A later job may reuse an ended one's id, and a job may have gone on to its next step.
             if old.position.offset < begin {
-                let payload =
-                    PayloadRef { checksum: old.checksum, ..PayloadRef::new(position, payload) };
-                let payload = payload.to_bytes_of(current);
-                self.machine.set_payload(job.id, payload);
+                let moved = PayloadRef::new(position, payload);
+                let moved = PayloadRef { checksum: old.checksum, ..moved };
+                set_payload(&mut self.machine, job.id, moved);
             }
         }
     }
 
     /// The first parts of a snapshot, and its jobs without payloads.
-    pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
+    pub(crate) fn snapshot(&self) -> (Vec<SnapshotPart>, Vec<JobSnapshot<StoredPayload>>) {
         let state = self.machine.snapshot();
         let lists = list_parts(&state, self.leases.to_wire());
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
@@ -384,8 +383,21 @@ impl Replica {
         self.producers
     }
 
-    pub(crate) fn machine(&mut self) -> &mut Machine {
+    pub(crate) fn machine(&mut self) -> &mut ReplicaMachine {
         &mut self.machine
+    }
+
+    /// In any queue and state.
+    pub(crate) fn job(&self, id: JobId) -> Option<ReplicaJob> {
+        let (job, stored) = self.machine.peek(id).zip(self.machine.stored(id))?;
+        Some(ReplicaJob { job: job.clone(), stored: stored.clone() })
+    }
+}
+
+/// The job keeps its headers.
+fn set_payload(machine: &mut ReplicaMachine, job: JobId, payload: PayloadRef) {
+    if let Some(stored) = machine.stored(job) {
+        machine.set_stored(job, stored.with_payload(payload));
     }
 }
 

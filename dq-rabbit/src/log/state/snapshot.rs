@@ -1,4 +1,4 @@
-//! Snapshots of the state, so that earlier generations can be deleted.
+//! Snapshots, so that earlier generations can be deleted.
 //!
 //! A snapshot is a [`SnapshotEntry::Begin`], numbered parts, and a [`SnapshotEntry::End`], with
 //! other entries between them. It holds the state right after its `Begin`. A starting process
@@ -9,12 +9,11 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dq_core::machine::{JobPlacement, JobSnapshot, MachineSnapshot};
-use dq_core::{Announced, FencingToken, HistoryLimit, HistoryLimits, Job, Receipt};
-
+use dq_core::{Announced, FencingToken, HistoryLimit, HistoryLimits, JobId, Receipt};
 use serde::Serialize;
 
-use super::position::{LogPosition, PayloadRef, headers_of};
 use super::producers::Producers;
+use super::stored::{LogPosition, PayloadRef, StoredPayload};
 use crate::log::wire::{
     self, Command, Entry, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
     SnapshotPart, StandingLease,
@@ -24,7 +23,7 @@ const PART_ITEMS: usize = 500;
 /// Approximately.
 const PART_BYTES: u64 = 256 * 1024;
 
-/// Collects snapshots, by the offsets of their beginnings, until one is complete. Parts may come
+/// Collects snapshots, by the offsets where they begin, until one is complete. Parts may come
 /// twice. A repeated `Begin` opens a snapshot that never completes, because parts name the first
 /// one.
 #[derive(Debug, Default)]
@@ -34,8 +33,7 @@ pub(crate) struct SnapshotCollector {
 
 #[derive(Debug)]
 pub(crate) struct CollectedSnapshot {
-    /// With [`PayloadRef`]s as payloads.
-    pub(crate) machine: MachineSnapshot,
+    pub(crate) machine: MachineSnapshot<StoredPayload>,
     pub(crate) history_limits: HistoryLimits,
     pub(crate) capacity: Option<u64>,
     pub(crate) log_id: u64,
@@ -136,7 +134,10 @@ impl CollectedSnapshot {
 }
 
 /// All parts except header and jobs.
-pub(crate) fn list_parts(state: &MachineSnapshot, leases: Vec<StandingLease>) -> Vec<SnapshotPart> {
+pub(crate) fn list_parts(
+    state: &MachineSnapshot<StoredPayload>,
+    leases: Vec<StandingLease>,
+) -> Vec<SnapshotPart> {
     let ended = state.ended.iter().filter_map(|(seq, view)| wire::EndedJob::new(*seq, view));
     let pins = state.pins.iter().map(|(receipt, until)| (receipt.id, receipt.due, *until));
     let runners = state.runners.iter().cloned();
@@ -149,26 +150,27 @@ pub(crate) fn list_parts(state: &MachineSnapshot, leases: Vec<StandingLease>) ->
     ended.chain(pins).chain(runners).chain(leases).collect()
 }
 
-/// A job whose payload is lost (`None`) keeps the checksum, by which claims find out.
+/// Without its payload (`None`), a job keeps the checksum, by which claims find out.
 pub(crate) fn job_parts(
-    jobs: Vec<JobSnapshot>,
-    payload: impl Fn(&Job) -> Option<Bytes>,
+    jobs: Vec<JobSnapshot<StoredPayload>>,
+    payload: impl Fn(JobId, &PayloadRef) -> Option<Bytes>,
 ) -> Vec<SnapshotPart> {
-    let jobs = jobs.into_iter().map(|JobSnapshot { job, seq, placement, notes }| SnapshotJob {
-        job: (&job).into(),
-        seq,
-        state: match placement {
-            JobPlacement::Waiting => SnapshotJobState::Waiting,
-            JobPlacement::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
-            JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(*reason, since),
-        },
-        notes: notes.map(|notes| (&*notes).into()),
-        payload: match payload(&job) {
-            Some(bytes) => bytes.into(),
-            None => wire::Payload::lost(PayloadRef::of(&job).checksum),
-        },
-        headers: headers_of(&job),
-    });
+    let jobs =
+        jobs.into_iter().map(|JobSnapshot { job, stored, seq, placement, notes }| SnapshotJob {
+            job: (&job).into(),
+            seq,
+            state: match placement {
+                JobPlacement::Waiting => SnapshotJobState::Waiting,
+                JobPlacement::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
+                JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(*reason, since),
+            },
+            notes: notes.map(|notes| (&*notes).into()),
+            payload: match payload(job.id, &stored.payload) {
+                Some(bytes) => bytes.into(),
+                None => wire::Payload::lost(stored.payload.checksum),
+            },
+            headers: stored.headers(),
+        });
     parts(jobs).into_iter().map(SnapshotPart::Jobs).collect()
 }
 
@@ -199,9 +201,9 @@ fn parts<T: Serialize>(items: impl Iterator<Item = T>) -> Vec<Vec<T>> {
     parts
 }
 
-fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapshot {
+fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapshot<StoredPayload> {
     let SnapshotJob { job, seq, state, notes, payload, headers } = snapshot_job;
-    let payload = PayloadRef::new(position, &payload).to_bytes(&headers);
+    let stored = StoredPayload::new(PayloadRef::new(position, &payload), &headers);
     let placement = match state {
         SnapshotJobState::Waiting => JobPlacement::Waiting,
         SnapshotJobState::Leased(token, until) => {
@@ -210,7 +212,7 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapsho
         SnapshotJobState::Dead(reason, since) => JobPlacement::Dead(Box::new(reason), since),
     };
     let notes = notes.map(|notes| Box::new(notes.into()));
-    JobSnapshot { job: job.with_payload(payload), seq, placement, notes }
+    JobSnapshot { job: job.into_core(), stored, seq, placement, notes }
 }
 
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {

@@ -1,4 +1,5 @@
-//! Replicas that read the same log are equal, whatever was duplicated or lost on the way to it.
+//! Replicas that read the same log are equal, although entries are duplicated or lost on the way to
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -12,9 +13,9 @@ use dq_core::{
 };
 use proptest::prelude::*;
 
-use super::position::{LogPosition, PayloadRef, headers_of};
 use super::replica::{Applied, Replica};
 use super::snapshot::job_parts;
+use super::stored::{PayloadRef, StoredPayload};
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
 use crate::log::generation::retention::{Retention, SnapshotStep};
@@ -114,9 +115,9 @@ struct Simulation {
     retention: Retention,
     replica: Replica,
     applied: Vec<Entry>,
-    /// Also those that never reached the log.
+    /// Also entries that never reached the log.
     sent: HashMap<u64, Vec<Entry>>,
-    /// By producer: what is left of its snapshot.
+    /// By producer: its snapshot's remaining entries.
     missing_entries: HashMap<u64, VecDeque<SnapshotEntry>>,
     complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
@@ -165,7 +166,7 @@ impl Simulation {
             Call::Claim { queue: queue_number, limit } => {
                 let lease_for = Duration::from_millis(1_000);
                 let wants = [Want::new(queue(queue_number), limit, lease_for)];
-                // Half of the ids that `call` makes.
+                // Half the ids that `call` makes.
                 let prefetched = (0..20).map(id).collect();
                 let worker = format!("worker {limit}");
                 Command::Claim(wire::Claim::new(
@@ -282,7 +283,7 @@ impl Simulation {
 
     fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
         let (mut parts, jobs) = self.replica.snapshot();
-        for part in job_parts(jobs, |job| Some(payload(&self.log, job))) {
+        for part in job_parts(jobs, |id, stored| Some(payload(&self.log, id, stored))) {
             let SnapshotPart::Jobs(jobs) = part else { panic!("{part:?}") };
             parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(vec![job])));
         }
@@ -356,30 +357,30 @@ impl Simulation {
     }
 }
 
-pub(in crate::log) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
-    let position = LogPosition::of(replica_job);
+pub(in crate::log) fn payload(log: &Log, job: JobId, stored: &PayloadRef) -> Bytes {
+    let position = stored.position;
     let entry = &log[&position.offset][position.entry as usize];
     let found = entry.command.payload(position.job);
     let (id, payload) = found.unwrap_or_else(|| panic!("no payload at {position:?}"));
-    assert_eq!(id, replica_job.id);
-    let stored = PayloadRef::of(replica_job);
-    assert_eq!(stored.checksum, wire::Checksum::of(payload));
+    assert_eq!(id, job);
+    assert!(stored.is_of(payload));
     assert_eq!(stored.length as usize, payload.len());
     payload.clone()
 }
 
-/// The state with payloads in place of their positions.
+/// The state with payloads in their jobs.
 fn contents(
     log: &Log,
     replica: &mut Replica,
-) -> (MachineSnapshot, HistoryLimits, Vec<StandingLease>) {
+) -> (MachineSnapshot<StoredPayload>, HistoryLimits, Vec<StandingLease>) {
     let leases = replica.leases();
     let machine = replica.machine();
     let mut state = machine.snapshot();
     let limits = machine.history_limits().clone();
     for job in &mut state.jobs {
-        job.job.headers = headers_of(&job.job);
-        job.job.payload = payload(log, &job.job);
+        job.job.headers = job.stored.headers();
+        job.job.payload = payload(log, job.job.id, &job.stored.payload);
+        job.stored = StoredPayload::default();
     }
     state.jobs.sort_by_key(|job| job.job.id);
     state.queues.sort_by(|a, b| a.0.cmp(&b.0));
@@ -416,7 +417,8 @@ fn snapshot_bytes(log: &Log, replica: &Replica) -> u64 {
         items.iter().map(wire::encoded_size).sum()
     }
     let (parts, jobs) = replica.snapshot();
-    let parts = parts.into_iter().chain(job_parts(jobs, |job| Some(payload(log, job))));
+    let parts =
+        parts.into_iter().chain(job_parts(jobs, |id, stored| Some(payload(log, id, stored))));
     let bytes = parts.map(|part| match part {
         SnapshotPart::Jobs(jobs) => sum(&jobs),
         SnapshotPart::Ended(jobs) => sum(&jobs),

@@ -43,11 +43,10 @@ impl TryFrom<dq_core::NewJob> for NewJob {
 }
 
 impl NewJob {
-    /// With this payload and without headers, which a replica has in the payload field
-    /// (`log/state/position.rs`).
-    pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
+    /// Without payload and headers.
+    pub(crate) fn to_core(&self) -> dq_core::NewJob {
         let due: dq_core::Due = self.due.into();
-        let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);
+        let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, Bytes::new());
         new.key = self.key.clone();
         new.on_conflict = match self.on_conflict {
             OnConflict::Keep => dq_core::OnConflict::Keep,
@@ -196,14 +195,16 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
 }
 
 impl Settlement {
-    /// With this payload for the next step.
-    pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::Settlement {
+    /// Without the next step's payload.
+    pub(crate) fn to_core(&self) -> dq_core::Settlement {
         let Self(lease, verdict) = self;
         let verdict = match verdict {
             Verdict::Done => dq_core::Verdict::Done,
             Verdict::Skip(reason) => dq_core::Verdict::skip(reason),
             Verdict::Retry(due, error) => dq_core::Verdict::retry((*due).into(), error),
-            Verdict::Again(due, _) => dq_core::Verdict::Again { due: (*due).into(), payload },
+            Verdict::Again(due, _) => {
+                dq_core::Verdict::Again { due: (*due).into(), payload: Bytes::new() }
+            }
             Verdict::Snooze(due) => dq_core::Verdict::Snooze((*due).into()),
             Verdict::Dead { kind, message, failed } => dq_core::Verdict::Dead {
                 reason: DeadReason::new(DeadKind::from_name(kind), message.clone()),

@@ -1,5 +1,5 @@
-//! Entries and their commands. The order of fields, and of variants except [`Command`]'s, is the
-//! wire format.
+//! Entries and their commands. The order is the wire format, for fields and variants; [`Command`]'s
+//! variants have numbers.
 
 use bytes::Bytes;
 use dq_core::{DeadReason, Ending, Headers, JobId, JobKey, QueueName, Timestamp};
@@ -35,15 +35,15 @@ pub(crate) enum Command {
     Operate(QueueName, QueueOperation),
     /// Stores dead jobs, each with the reason.
     Park(Vec<(NewJob, String)>),
-    /// Queues without a limit here keep their own. There is no history before the first of these.
+    /// Queues without a limit here keep their own. There is no history before the first one.
     SetHistory(HistoryLimits),
-    /// Limits a snapshot's bytes and refuses jobs beyond. No limit before the first of these.
+    /// Limits a snapshot's bytes and refuses jobs beyond. No limit before the first one.
     SetCapacity(u64),
     Announce(Announcement),
     /// Ends this generation. No effect in another one.
     Close(u32),
     Snapshot(SnapshotEntry),
-    /// Of an unknown kind that may be skipped.
+    /// An unknown kind that may be skipped.
     Unknown {
         kind: u16,
         body: Bytes,
@@ -104,7 +104,7 @@ pub(crate) struct Claim {
     /// Queue, maximum number of jobs, lease length in milliseconds.
     pub(super) wants: Vec<(QueueName, u64, u64)>,
     pub(crate) limit: u64,
-    /// Jobs whose payload the claimer has.
+    /// Jobs that the claimer has the payload for.
     pub(crate) prefetched: Vec<JobId>,
 }
 
@@ -150,11 +150,10 @@ pub(crate) enum QueueOperation {
     Purge,
 }
 
-/// Snapshots of several processes may interleave, so entries carry the offset of their
-/// [`Begin`](Self::Begin).
+/// Several snapshots may interleave, so entries carry the offset at their [`Begin`](Self::Begin).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum SnapshotEntry {
-    /// The snapshot holds the state right after this.
+    /// The snapshot holds the state right after this entry.
     Begin,
     Part {
         begin: u64,
@@ -172,9 +171,9 @@ pub(crate) enum SnapshotPart {
     Header(Box<SnapshotHeader>),
     Jobs(Vec<SnapshotJob>),
     Ended(Vec<EndedJob>),
-    /// Id and due time of an ended job, and the end of the pin.
+    /// An ended job's id and due time, and the pin's end.
     Pins(Vec<(JobId, Timestamp, Timestamp)>),
-    /// Name, information, begin and end of the announcement.
+    /// The announcement's name, information, begin and end.
     Runners(Vec<(String, Bytes, Timestamp, Timestamp)>),
     Leases(Vec<StandingLease>),
 }
@@ -254,7 +253,7 @@ pub(crate) struct HistoryLimits {
     pub(super) queues: Vec<(QueueName, HistoryLimit)>,
 }
 
-/// Number of ended jobs, and age in milliseconds.
+/// Maximum number, and age in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HistoryLimit(pub(super) u32, pub(super) u64);
 

@@ -1,4 +1,4 @@
-//! Frames: messages of the stream, and the entries in them, as bytes.
+//! Frames: a stream's messages, and the entries in them, as bytes.
 //!
 //! ```text
 //! message = magic | format | head | entry … | checksum of all before it
@@ -7,8 +7,8 @@
 //!
 //! Magic, format and checksum stay in later formats, so that none is taken for a foreign message.
 //!
-//! `postcard` encodes the head and an entry's first fields; the body has the format of its kind. So
-//! a process can skip an unknown kind and still record the sequence number.
+//! `postcard` encodes the head and an entry's first fields; the kind says the body's format. So a
+//! process can skip an unknown kind and still record the sequence number.
 
 use dq_core::{Error, ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if xxh3_64(framed) != u64::from_le_bytes(*checksum) {
         return Ok(Message::Skipped(SkipReason::Damaged));
     }
-    // The message is intact, so a newer version has written what cannot be decoded.
+    // The message is intact, so a newer version has written it.
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }

@@ -1,4 +1,4 @@
-//! The number of each command in the log, and the form of its body.
+//! Each command's number in the log, and its body's form.
 //!
 //! **Numbers and bodies are the format** and never change. A command with other fields gets a new
 //! kind, which older processes must understand or may skip.
@@ -6,9 +6,8 @@
 use super::entry::Command;
 use super::size::encoded_size;
 
-/// May be skipped. Only a kind that changes nothing by which replicas decide about jobs may be
-/// added; the used capacity is part of that. Announcements count towards it and are safe, because
-/// every version of this format knows them.
+/// May be skipped. A kind may be added only if replicas decide about jobs without it; the used
+/// capacity counts, too. Announcements are safe, because every version of this format knows them.
 const OPTIONAL: [u16; 1] = [ANNOUNCE];
 const ANNOUNCE: u16 = 12;
 

@@ -15,20 +15,12 @@ pub(crate) struct Payload {
 
 /// A payload's checksum (XXH3, 64 bits). A message's payload differs from the log's if the job has
 /// gone on to its next step, or if its id was scheduled again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checksum([u8; 8]);
 
 impl Checksum {
     pub(crate) fn of(payload: &[u8]) -> Self {
         Self(xxh3_64(payload).to_le_bytes())
-    }
-
-    pub(crate) fn to_u64(self) -> u64 {
-        u64::from_le_bytes(self.0)
-    }
-
-    pub(crate) fn from_u64(checksum: u64) -> Self {
-        Self(checksum.to_le_bytes())
     }
 }
 

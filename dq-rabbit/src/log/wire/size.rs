@@ -1,4 +1,4 @@
-//! Sizes of commands, and their payloads.
+//! Commands' sizes and payloads.
 
 use bytes::Bytes;
 use dq_core::{JobId, JobKey};

@@ -1,4 +1,4 @@
-//! Conversions of jobs, notes, ended jobs, limits and announcements.
+//! Conversions: jobs, notes, ended jobs, limits and announcements.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ impl From<&dq_core::Job> for Job {
 }
 
 impl Job {
-    /// With this payload and without headers.
-    pub(crate) fn with_payload(self, payload: Bytes) -> dq_core::Job {
-        let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, payload);
+    /// Without payload and headers.
+    pub(crate) fn into_core(self) -> dq_core::Job {
+        let mut job = dq_core::Job::new(self.id, self.queue, self.due, self.created, Bytes::new());
         job.key = self.key;
         job.first_due = self.first_due.unwrap_or(self.due);
         job.max_attempts = self.max_attempts;
@@ -80,7 +80,7 @@ impl EndedJob {
 
 impl From<EndedJob> for (u64, JobView) {
     fn from(ended: EndedJob) -> Self {
-        let mut view = JobView::new(ended.job.with_payload(Bytes::new()), JobState::Ended);
+        let mut view = JobView::new(ended.job.into_core(), JobState::Ended);
         view.leased_since = ended.leased_since;
         view.worker = ended.worker;
         view.last_error = ended.last_error;

@@ -1,4 +1,4 @@
-//! The bytes of format 1, which must never change.
+//! Format 1, byte by byte. It must never change.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ fn standing_lease() -> StandingLease {
     StandingLease { queue: queue(), job: id(3), token: 400, renewals: 500, lease_for: 30_000 }
 }
 
-/// Each command with the bytes of its body. Integers are varints; signed ones are zigzag-encoded.
+/// Each command with its body's bytes. Integers are varints; signed ones are zigzag-encoded.
 fn frozen() -> Vec<(Command, u16, &'static str)> {
     let at = Timestamp::from_millis(700);
     vec![
@@ -417,7 +417,7 @@ fn an_unknown_kind_is_skipped_unless_it_must_be_understood() {
     assert!(error.message().contains("kind 1000") && error.remedy_text().is_some(), "{error}");
 }
 
-/// What this version takes for a body has another form.
+/// Frame or body has another form.
 #[test]
 fn an_intact_message_that_cannot_be_decoded_is_of_a_newer_version() {
     let mut newer_format = b"dq\x02".to_vec();
