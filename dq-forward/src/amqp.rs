@@ -15,8 +15,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::broker::{Broker, Link, TIMEOUT};
-use crate::error::invalid_setting;
+use crate::broker::{Broker, Link, TIMEOUT, short_setting};
 
 /// The broker keeps such a message on disk.
 const PERSISTENT: u8 = 2;
@@ -83,15 +82,10 @@ impl AmqpForward {
     /// # Errors
     /// `Config` naming the unusable setting.
     pub fn new(settings: AmqpSettings) -> Result<Self> {
-        let short = |name: &str, value: String| {
-            ShortString::try_new(value).map_err(|_| {
-                invalid_setting(format!("`{name}` is longer than 255 bytes"), "shorten it")
-            })
-        };
         Ok(Self {
             broker: Broker::new(&settings.url, settings.ca.as_deref())?,
-            exchange: short("exchange", settings.exchange)?,
-            routing_key: short("routing_key", settings.routing_key)?,
+            exchange: short_setting("exchange", settings.exchange)?,
+            routing_key: short_setting("routing_key", settings.routing_key)?,
             pool: Mutex::default(),
         })
     }

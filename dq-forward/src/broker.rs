@@ -51,8 +51,7 @@ impl Broker {
                 )
             })
         };
-        // Has no effect if the application has installed another provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
+        crate::install_tls_provider();
         Ok(Self { uri, ca: ca.map(read).transpose()? })
     }
 
@@ -77,6 +76,13 @@ impl Broker {
             connected.map_err(|_| format!("the broker did not answer within {TIMEOUT:?}"))??;
         Ok(Link { connection, is_abandoned: AtomicBool::new(false) })
     }
+}
+
+/// # Errors
+/// `Config` if the value is too long for AMQP.
+pub(crate) fn short_setting(name: &str, value: String) -> Result<ShortString> {
+    ShortString::try_new(value)
+        .map_err(|_| invalid_setting(format!("`{name}` is longer than 255 bytes"), "shorten it"))
 }
 
 /// Finds an IPv6 host in a URL. lapin ignores such a host and connects to localhost.

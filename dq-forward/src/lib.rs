@@ -65,8 +65,14 @@ mod redis;
 #[cfg(feature = "amqp")]
 pub use amqp::{AmqpForward, AmqpSettings};
 #[cfg(feature = "http")]
-pub use http::{HttpForward, HttpSettings, Resolve, SystemResolver};
+pub use http::{HttpForward, HttpSettings, Resolve};
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub use ingress::IngressSettings;
 #[cfg(feature = "redis")]
 pub use redis::{RedisListForward, RedisListSettings, RedisStreamForward, RedisStreamSettings};
+
+/// Has no effect if the application has installed another provider.
+#[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]
+fn install_tls_provider() {
+    rustls::crypto::ring::default_provider().install_default().ok();
+}

@@ -216,8 +216,7 @@ impl Server {
                 "write it like redis://user:password@host:6379/0",
             )
         };
-        // Has no effect if the application has installed another provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
+        crate::install_tls_provider();
         let info = url.expose().into_connection_info().map_err(|_| invalid())?;
         let client = Client::open(info).map_err(|_| invalid())?;
         Ok(Self { client, connection: Mutex::default() })

@@ -6,44 +6,93 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use dq_core::Result;
+use dq_core::{BoxError, Result};
+use ipnet::IpNet;
+use reqwest::dns::{Addrs, Name, Resolving};
 
 use crate::error::invalid_setting;
 
 /// A host name resolver.
 #[async_trait]
 pub trait Resolve: fmt::Debug + Send + Sync + 'static {
-    /// Resolves a host name, or returns the address if `host` already is one.
+    /// Resolves a host name.
     ///
-    /// Called once per request.
+    /// Called once per request, unless the URL has an address.
     ///
     /// # Errors
     /// Any error; the request fails and is retried.
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
 /// The operating system's resolver.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemResolver;
+#[derive(Debug)]
+pub(super) struct SystemResolver;
 
 #[async_trait]
 impl Resolve for SystemResolver {
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok(tokio::net::lookup_host((host, port)).await?.collect())
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect())
+    }
+}
+
+/// Resolves names to permitted addresses only. The HTTP client connects to these addresses without
+/// resolving the name again, perhaps to another address.
+#[derive(Clone)]
+pub(super) struct PermittedAddresses {
+    pub(super) policy: Arc<AddressPolicy>,
+    pub(super) resolver: Arc<dyn Resolve>,
+}
+
+impl PermittedAddresses {
+    async fn of(&self, host: &str) -> Result<Addrs, BoxError> {
+        let resolved = self.resolver.resolve(host).await;
+        let resolved = resolved.map_err(|error| format!("{host} does not resolve: {error}"))?;
+        let (permitted, refused): (Vec<_>, Vec<_>) =
+            resolved.into_iter().partition(|address| self.policy.permits(*address));
+        if !permitted.is_empty() {
+            // The client inserts the URL's port.
+            return Ok(Box::new(permitted.into_iter().map(|address| SocketAddr::new(address, 0))));
+        }
+        let refused: Vec<_> = refused.iter().map(IpAddr::to_string).collect();
+        Err(match refused.is_empty() {
+            true => format!("{host} has no address").into(),
+            false => format!(
+                "{host} has no public address, but {}; if requests should go there, add it to \
+                 `allow`",
+                refused.join(", ")
+            )
+            .into(),
+        })
+    }
+}
+
+impl reqwest::dns::Resolve for PermittedAddresses {
+    fn resolve(&self, name: Name) -> Resolving {
+        let addresses = self.clone();
+        Box::pin(async move { addresses.of(name.as_str()).await })
     }
 }
 
 #[derive(Debug)]
 pub(super) struct AddressPolicy {
-    allowed: Vec<Network>,
+    allowed: Vec<IpNet>,
 }
 
 impl AddressPolicy {
     pub(super) fn new(allowed: &[String]) -> Result<Self> {
         let allowed = allowed.iter().map(|text| {
-            Network::parse(text).ok_or_else(|| {
+            let network = match text.parse::<IpAddr>() {
+                Ok(address) => Some(IpNet::from(address.to_canonical())),
+                // An IPv4-mapped network would match nothing, because addresses are canonical.
+                Err(_) => text
+                    .parse()
+                    .ok()
+                    .filter(|network: &IpNet| network.addr().to_canonical() == network.addr()),
+            };
+            network.ok_or_else(|| {
                 invalid_setting(
                     format!("`allow` has {text:?}, which is no address and no network"),
                     "write it like 10.1.0.0/16, 192.168.7.9 or fd00::/8",
@@ -53,13 +102,16 @@ impl AddressPolicy {
         Ok(Self { allowed: allowed.collect::<Result<_>>()? })
     }
 
-    /// Rejects a host that no request may reach. Names are resolved later, at each request.
+    /// Rejects a URL's host that no request may reach. Names are resolved later, at each request;
+    /// this is the only check of an address.
     ///
     /// # Errors
     /// `Config` for a forbidden address, or a name of this computer if none of its addresses is
     /// allowed.
     pub(super) fn check_host(&self, host: &str) -> Result<()> {
-        let (what, addresses) = match host.parse::<IpAddr>() {
+        // IPv6 addresses are in brackets.
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let (what, addresses) = match literal {
             Ok(address) => ("the address", vec![address]),
             Err(_) if is_local_name(host) => {
                 ("the host", vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
@@ -75,61 +127,17 @@ impl AddressPolicy {
         ))
     }
 
-    pub(super) fn permits(&self, address: IpAddr) -> bool {
+    fn permits(&self, address: IpAddr) -> bool {
         // An IPv4-mapped IPv6 address reaches the IPv4 address.
         let address = address.to_canonical();
-        self.allowed.iter().any(|network| network.contains(address)) || is_public(address)
+        self.allowed.iter().any(|network| network.contains(&address)) || is_public(address)
     }
 }
 
 /// Such names mean this computer, however they are resolved (RFC 6761).
 fn is_local_name(host: &str) -> bool {
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let host = host.trim_end_matches('.');
     host == "localhost" || host.ends_with(".localhost")
-}
-
-#[derive(Debug)]
-struct Network {
-    address: IpAddr,
-    prefix: u32,
-}
-
-impl Network {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let prefix: u32 = match prefix {
-            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits)?,
-            None => bits,
-        };
-        // `contains` compares canonical addresses, so the prefix ::ffff:0:0/96 is dropped.
-        match address.to_canonical() {
-            IpAddr::V4(address) if bits == 128 => {
-                Some(Self { address: address.into(), prefix: prefix.checked_sub(96)? })
-            }
-            _ => Some(Self { address, prefix }),
-        }
-    }
-
-    fn contains(&self, other: IpAddr) -> bool {
-        match (self.address, other) {
-            (IpAddr::V4(network), IpAddr::V4(other)) => {
-                starts_with(network.to_bits().into(), other.to_bits().into(), 96 + self.prefix)
-            }
-            (IpAddr::V6(network), IpAddr::V6(other)) => {
-                starts_with(network.to_bits(), other.to_bits(), self.prefix)
-            }
-            _ => false,
-        }
-    }
-}
-
-fn starts_with(network: u128, other: u128, bits: u32) -> bool {
-    (network ^ other).checked_shr(128 - bits).unwrap_or(0) == 0
 }
 
 fn is_public(address: IpAddr) -> bool {
@@ -179,117 +187,81 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
-    fn permits(allowed: &[&str], address: &str) -> bool {
+    fn policy(allowed: &[&str]) -> AddressPolicy {
         let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
-        AddressPolicy::new(&allowed).unwrap().permits(address.parse().unwrap())
+        AddressPolicy::new(&allowed).unwrap()
+    }
+
+    fn permits(allowed: &[&str], address: &str) -> bool {
+        policy(allowed).permits(address.parse().unwrap())
     }
 
     #[test]
     fn only_public_addresses_are_permitted() {
-        for address in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "10.0.0.1",
-            "100.64.0.1",
-            "100.127.255.255",
-            "127.0.0.1",
-            "127.255.255.254",
-            "169.254.169.254",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.8",
-            "192.0.2.1",
-            "192.88.99.1",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.51.100.7",
-            "203.0.113.9",
-            "224.0.0.1",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254",
-            "::127.0.0.1",
-            "64:ff9b::7f00:1",
-            "64:ff9b::a9fe:a9fe",
-            "64:ff9b:1::1",
-            "100::1",
-            "2001::1",
-            "2001:db8::1",
-            "2002:7f00:1::",
-            "2002:a9fe:a9fe::1",
-            "3fff::1",
-            "fc00::1",
-            "fd12:3456::1",
-            "fe80::1",
-            "fec0::1",
-            "ff02::1",
-            "5f00::1",
-        ] {
+        let special = "
+            0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.127.255.255 127.0.0.1 127.255.255.254
+            169.254.169.254 172.16.0.1 172.31.255.255 192.0.0.8 192.0.2.1 192.88.99.1 192.168.1.1
+            198.18.0.1 198.51.100.7 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255
+            :: ::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::127.0.0.1 64:ff9b::7f00:1
+            64:ff9b::a9fe:a9fe 64:ff9b:1::1 100::1 2001::1 2001:db8::1 2002:7f00:1::
+            2002:a9fe:a9fe::1 3fff::1 fc00::1 fd12:3456::1 fe80::1 fec0::1 ff02::1 5f00::1";
+        for address in special.split_whitespace() {
             assert!(!permits(&[], address), "{address}");
         }
-        for address in [
-            "1.1.1.1",
-            "8.8.8.8",
-            "100.63.0.1",
-            "100.128.0.1",
-            "172.15.0.1",
-            "172.32.0.1",
-            "192.0.1.1",
-            "198.20.0.1",
-            "223.255.255.255",
-            "2606:4700::1111",
-            "2a00::1",
-            "64:ff9b::808:808",
-            "2002:808:808::1",
-            "::ffff:8.8.8.8",
-            "2001:4860:4860::8888",
-        ] {
+        let public = "
+            1.1.1.1 8.8.8.8 100.63.0.1 100.128.0.1 172.15.0.1 172.32.0.1 192.0.1.1 198.20.0.1
+            223.255.255.255 2606:4700::1111 2a00::1 64:ff9b::808:808 2002:808:808::1
+            ::ffff:8.8.8.8 2001:4860:4860::8888";
+        for address in public.split_whitespace() {
             assert!(permits(&[], address), "{address}");
         }
     }
 
     #[test]
     fn a_host_that_cannot_be_reached_is_refused_with_what_to_allow() {
-        let check = |allowed: &[&str], host: &str| {
-            let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
-            AddressPolicy::new(&allowed).unwrap().check_host(host)
-        };
         for (host, allow) in [
             ("localhost", "127.0.0.1"),
-            ("LOCALHOST.", "127.0.0.1"),
+            ("localhost.", "127.0.0.1"),
             ("app.localhost", "127.0.0.1"),
             ("127.0.0.1", "127.0.0.1"),
             ("10.1.2.3", "10.1.2.3"),
-            ("::1", "::1"),
+            ("[::1]", "::1"),
         ] {
-            let error = check(&["192.168.0.0/16"], host).unwrap_err();
+            let error = policy(&["192.168.0.0/16"]).check_host(host).unwrap_err();
             assert!(error.to_string().contains(host), "{error}");
             let remedy = error.remedy_text().unwrap();
             assert!(remedy.ends_with(&format!("`allow = [\"{allow}\"]`")), "{remedy}");
-            assert!(check(&[allow], host).is_ok(), "{host}");
+            assert!(policy(&[allow]).check_host(host).is_ok(), "{host}");
         }
-        assert!(check(&["::1"], "localhost").is_ok());
+        assert!(policy(&["::1"]).check_host("localhost").is_ok());
         for host in ["example.com", "localhost.example.com", "notlocalhost", "8.8.8.8"] {
-            assert!(check(&[], host).is_ok(), "{host}");
+            assert!(policy(&[]).check_host(host).is_ok(), "{host}");
         }
     }
 
     #[test]
     fn networks_of_the_settings_are_permitted() {
-        assert!(permits(&["10.1.0.0/16"], "10.1.255.1"));
-        assert!(!permits(&["10.1.0.0/16"], "10.2.0.1"));
-        assert!(permits(&["10.1.0.0/16"], "::ffff:10.1.0.1"));
-        assert!(permits(&["::ffff:10.1.0.0/112"], "10.1.255.1"));
-        assert!(!permits(&["::ffff:10.1.0.0/112"], "10.2.0.1"));
-        assert!(permits(&["127.0.0.1"], "127.0.0.1"));
-        assert!(!permits(&["127.0.0.1"], "127.0.0.2"));
-        assert!(permits(&["fd00::/8"], "fd12::1") && !permits(&["fd00::/8"], "fe80::1"));
-        assert!(permits(&["0.0.0.0/0"], "127.0.0.1") && !permits(&["0.0.0.0/0"], "::1"));
-        assert!(permits(&["::/0"], "::1"));
-        for wrong in ["", "10.1.0.0/33", "::/129", "10.1/16", "localhost", "10.0.0.1/-1"] {
+        for (network, inside, outside) in [
+            ("10.1.0.0/16", "10.1.255.1", "10.2.0.1"),
+            ("10.1.0.0/16", "::ffff:10.1.0.1", "::ffff:10.2.0.1"),
+            ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
+            ("::ffff:127.0.0.1", "127.0.0.1", "127.0.0.2"),
+            ("fd00::/8", "fd12::1", "fe80::1"),
+            ("0.0.0.0/0", "127.0.0.1", "::1"),
+            ("::/0", "::1", "127.0.0.1"),
+        ] {
+            assert!(permits(&[network], inside), "{network}: {inside}");
+            assert!(!permits(&[network], outside), "{network}: {outside}");
+        }
+        for wrong in [
+            "",
+            "10.1.0.0/33",
+            "::/129",
+            "10.1/16",
+            "localhost",
+            "10.0.0.1/-1",
+            "::ffff:10.1.0.0/112",
+        ] {
             let error = AddressPolicy::new(&[wrong.to_owned()]).unwrap_err().to_string();
             assert!(error.contains(&format!("{wrong:?}")), "{error}");
         }

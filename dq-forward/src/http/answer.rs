@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{HandlerResult, Outcome, Result, Timestamp};
-use hyper::StatusCode;
-use hyper::header::RETRY_AFTER;
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
 
 use super::client::Answer;
 use crate::error::invalid_setting;
@@ -69,7 +69,7 @@ fn retry_after(answer: &Answer, now: Timestamp) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HeaderMap, HeaderValue};
+    use reqwest::header::{HeaderMap, HeaderValue};
 
     use super::*;
 

@@ -14,15 +14,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dq_core::config::Secret;
 use dq_core::{BoxError, Error, HandlerResult, Headers, JobContext, RawHandler, Result};
-use http_body_util::Full;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-pub use address::{Resolve, SystemResolver};
+pub use address::Resolve;
 pub use settings::HttpSettings;
 
-use self::address::AddressPolicy;
+use self::address::SystemResolver;
 use self::answer::DeadOn;
 use self::client::Client;
 use self::signature::Signer;
@@ -74,9 +72,6 @@ pub struct HttpForward {
     client: Client,
     dead_on: DeadOn,
     signer: Signer,
-    headers: HeaderMap,
-    /// Path and query.
-    target: Uri,
 }
 
 impl HttpForward {
@@ -85,84 +80,76 @@ impl HttpForward {
     /// # Errors
     /// `Config` naming the unusable setting.
     pub fn new(settings: HttpSettings) -> Result<Self> {
+        Self::with_resolver(settings, SystemResolver)
+    }
+
+    /// Like [`new`](Self::new), with a resolver in place of the operating system's.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_resolver(settings: HttpSettings, resolver: impl Resolve) -> Result<Self> {
         if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&settings.timeout) {
             return Err(invalid_setting(
                 format!("`timeout` is {:?}", settings.timeout),
                 "set it between 10ms and 1h; the default is 30s",
             ));
         }
-        let policy = AddressPolicy::new(&settings.allow)?;
-        let (client, target) = Client::new(&settings, policy)?;
+        let headers = fixed_headers(&settings.headers)?;
         Ok(Self {
-            client,
+            client: Client::new(&settings, headers, Arc::new(resolver))?,
             dead_on: DeadOn::new(&settings.dead_on)?,
             signer: Signer::new(&settings.secrets)?,
-            headers: fixed_headers(&settings.headers)?,
-            target,
         })
     }
 
-    /// Replaces the operating system's resolver.
-    #[must_use]
-    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
-        self.client.resolver = Arc::new(resolver);
-        self
-    }
-
-    fn request(&self, job: &JobContext) -> Result<Request<Full<bytes::Bytes>>, BoxError> {
-        let mut headers = self.headers.clone();
-        let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
-        headers.insert("content-type", HeaderValue::from_str(content_type)?);
-        if let Some(traceparent) = job.headers().get(Headers::TRACEPARENT) {
-            headers.insert("traceparent", HeaderValue::from_str(traceparent)?);
-        }
+    /// The headers of a job's request.
+    fn headers(&self, job: &JobContext) -> Result<HeaderMap, BoxError> {
         let id = job.id().to_string();
         let timestamp = job.now().as_millis() / 1_000;
-        if let Some(signature) = self.signer.sign(&id, timestamp, job.raw_payload()) {
-            headers.insert("webhook-signature", HeaderValue::from_str(&signature)?);
+        let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("content-type", Some(content_type.to_owned())),
+            ("traceparent", job.headers().get(Headers::TRACEPARENT).map(str::to_owned)),
+            ("webhook-signature", self.signer.sign(&id, timestamp, job.raw_payload())),
+            ("webhook-id", Some(id)),
+            ("webhook-timestamp", Some(timestamp.to_string())),
+            ("dq-queue", Some(percent_encoded(job.queue().as_str()))),
+            ("dq-key", job.key().map(|key| percent_encoded(key.as_str()))),
+            ("dq-due", Some(job.due().to_string())),
+            ("dq-first-due", Some(job.first_due().to_string())),
+            ("dq-attempt", Some(job.attempt().to_string())),
+            ("dq-deliveries", Some(job.deliveries().to_string())),
+            ("dq-fencing-token", Some(job.fencing_token().0.to_string())),
+            ("dq-occurrence", job.occurrence().map(|occurrence| occurrence.to_string())),
+        ] {
+            if let Some(value) = value {
+                headers.insert(name, HeaderValue::try_from(value)?);
+            }
         }
-        headers.insert("webhook-id", HeaderValue::from_str(&id)?);
-        headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
-        headers.insert("dq-queue", percent_encoded(job.queue().as_str())?);
-        if let Some(key) = job.key() {
-            headers.insert("dq-key", percent_encoded(key.as_str())?);
-        }
-        headers.insert("dq-due", HeaderValue::from_str(&job.due().to_string())?);
-        headers.insert("dq-first-due", HeaderValue::from_str(&job.first_due().to_string())?);
-        headers.insert("dq-attempt", job.attempt().into());
-        headers.insert("dq-deliveries", job.deliveries().into());
-        headers.insert("dq-fencing-token", job.fencing_token().0.into());
-        if let Some(occurrence) = job.occurrence() {
-            headers.insert("dq-occurrence", HeaderValue::from_str(&occurrence.to_string())?);
-        }
-        headers.insert("host", self.client.host_header.clone());
-        let mut request = Request::new(Full::new(job.raw_payload().clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
-        *request.headers_mut() = headers;
-        Ok(request)
+        Ok(headers)
     }
 }
 
 impl fmt::Debug for HttpForward {
     /// Hides path and headers, which may hold tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpForward").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("HttpForward").field("host", &self.client.host()).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl RawHandler for HttpForward {
     async fn handle(&self, job: JobContext) -> HandlerResult {
-        let answer = self.client.send(self.request(&job)?).await?;
+        let answer = self.client.post(self.headers(&job)?, job.raw_payload().clone()).await?;
         self.dead_on.outcome(&answer, job.now())
     }
 }
 
 /// Header values can hold only a part of ASCII.
-fn percent_encoded(text: &str) -> Result<HeaderValue, BoxError> {
+fn percent_encoded(text: &str) -> String {
     const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    Ok(HeaderValue::from_str(&utf8_percent_encode(text, &ENCODED).to_string())?)
+    utf8_percent_encode(text, &ENCODED).to_string()
 }
 
 fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
@@ -187,8 +174,6 @@ fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
             return Err(invalid_setting(format!("`headers` has {name:?} twice"), "remove one"));
         }
     }
-    map.entry("user-agent")
-        .or_insert(HeaderValue::from_static(concat!("dq-forward/", env!("CARGO_PKG_VERSION"))));
     Ok(map)
 }
 

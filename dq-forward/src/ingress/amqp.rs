@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dq_core::{BoxError, Dq, IngressSource, QueueName, Result};
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
@@ -18,9 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::mapping::Message;
 use super::settings::IngressSettings;
 use super::step;
-use super::target::{Taken, Target, stored_first};
-use crate::broker::{Broker, Link, TIMEOUT};
-use crate::error::invalid_setting;
+use super::target::{Taken, Target};
+use crate::broker::{Broker, Link, TIMEOUT, short_setting};
 
 const PREFETCH: u16 = 100;
 /// Headers that route a message to further queues.
@@ -40,17 +38,12 @@ struct AmqpSource {
 
 impl AmqpSource {
     fn new(dq: &Dq, settings: IngressSettings) -> Result<Self> {
-        let short = |name: &str, value: String| {
-            ShortString::try_new(value).map_err(|_| {
-                invalid_setting(format!("`{name}` is longer than 255 bytes"), "shorten it")
-            })
-        };
         let broker = Broker::new(&settings.url, settings.ca.as_deref())?;
         Ok(Self {
             target: Target::new(dq, "amqp", &broker.address(), &settings)?,
             broker,
-            unmapped: short("unmapped", settings.unmapped())?,
-            from: short("from", settings.from)?,
+            unmapped: short_setting("unmapped", settings.unmapped())?,
+            from: short_setting("from", settings.from)?,
         })
     }
 
@@ -87,35 +80,22 @@ impl AmqpSource {
         channel: &Channel,
         mut deliveries: Vec<Delivery>,
     ) -> Result<(), BoxError> {
-        step("received");
         let messages: Vec<Message> = deliveries.iter_mut().map(message).collect();
-        let results = join_all(messages.iter().map(|message| self.target.take(message))).await;
-        let mut results: Vec<_> = deliveries.iter().zip(&messages).zip(results).collect();
-        stored_first(&mut results);
-        let mut failure = None;
-        for ((delivery, message), result) in results {
-            match result {
-                Ok(Taken::Stored) => {}
-                // One at a time, because lapin cannot tell which of several messages in flight was
-                // returned.
-                Ok(Taken::Unmapped(reason)) => {
-                    let properties = aside(&delivery.properties, &reason);
-                    let set_aside = self.set_aside(channel, properties, &message.body);
-                    if let Err(error) = link.answer(TIMEOUT, set_aside).await {
-                        failure = Some(error);
-                        continue;
-                    }
-                    step("set aside");
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
-                }
+        let (taken, failure) = self.target.take(&messages).await;
+        for (index, taken) in taken {
+            let delivery = &deliveries[index];
+            // One at a time, because lapin cannot tell which of several messages in flight was
+            // returned.
+            if let Taken::Unmapped(reason) = taken {
+                let properties = aside(&delivery.properties, &reason);
+                let set_aside = self.set_aside(channel, properties, &messages[index].body);
+                link.answer(TIMEOUT, set_aside).await?;
+                step("set aside");
             }
             link.answer(TIMEOUT, delivery.acker.ack(BasicAckOptions::default())).await?;
             step("acknowledged");
         }
-        failure.map_or(Ok(()), Err)
+        failure
     }
 
     async fn set_aside(
@@ -223,25 +203,25 @@ fn aside(properties: &BasicProperties, reason: &str) -> BasicProperties {
     kept.with_headers(headers)
 }
 
+/// An upper bound for the encoded size.
 fn field_size(name: &ShortString, value: &AMQPValue) -> usize {
-    1 + name.as_str().len() + value_size(value)
+    // Two type bytes, and a number or length.
+    2 + 8 + name.as_str().len() + value_size(value)
 }
 
-/// An upper bound for the encoded size.
 fn value_size(value: &AMQPValue) -> usize {
-    // A type byte, and a number or length.
-    let fixed = 1 + 8;
-    fixed
-        + match value {
-            AMQPValue::LongString(text) => text.len(),
-            AMQPValue::ShortString(text) => text.as_str().len(),
-            AMQPValue::ByteArray(bytes) => bytes.len(),
-            AMQPValue::FieldArray(values) => values.as_slice().iter().map(value_size).sum(),
-            AMQPValue::FieldTable(table) => {
-                table.inner().iter().map(|(name, value)| field_size(name, value)).sum()
-            }
-            _ => 0,
+    match value {
+        AMQPValue::LongString(text) => text.len(),
+        AMQPValue::ShortString(text) => text.as_str().len(),
+        AMQPValue::ByteArray(bytes) => bytes.len(),
+        AMQPValue::FieldArray(values) => {
+            values.as_slice().iter().map(|value| 2 + 8 + value_size(value)).sum()
         }
+        AMQPValue::FieldTable(table) => {
+            table.inner().iter().map(|(name, value)| field_size(name, value)).sum()
+        }
+        _ => 0,
+    }
 }
 
 /// Moves the delivery's data out.
@@ -249,14 +229,14 @@ fn message(delivery: &mut Delivery) -> Message {
     let body = std::mem::take(&mut delivery.data).into();
     let properties = &delivery.properties;
     let headers = properties.headers().iter().flat_map(FieldTable::inner);
-    let headers =
-        headers.filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)));
     Message {
         id: properties.message_id().as_ref().map(|id| id.as_str().to_owned()),
-        job_id: None,
-        headers: headers.collect(),
+        headers: headers
+            .filter_map(|(name, value)| Some((name.to_string(), text(value)?)))
+            .collect(),
         content_type: properties.content_type().as_ref().map(|it| it.as_str().to_owned()),
         body,
+        ..Message::default()
     }
 }
 
@@ -312,16 +292,16 @@ mod tests {
             .with_headers(headers)
             .with_user_id("guest".into())
             .with_expiration("1000".into())
-            .with_message_id("m1".into())
-            .with_reply_to("amq.rabbitmq.reply-to.g1.x".into());
-        let kept = aside(&properties, "why");
+            .with_message_id("m1".into());
+        let direct = properties.clone().with_reply_to("amq.rabbitmq.reply-to.g1.x".into());
+        let kept = aside(&direct, "why");
         let names: Vec<_> = kept.headers().iter().flat_map(FieldTable::inner).collect();
         let names: Vec<_> = names.into_iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["tenant", "x-dq-error"]);
         assert!(kept.user_id().is_none() && kept.expiration().is_none());
         assert!(kept.reply_to().is_none() && kept.message_id().is_some());
         assert_eq!(*kept.delivery_mode(), Some(2));
-        let named = BasicProperties::default().with_reply_to("replies".into());
-        assert!(aside(&named, "why").reply_to().is_some());
+        let named = aside(&properties.with_reply_to("replies".into()), "why");
+        assert!(named.reply_to().is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{JobId, Result};
 use serde_json::Value;
-use sha1_smol::Sha1;
+use uuid::Uuid;
 
 use super::settings::IngressSettings;
 use crate::error::invalid_setting;
@@ -21,6 +21,8 @@ pub(super) struct Message {
     pub(super) headers: BTreeMap<String, String>,
     pub(super) content_type: Option<String>,
     pub(super) body: Bytes,
+    /// Why the message has no body.
+    pub(super) unreadable: Option<String>,
 }
 
 /// The place of a value in a message.
@@ -35,8 +37,8 @@ pub(super) struct Mapping {
     key: Option<Place>,
     delay: Option<Place>,
     id: Option<Place>,
-    /// SHA-1 of the scope, continued with each message id, which is unique only within its source.
-    scope: Sha1,
+    /// Hashed with each message id, which is unique only within its source.
+    scope: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -53,15 +55,10 @@ impl Mapping {
     /// # Errors
     /// `Config` naming the setting that is not a place.
     pub(super) fn new(scope: &[&str], settings: &IngressSettings) -> Result<Self> {
-        /// A random UUID. Never change it, nor how the scope is hashed: a message must get the same
-        /// id after an upgrade.
-        const NAMESPACE: [u8; 16] =
-            *b"\x8f\x1e\x4b\x02\x6c\x9d\x4e\x77\xa3\x50\x1d\xc8\x92\xe6\x0b\xf4";
-        let mut hash = Sha1::new();
-        hash.update(&NAMESPACE);
+        let mut bytes = Vec::new();
         for part in scope {
-            hash.update(&(part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
+            bytes.extend((part.len() as u64).to_be_bytes());
+            bytes.extend(part.as_bytes());
         }
         let place = |name: &str, text: &Option<String>| {
             text.as_deref().map(|text| Place::parse(name, text)).transpose()
@@ -70,7 +67,7 @@ impl Mapping {
             key: place("key", &settings.key)?,
             delay: place("delay", &settings.delay)?,
             id: place("id", &settings.id)?,
-            scope: hash,
+            scope: bytes,
         })
     }
 
@@ -110,13 +107,11 @@ impl Mapping {
 
     /// A UUID version 5, the same at each delivery of a message.
     fn job_id(&self, id: &str) -> JobId {
-        let mut hash = self.scope.clone();
-        hash.update(id.as_bytes());
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hash.digest().bytes()[..16]);
-        bytes[6] = (bytes[6] & 0x0f) | 0x50;
-        bytes[8] = (bytes[8] & 0x3f) | 0x80;
-        JobId::from_bytes(bytes)
+        /// A random UUID. Never change it, nor how the scope is hashed: a message must get the same
+        /// id after an upgrade.
+        const NAMESPACE: Uuid = uuid::uuid!("8f1e4b02-6c9d-4e77-a350-1dc892e60bf4");
+        let name = [&self.scope, id.as_bytes()].concat();
+        JobId::from_bytes(Uuid::new_v5(&NAMESPACE, &name).into_bytes())
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::{BoxError, Dq, IngressSource, JobId, QueueName, Result};
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value, cmd};
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::mapping::Message;
 use super::settings::IngressSettings;
 use super::step;
-use super::target::{Taken, Target, stored_first};
+use super::target::{Taken, Target};
 use crate::error::invalid_setting;
 use crate::redis::Server;
 
@@ -95,28 +94,21 @@ impl ListSource {
         connection: &mut MultiplexedConnection,
         elements: Vec<Vec<u8>>,
     ) -> Result<(), BoxError> {
-        step("received");
         let messages: Vec<Message> = elements.iter().map(|element| message(element)).collect();
-        let results = join_all(messages.iter().map(|message| self.target.take(message))).await;
-        let mut results: Vec<_> = elements.iter().zip(&messages).zip(results).collect();
-        stored_first(&mut results);
-        let mut failure = None;
-        for ((element, message), result) in results {
-            let ended = match result {
-                Ok(Taken::Stored) => command("LREM", &[self.taking.as_bytes(), b"1", element]),
-                Ok(Taken::Unmapped(_)) => {
+        let (taken, failure) = self.target.take(&messages).await;
+        for (index, taken) in taken {
+            let (element, body) = (&elements[index], &messages[index].body);
+            let ended = match taken {
+                Taken::Stored => command("LREM", &[self.taking.as_bytes(), b"1", element]),
+                Taken::Unmapped(_) => {
                     let keys = [self.taking.as_bytes(), self.unmapped.as_bytes()];
-                    script(SET_ASIDE, &keys, &[element, &message.body])
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
+                    script(SET_ASIDE, &keys, &[element, body])
                 }
             };
             let _: Value = ended.query_async(connection).await?;
             step("acknowledged");
         }
-        failure.map_or(Ok(()), Err)
+        failure
     }
 
     /// Takes over elements that another process or a failed run left in the second list.

@@ -1,13 +1,11 @@
 //! Reads a Redis stream as a consumer group.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::{BoxError, Dq, IngressSource, QueueName, Result};
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd, from_redis_value};
 use tokio::time::Instant;
@@ -16,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::mapping::Message;
 use super::settings::IngressSettings;
 use super::step;
-use super::target::{Taken, Target, stored_first};
+use super::target::{Taken, Target};
 use crate::redis::Server;
 
 /// Small, because Redis limits the number of entries but not their size.
@@ -29,8 +27,8 @@ const IDLE: Duration = Duration::from_secs(5);
 /// entry age, not by consumer.
 const CONSUMER: &str = "dq";
 
-/// The id, and alternating fields and values; `None` if the entry was deleted.
-type Entry = (String, Option<Vec<Vec<u8>>>);
+/// The id, and alternating fields and values.
+type Entry = (String, Vec<Vec<u8>>);
 
 struct StreamSource {
     target: Target,
@@ -57,43 +55,24 @@ impl StreamSource {
         connection: &mut MultiplexedConnection,
         entries: Vec<Entry>,
     ) -> Result<(), BoxError> {
-        step("received");
-        let results = join_all(entries.iter().map(async |entry| match message(entry) {
-            Some(Ok(message)) => self.target.take(&message).await,
-            Some(Err(reason)) => Ok(self.target.unmapped(Some(&entry.0), reason)),
-            // A deleted entry only needs an acknowledgement.
-            None => Ok(Taken::Stored),
-        }));
-        let mut results: Vec<_> = entries.iter().zip(results.await).collect();
-        stored_first(&mut results);
-        let mut failure = None;
-        for ((id, fields), result) in results {
-            match result {
-                Ok(Taken::Stored) => {}
-                // Not a transaction, because that would acknowledge the entry even if `XADD` fails.
-                Ok(Taken::Unmapped(reason)) => {
-                    let mut add = cmd("XADD");
-                    add.arg(&self.unmapped).arg("*");
-                    add.arg("dq-error").arg(reason).arg("dq-entry").arg(id);
-                    add.arg(fields.as_deref().unwrap_or_default());
-                    let added: RedisResult<Value> = add.query_async(connection).await;
-                    if let Err(error) = added {
-                        failure = Some(error.into());
-                        continue;
-                    }
-                    step("set aside");
-                }
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
-                }
+        let messages: Vec<Message> = entries.iter().map(message).collect();
+        let (taken, failure) = self.target.take(&messages).await;
+        for (index, taken) in taken {
+            let (id, fields) = &entries[index];
+            // Not a transaction, because that would acknowledge the entry even if `XADD` fails.
+            if let Taken::Unmapped(reason) = taken {
+                let mut add = cmd("XADD");
+                add.arg(&self.unmapped).arg("*");
+                add.arg("dq-error").arg(reason).arg("dq-entry").arg(id).arg(fields);
+                let _: Value = add.query_async(connection).await?;
+                step("set aside");
             }
             let mut acknowledge = cmd("XACK");
             acknowledge.arg(&self.from).arg(&self.group).arg(id);
             let _: Value = acknowledge.query_async(connection).await?;
             step("acknowledged");
         }
-        failure.map_or(Ok(()), Err)
+        failure
     }
 
     /// Takes over entries that were read some time ago but not acknowledged.
@@ -175,31 +154,30 @@ impl IngressSource for StreamSource {
 }
 
 /// The body is the field `payload`, or else a JSON object of all fields; the fields become headers.
-/// Returns `None` for a deleted entry, and an error if a field does not fit into JSON.
-fn message((id, fields): &Entry) -> Option<Result<Message, String>> {
-    let fields = fields.as_ref()?;
-    let mut headers = BTreeMap::new();
+fn message((id, fields): &Entry) -> Message {
+    let mut message = Message { id: Some(id.clone()), ..Message::default() };
     let mut payload = None;
-    let mut binary = None;
     for pair in fields.chunks_exact(2) {
         if pair[0] == b"payload" {
             payload = Some(Bytes::copy_from_slice(&pair[1]));
             continue;
         }
         match (std::str::from_utf8(&pair[0]), std::str::from_utf8(&pair[1])) {
-            (Ok(name), Ok(value)) => drop(headers.insert(name.to_owned(), value.to_owned())),
-            _ => binary = Some(String::from_utf8_lossy(&pair[0])),
+            (Ok(name), Ok(value)) => {
+                drop(message.headers.insert(name.to_owned(), value.to_owned()))
+            }
+            _ => {
+                let name = String::from_utf8_lossy(&pair[0]);
+                let reason = format!("the field {name} is not text; use a field `payload`");
+                message.unreadable = Some(reason);
+            }
         }
     }
-    let body = match (payload, binary) {
-        (Some(payload), _) => payload,
-        (None, Some(name)) => {
-            return Some(Err(format!("the field {name} is not text; use a field `payload`")));
-        }
-        (None, None) => serde_json::json!(headers).to_string().into(),
-    };
-    let content_type = headers.get("content-type").cloned();
-    Some(Ok(Message { id: Some(id.clone()), job_id: None, headers, content_type, body }))
+    message.content_type = message.headers.get("content-type").cloned();
+    match payload {
+        Some(payload) => Message { body: payload, unreadable: None, ..message },
+        None => Message { body: serde_json::json!(message.headers).to_string().into(), ..message },
+    }
 }
 
 dq_core::register_ingress! {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dq_core::{Backend, BoxError, Dq, Error, ErrorKind, Headers, QueueHandle, QueueName, Result};
+use futures_util::future::join_all;
 
 use super::mapping::{Mapping, Message};
 use super::settings::IngressSettings;
@@ -26,18 +27,11 @@ pub(super) struct Target {
     name: String,
 }
 
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// The job is stored, now or earlier.
     Stored,
     /// The message cannot become a job, for this reason.
     Unmapped(String),
-}
-
-/// Puts stored messages first, so that a failure to set one aside does not block their
-/// acknowledgements.
-pub(super) fn stored_first<T>(results: &mut [(T, Result<Taken, BoxError>)]) {
-    results.sort_by_key(|(_, result)| !matches!(result, Ok(Taken::Stored)));
 }
 
 impl Target {
@@ -100,26 +94,46 @@ impl Target {
         self.dq.new_id()
     }
 
-    /// Stores a message's job.
+    /// Stores the messages' jobs. Returns what became of each message, by its index, and the last
+    /// failure of the store; the messages that it concerns are left out.
     ///
+    /// Stored messages come first, so that a failure to set one aside does not block their
+    /// acknowledgements.
+    pub(super) async fn take(
+        &self,
+        messages: &[Message],
+    ) -> (Vec<(usize, Taken)>, Result<(), BoxError>) {
+        step("received");
+        let results = join_all(messages.iter().map(|message| self.store(message)));
+        let (mut taken, mut failure) = (Vec::new(), Ok(()));
+        for (index, result) in results.await.into_iter().enumerate() {
+            match result {
+                Ok(result) => taken.push((index, result)),
+                Err(error) => failure = Err(error),
+            }
+        }
+        taken.sort_by_key(|(_, taken)| !matches!(taken, Taken::Stored));
+        (taken, failure)
+    }
+
     /// # Errors
     /// The store's error. The job may still be stored; with a message id, repeating the call is
     /// safe.
-    pub(super) async fn take(&self, message: &Message) -> Result<Taken, BoxError> {
-        let limit = self.dq.limits().payload;
-        // Checked before parsing, which takes several times the memory.
-        if message.body.len() > limit {
-            let size = message.body.len();
-            return Ok(self.unmapped(
-                message.id.as_deref(),
-                format!(
-                    "the body has {size} bytes; at most {limit} are allowed (`limits.payload`)"
-                ),
-            ));
-        }
-        let mapped = match self.mapping.map(message) {
+    async fn store(&self, message: &Message) -> Result<Taken, BoxError> {
+        let (size, limit) = (message.body.len(), self.dq.limits().payload);
+        let mapped = if let Some(reason) = &message.unreadable {
+            Err(reason.clone())
+        } else if size > limit {
+            // Checked before parsing, which takes several times the memory.
+            Err(format!(
+                "the body has {size} bytes; at most {limit} are allowed (`limits.payload`)"
+            ))
+        } else {
+            self.mapping.map(message)
+        };
+        let mapped = match mapped {
             Ok(mapped) => mapped,
-            Err(reason) => return Ok(self.unmapped(message.id.as_deref(), reason)),
+            Err(reason) => return Ok(self.unmapped(message, reason)),
         };
         step("mapped");
         let id = mapped.id.unwrap_or_else(|| self.dq.new_id());
@@ -143,17 +157,17 @@ impl Target {
                 Ok(Taken::Stored)
             }
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Codec) => {
-                Ok(self.unmapped(message.id.as_deref(), error.to_string()))
+                Ok(self.unmapped(message, error.to_string()))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    pub(super) fn unmapped(&self, id: Option<&str>, mut reason: String) -> Taken {
+    fn unmapped(&self, message: &Message, mut reason: String) -> Taken {
         while reason.len() > MAX_REASON {
             reason.pop();
         }
-        let id = id.unwrap_or("none");
+        let id = message.id.as_deref().unwrap_or("none");
         tracing::error!(from = self.name, id, reason, "a message cannot become a job");
         Taken::Unmapped(reason)
     }

@@ -1,13 +1,12 @@
 //! Forwards to a real Redis.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Running, client, schedule};
 use dq_core::{Dq, Verdict};
 use dq_servers::{Redis, Reply};
+
+use crate::common::{Running, client, schedule};
 
 /// The queue `S` is forwarded to a stream, and `L` to a list.
 async fn forwarding(url: &str) -> Dq {

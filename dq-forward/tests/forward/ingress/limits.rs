@@ -6,7 +6,8 @@ use dq_servers::{Redis, shared_rabbitmq};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 
-use super::fixture::{Collector, Running, channel, client, declare, memory, publish, take, until};
+use super::fixture::{Collector, Running, client, memory, publish, until};
+use crate::broker::{channel, declare, declare_with, take};
 
 #[tokio::test]
 async fn two_groups_of_a_stream_each_take_all_entries() {
@@ -49,11 +50,11 @@ async fn two_groups_of_a_stream_each_take_all_entries() {
 async fn if_unmapped_messages_have_no_room_the_others_still_become_one_job_each() {
     let url = shared_rabbitmq().vhost("ingress-full");
     let channel = channel(&url).await;
-    declare(&channel, "in", FieldTable::default()).await;
+    declare(&channel, "in").await;
     let mut full = FieldTable::default();
     full.insert("x-max-length".into(), AMQPValue::LongInt(1));
     full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
-    declare(&channel, "in.unmapped", full).await;
+    declare_with(&channel, "in.unmapped", full).await;
     publish(&channel, "in.unmapped", "fills the queue", BasicProperties::default()).await;
     let mut headers = FieldTable::default();
     headers.insert("x-delay".into(), AMQPValue::LongInt(0));

@@ -1,15 +1,13 @@
 //! The Standard Webhooks Python library verifies signatures with the guide's recipe.
 
-mod common;
-mod receiver;
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Running, client, schedule};
 use dq_core::Verdict;
-use receiver::{Receiver, Request};
+
+use crate::common::{Running, client, schedule};
+use crate::receiver::{Receiver, Request};
 
 /// Runs the recipe in its argument on a Flask request from stdin: three header lines, then the
 /// body.
@@ -30,7 +28,7 @@ except Exception as error:
 ";
 
 fn recipe() -> &'static str {
-    let page = include_str!("../../docs/guide/forwarding.md");
+    let page = include_str!("../../../docs/guide/forwarding.md");
     let (_, recipe) = page.split_once("```python\n").unwrap();
     recipe.split_once("```").unwrap().0
 }

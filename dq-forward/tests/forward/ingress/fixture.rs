@@ -8,10 +8,8 @@ use dq_core::{
     Backend, Dq, HandlerResult, Ingress, JobContext, MemoryBackend, Outcome, RawHandler,
     SystemClock,
 };
-use dq_forward as _;
-use lapin::options::{BasicGetOptions, BasicPublishOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::options::BasicPublishOptions;
+use lapin::{BasicProperties, Channel};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -114,19 +112,6 @@ impl Collector {
     }
 }
 
-pub(crate) async fn channel(url: &str) -> Channel {
-    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    // The channel does not keep the connection open.
-    std::mem::forget(connection);
-    channel
-}
-
-pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), options, arguments).await.unwrap();
-}
-
 /// Publishes a persistent message. Waits for the broker only if the channel is in `confirm_select`
 /// mode.
 pub(crate) async fn publish(
@@ -139,10 +124,4 @@ pub(crate) async fn publish(
     let published =
         channel.basic_publish("".into(), queue.into(), options, body.as_bytes(), properties);
     published.await.unwrap().await.unwrap();
-}
-
-pub(crate) async fn take(channel: &Channel, queue: &str) -> Option<(BasicProperties, Vec<u8>)> {
-    let options = BasicGetOptions { no_ack: true };
-    let message = channel.basic_get(queue.into(), options).await.unwrap()?;
-    Some((message.delivery.properties, message.delivery.data))
 }

@@ -1,38 +1,14 @@
 //! Forwards to a real RabbitMQ.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Running, client, schedule};
 use dq_core::{Dq, Verdict};
 use dq_servers::{RabbitMq, shared_rabbitmq};
-use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-async fn channel(url: &str) -> Channel {
-    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    // The channel does not keep the connection open.
-    std::mem::forget(connection);
-    channel
-}
-
-async fn declare(channel: &Channel, queue: &str) {
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap();
-}
-
-async fn take_all(channel: &Channel, queue: &str) -> Vec<(BasicProperties, Vec<u8>)> {
-    let mut messages = Vec::new();
-    let options = BasicGetOptions { no_ack: true };
-    while let Some(message) = channel.basic_get(queue.into(), options).await.unwrap() {
-        messages.push((message.delivery.properties, message.delivery.data));
-    }
-    messages
-}
+use crate::broker::{channel, declare, take_all};
+use crate::common::{Running, client, schedule};
 
 /// The queue `Q` is forwarded to the broker's queue `due`.
 async fn forwarding(url: &str) -> Dq {

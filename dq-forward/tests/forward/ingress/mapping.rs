@@ -10,9 +10,8 @@ use lapin::BasicProperties;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
-use super::fixture::{
-    Collector, LIMIT, Running, channel, client, declare, memory, publish, take, until,
-};
+use super::fixture::{Collector, LIMIT, Running, client, memory, publish, until};
+use crate::broker::{channel, declare, declare_with, take};
 
 /// As Spring does it: messages expire from a queue with a TTL and no consumers to an exchange.
 /// Spring's converter sets content type and class, but no message id.
@@ -26,7 +25,7 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     let declared =
         channel.exchange_declare(exchange.into(), direct, options, FieldTable::default());
     declared.await.unwrap();
-    declare(&channel, due, FieldTable::default()).await;
+    declare(&channel, due).await;
     let bind = QueueBindOptions::default();
     let bound =
         channel.queue_bind(due.into(), exchange.into(), due.into(), bind, FieldTable::default());
@@ -35,7 +34,7 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString(exchange.into()));
     arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(due.into()));
     arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(300));
-    declare(&channel, "orders.delay", arguments).await;
+    declare_with(&channel, "orders.delay", arguments).await;
     let backend = memory();
     // `id` makes a second message for the same order a duplicate.
     let ingress = format!(
@@ -68,7 +67,7 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
 async fn key_and_delay_come_from_the_message_and_others_are_set_aside() {
     let url = shared_rabbitmq().vhost("ingress-mapping");
     let channel = channel(&url).await;
-    declare(&channel, "in", FieldTable::default()).await;
+    declare(&channel, "in").await;
     let with = |id: &str, delay: Option<AMQPValue>| {
         let mut headers = FieldTable::default();
         if let Some(delay) = delay {
@@ -94,7 +93,7 @@ async fn key_and_delay_come_from_the_message_and_others_are_set_aside() {
     let queue = dq.queue("Q").unwrap();
     let all = async {
         while aside.len() < 2 || queue.get("k2").await.unwrap().is_none() {
-            declare(&channel, "in.unmapped", FieldTable::default()).await;
+            declare(&channel, "in.unmapped").await;
             if let Some((properties, body)) = take(&channel, "in.unmapped").await {
                 assert!(
                     properties.expiration().is_none(),

@@ -7,12 +7,10 @@ use dq_core::{Backend, Layer, MemoryBackend, NewJob, Result, Scheduled};
 use dq_servers::{RabbitMq, Redis};
 use lapin::BasicProperties;
 use lapin::options::ConfirmSelectOptions;
-use lapin::types::FieldTable;
 use tokio::sync::Notify;
 
-use super::fixture::{
-    Collector, LIMIT, Running, channel, client, declare, memory, publish, take, until,
-};
+use super::fixture::{Collector, LIMIT, Running, client, memory, publish, until};
+use crate::broker::{channel, declare, take};
 
 const MESSAGES: usize = 200;
 /// Store calls before the one that the server is killed in.
@@ -72,7 +70,7 @@ async fn a_broker_that_is_killed_loses_and_doubles_nothing() {
     let url = broker.url();
     let sender = channel(&url).await;
     sender.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    declare(&sender, "in", FieldTable::default()).await;
+    declare(&sender, "in").await;
     broker.sync_declarations();
     for number in 0..MESSAGES {
         let properties = BasicProperties::default().with_message_id(format!("m{number}").into());

@@ -13,12 +13,12 @@ use dq_servers::{Redis, Reply, shared_rabbitmq};
 use dq_sqlite as _;
 use lapin::BasicProperties;
 use lapin::options::ConfirmSelectOptions;
-use lapin::types::FieldTable;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::fixture::{Collector, LIMIT, channel, declare, publish, take, until};
+use super::fixture::{Collector, LIMIT, publish, until};
+use crate::broker::{channel, declare, take};
 
 const CONFIG: &str = "INGRESS_TEST_CONFIG";
 const STEP: &str = "INGRESS_TEST_STEP";
@@ -98,7 +98,7 @@ struct Process {
 impl Process {
     fn start(config: &Path, (step, count): (&str, usize)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "killed::process", "--nocapture"]);
+        command.args(["--ignored", "--exact", "ingress::killed::process", "--nocapture"]);
         command.env(CONFIG, config).env(STEP, step).env(COUNT, count.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -195,7 +195,7 @@ async fn each_amqp_message_becomes_one_job() {
     let url = shared_rabbitmq().vhost("ingress-killed");
     let channel = channel(&url).await;
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    declare(&channel, "in", FieldTable::default()).await;
+    declare(&channel, "in").await;
     let send = async |number| {
         let properties = BasicProperties::default().with_message_id(format!("m{number}").into());
         publish(&channel, "in", &body(number), properties).await;

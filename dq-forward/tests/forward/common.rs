@@ -1,8 +1,5 @@
 //! A runner with forwards, and its jobs' verdicts.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

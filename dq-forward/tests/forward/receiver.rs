@@ -1,8 +1,5 @@
 //! A webhook receiver with fixed answers.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,10 @@
+//! Forwards and ingresses with real servers.
+
+mod amqp;
+mod broker;
+mod common;
+mod http;
+mod ingress;
+mod receiver;
+mod redis;
+mod signatures;
