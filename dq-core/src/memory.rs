@@ -215,7 +215,6 @@ impl MemoryConfig {
     }
 }
 
-#[typetag::deserialize(name = "memory")]
 #[async_trait]
 impl BackendConfig for MemoryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -226,6 +225,7 @@ impl BackendConfig for MemoryConfig {
 
 crate::register_backend! {
     name: "memory",
+    settings: MemoryConfig,
     schemes: ["memory"],
     from_url: MemoryConfig::from_url,
 }

@@ -53,7 +53,6 @@ pub(crate) struct AnnouncedWork {
 
 impl QueueForecast {
     /// Returns the minute with the most due jobs; `None` if none is due.
-    #[must_use]
     pub fn peak(&self) -> Option<&ForecastMinute> {
         // `max_by_key` returns the last maximum; `rev` makes that the first.
         self.minutes.iter().rev().max_by_key(|minute| minute.due).filter(|minute| minute.due > 0)
@@ -63,7 +62,6 @@ impl QueueForecast {
     ///
     /// Uses the present capacity. `None` if that is unknown, the queue is paused, or the time is
     /// beyond a year.
-    #[must_use]
     pub fn drained_by(&self, minute: &ForecastMinute) -> Option<Timestamp> {
         if self.paused {
             return None;

@@ -33,9 +33,6 @@ impl Dq {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub async fn lateness(&self) -> Result<Vec<LatenessStatus>> {
         let mut stats = self.stats().await?;
         let runners = match self.backend().capabilities().registry {
@@ -56,9 +53,6 @@ impl Dq {
     /// Computes [`lateness`](Self::lateness) from counts and announcements that you have read.
     ///
     /// `now` is the store's time. `runners` is `None` if the store keeps no announcements.
-    ///
-    /// # Errors
-    /// As [`lateness`](Self::lateness).
     pub async fn lateness_in(
         &self,
         stats: &[QueueStats],
@@ -112,7 +106,6 @@ impl Stores {
 
 impl LatenessFacts {
     /// Collects the runners' announced facts about a queue.
-    #[must_use]
     pub fn announced(queue: &QueueName, runners: &[RegisteredRunner]) -> Self {
         let mut facts = Self::default();
         let mut run_time = Histogram::default();

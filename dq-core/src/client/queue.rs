@@ -37,7 +37,6 @@ impl QueueHandle {
     }
 
     /// Returns the queue name.
-    #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.queue
     }
@@ -147,9 +146,6 @@ impl QueueHandle {
     }
 
     /// Returns the queue's job counts.
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub async fn stats(&self) -> Result<QueueStats> {
         single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
@@ -263,33 +259,21 @@ impl QueueHandle {
     }
 
     /// [Replays](Self::replay) matching jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn replay_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Replay, filter)
     }
 
     /// Removes dead jobs; returns how many.
-    ///
-    /// # Errors
-    /// As [`Self::replay`].
     pub async fn remove(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Remove { queue: &self.queue, jobs }).await
     }
 
     /// [Removes](Self::remove) all jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn remove_all(&self) -> Bulk<'static> {
         self.remove_where(Filter::new())
     }
 
     /// [Removes](Self::remove) matching jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn remove_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Remove, filter)
     }
@@ -305,17 +289,11 @@ impl QueueHandle {
     }
 
     /// Resumes a paused queue. Returns `false` if it is not paused.
-    ///
-    /// # Errors
-    /// As [`Self::pause`].
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
     /// Deletes the queue's jobs in steps, except running ones; `.await` returns how many.
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub fn purge(&self) -> Bulk<'static> {
         self.bulk(Change::Purge, Filter::new())
     }

@@ -5,9 +5,6 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// Writes a duration as [`deserialize`] reads it.
-///
-/// # Errors
-/// Serializer errors only.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_duration(*duration))
 }
@@ -25,9 +22,6 @@ pub mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
 
     /// Writes a duration, or nothing.
-    ///
-    /// # Errors
-    /// Serializer errors only.
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
@@ -56,9 +50,6 @@ pub mod limit {
     use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
 
     /// Writes a limit, or nothing.
-    ///
-    /// # Errors
-    /// Serializer errors only.
     pub fn serialize<S: Serializer>(
         limit: &Option<Duration>,
         serializer: S,

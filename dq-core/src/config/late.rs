@@ -28,7 +28,6 @@ pub struct LatePolicy {
 
 impl LatePolicy {
     /// Creates a policy.
-    #[must_use]
     pub const fn new(after: Duration, then: LateAction) -> Self {
         Self { after, then }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use super::backend::{BackendConfig, known_backends};
+use super::backend::{BackendConfig, backend_from_settings, known_backends};
 use super::layers::{EnvironmentOnly, Layers};
 use super::problem::Problem;
 use super::queue::QueueSettings;
@@ -59,35 +59,41 @@ use crate::model::{QueueName, ScheduleSpec};
 ///
 /// Errors name the file or variable, and the key. Errors about a backend show its keys but no
 /// values, except an unknown `type` or an unreadable `${…}`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct Config {
     /// The main store, which gets new jobs.
     pub backend: Box<dyn BackendConfig>,
     /// Stores being drained: they get no new jobs, and their jobs still run.
-    #[serde(default)]
     pub drain: Vec<Box<dyn BackendConfig>>,
     /// Settings for queues without an entry in `queues`, and for fields an entry leaves unset.
-    #[serde(default)]
     pub defaults: QueueSettings,
     /// Settings by queue.
-    #[serde(default)]
     pub queues: BTreeMap<QueueName, QueueSettings>,
     /// Sources whose messages become jobs; see the crate dq-forward.
-    #[serde(default)]
     pub ingress: Vec<TypedSettings>,
     /// Schedules by name; see [`ScheduleSettings`]. Runners declare them.
-    #[serde(default)]
     pub schedules: BTreeMap<String, ScheduleSettings>,
     /// Runner settings.
-    #[serde(default)]
     pub runner: RunnerSettings,
     /// Limits for payloads, headers and bulks.
-    #[serde(default)]
     pub limits: LimitSettings,
     /// Settings for `dq serve`.
-    #[serde(default)]
     pub serve: ServeSettings,
+}
+
+/// The file's tables, with stores whose types are not known yet.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Tables {
+    backend: Option<TypedSettings>,
+    drain: Vec<TypedSettings>,
+    defaults: QueueSettings,
+    queues: BTreeMap<QueueName, QueueSettings>,
+    ingress: Vec<TypedSettings>,
+    schedules: BTreeMap<String, ScheduleSettings>,
+    runner: RunnerSettings,
+    limits: LimitSettings,
+    serve: ServeSettings,
 }
 
 impl Config {
@@ -132,17 +138,37 @@ impl Config {
     }
 
     /// Reads TOML text, without a file or the environment.
-    ///
-    /// # Errors
-    /// As [`Self::from_path`].
     pub fn from_toml(text: &str) -> Result<Self> {
         Self::from_layers(&Layers::new(Toml::string(text), [])?)
+    }
+
+    fn from_tables(tables: Tables, layers: &Layers) -> Result<Self> {
+        let store = |place: &[String], settings: &TypedSettings| {
+            backend_from_settings(settings, place.len() == 1)
+                .map_err(|(key, problem)| layers.error_at(&[place, &key].concat(), problem))
+        };
+        let Tables { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve } =
+            tables;
+        let backend = backend.ok_or_else(|| {
+            let problem = Problem::new("there is no [backend]").remedy(
+                "add the table with a `type`, or set the variable DQ_BACKEND__TYPE: memory, \
+                 sqlite, or the type of another enabled backend",
+            );
+            layers.error_at(&[], problem)
+        })?;
+        let backend = store(&["backend".to_owned()], &backend)?;
+        let drain = drain
+            .iter()
+            .enumerate()
+            .map(|(number, settings)| store(&["drain".to_owned(), number.to_string()], settings));
+        let drain = drain.collect::<Result<_>>()?;
+        Ok(Self { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve })
     }
 
     fn from_layers(layers: &Layers) -> Result<Self> {
         // Rejects two backends with one name even if the configuration is valid.
         known_backends()?;
-        let config: Self = layers.deserialize()?;
+        let config = Self::from_tables(layers.deserialize()?, layers)?;
         let refused = |table: &[&str], error: SettingError| {
             let SettingError { field, problem } = error;
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);

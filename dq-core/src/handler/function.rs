@@ -242,7 +242,6 @@ inventory::collect!(Registration);
 
 impl Registration {
     /// Creates an annotated function's registration.
-    #[must_use]
     pub const fn of<H: HandlerFn>() -> Self {
         fn run<H: HandlerFn>(ctx: JobContext) -> BoxFuture<'static, JobResult> {
             Box::pin(H::call(ctx))

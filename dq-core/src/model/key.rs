@@ -32,7 +32,6 @@ impl JobKey {
     }
 
     /// Returns the key as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

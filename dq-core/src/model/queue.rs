@@ -28,7 +28,6 @@ impl QueueName {
     pub const RESERVED_PREFIX: &str = "dq.";
 
     /// Returns whether the name starts with [`Self::RESERVED_PREFIX`].
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(Self::RESERVED_PREFIX)
     }
@@ -59,7 +58,6 @@ impl QueueName {
     }
 
     /// Returns the name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

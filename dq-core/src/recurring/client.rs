@@ -129,9 +129,6 @@ impl Dq {
     ///
     /// The error is `Incompatible` for a schedule from a later version, `Codec` for a damaged one.
     /// This process schedules no jobs for them.
-    ///
-    /// # Errors
-    /// As [`recurring_schedules`](Self::recurring_schedules).
     pub async fn unreadable_schedules(&self) -> Result<BTreeMap<String, Error>> {
         require_support(&**self.backend())?;
         let schedules = self.stored_schedules().await?.into_iter();
@@ -308,9 +305,6 @@ impl<P> Recurring<P> {
     /// Resumes with the next occurrence after a [`pause`](Self::pause).
     ///
     /// Returns `false` if the schedule does not exist or is not paused.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn resume(self) -> Result<bool> {
         let now = store::now(&self.dq).await?;
         store::change(&self.dq, &self.name, |ticker| {
@@ -342,9 +336,6 @@ impl<P> Recurring<P> {
     ///
     /// Without [`Overlap::Allow`] it does so only if no job of the schedule is live. Returns `None`
     /// if the schedule does not exist.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn run_now(self) -> Result<Option<Scheduled>> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
         let now = store::now(&self.dq).await?;
@@ -396,9 +387,6 @@ impl<P> Recurring<P> {
     ///
     /// Includes missed occurrences and a paused schedule's. Returns fewer if there are no more, or
     /// no such schedule.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn next(self, count: usize) -> Result<Vec<Timestamp>> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
             return Ok(Vec::new());
@@ -409,9 +397,6 @@ impl<P> Recurring<P> {
     }
 
     /// Returns the stored schedule.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn get(self) -> Result<Option<RecurringView>> {
         let Some((view, _)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
         let now = store::now(&self.dq).await?;
@@ -422,9 +407,6 @@ impl<P> Recurring<P> {
     ///
     /// Unfinished jobs from earlier occurrences still run. A declared schedule is back when its
     /// program starts again.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn remove(self) -> Result<bool> {
         store::remove(&self.dq, &self.name).await
     }

@@ -214,9 +214,6 @@ impl RunnerBuilder {
     }
 
     /// Calls [`build`](Self::build), then [`Runner::run_until`].
-    ///
-    /// # Errors
-    /// See [`build`](Self::build) and [`Runner::run_until`].
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
         self.build()?.run_until(shutdown).await
     }

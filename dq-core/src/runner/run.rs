@@ -176,7 +176,6 @@ impl Runner {
     }
 
     /// Returns this runner's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }

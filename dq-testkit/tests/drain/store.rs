@@ -76,7 +76,6 @@ pub(crate) struct OpenStore {
     pub(crate) store: Option<Arc<dyn Backend>>,
 }
 
-#[typetag::deserialize(name = "open")]
 #[async_trait]
 impl BackendConfig for OpenStore {
     async fn connect(&self, _: &Environment) -> Result<Arc<dyn Backend>> {

@@ -142,7 +142,6 @@ fn open(store: Arc<dyn Backend>) -> Box<dyn dq_core::config::BackendConfig> {
     Box::new(OpenStore { store: Some(store) })
 }
 
-#[typetag::deserialize(name = "open")]
 #[async_trait]
 impl dq_core::config::BackendConfig for OpenStore {
     async fn connect(&self, _: &dq_core::config::Environment) -> Result<Arc<dyn Backend>> {
