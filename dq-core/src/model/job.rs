@@ -202,41 +202,24 @@ impl Job {
     }
 }
 
-impl fmt::Debug for NewJob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewJob")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("key", &self.key)
-            .field("on_conflict", &self.on_conflict)
-            .field("on_running", &self.on_running)
-            .field("due", &self.due)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
-            .field("headers", &self.headers)
-            .field("max_attempts", &self.max_attempts)
-            .field("remember", &self.remember)
-            .finish()
-    }
+/// Implements `Debug` with the payload's length instead of the payload.
+macro_rules! debug_without_payload {
+    ($name:ident: $($field:ident),*) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &self.$field))*
+                    .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+                    .finish()
+            }
+        }
+    };
 }
 
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("key", &self.key)
-            .field("due", &self.due)
-            .field("first_due", &self.first_due)
-            .field("created", &self.created)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
-            .field("headers", &self.headers)
-            .field("max_attempts", &self.max_attempts)
-            .field("attempts", &self.attempts)
-            .field("deliveries", &self.deliveries)
-            .field("losses", &self.losses)
-            .finish()
-    }
-}
+debug_without_payload!(NewJob: id, queue, key, on_conflict, on_running, due, headers, max_attempts, remember);
+debug_without_payload!(
+    Job: id, queue, key, due, first_due, created, headers, max_attempts, attempts, deliveries, losses
+);
 
 /// A stored job's state. New states may be added in any release.
 ///
