@@ -125,9 +125,7 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     let failed = runners(&fixture).await.remove(0).info.unwrap().queues[0].failed;
     assert!(failed >= 1, "{failed}: it may have run again meanwhile");
 
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(100.millis()).await;
     assert_eq!(runners(&fixture).await, []);
 }
 

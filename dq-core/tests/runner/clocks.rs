@@ -7,13 +7,12 @@ use std::time::Duration;
 use dq_core::{Backend, Clock, DurationExt, MemoryBackend, Outcome, Settled, VirtualClock};
 
 use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
+use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Renewal interval: a sixth of the lease.
 const TICK: Duration = Duration::from_secs(5);
 
-const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
 const SECOND: Observed = Observed::Started { attempt: 1, deliveries: 2 };
 
 /// Moves the time of day an hour ahead while no time passes.
@@ -54,9 +53,7 @@ async fn running(
 }
 
 async fn stop(mut fixture: Fixture) {
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]
@@ -78,9 +75,7 @@ async fn a_job_that_this_runner_claims_again_ends_its_earlier_run_first() {
 async fn a_blocking_handler_that_lost_its_lease_delays_the_next_run_until_it_returns() {
     let runs = Arc::new(Runs::default());
     let (handler, results) = BlockingHandler::new(&runs);
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(handler));
+    let mut fixture = Fixture::running(handler).await;
     while runs.highest() == 0 {
         tokio::task::yield_now().await;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 use crate::log_lines::log_lines;
 
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
@@ -92,13 +92,13 @@ async fn a_handler_that_hangs_is_dropped_at_its_timeout() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     fixture.start(|runner| {
-        let handle = TestHandler::new(async |_, _| std::future::pending().await);
+        let handle = TestHandler::hangs();
         runner.handler(handle.with(|settings| {
             settings.timeout = Some(5.seconds());
             settings.max_attempts = Some(1);
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
     fixture.wait_settled().await;
     let (kind, message, _) = dead_reason(&fixture).await;
@@ -223,9 +223,8 @@ async fn a_handler_can_delay_its_retry_which_is_a_failed_attempt() {
 
 #[tokio::test]
 async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
+    let mut fixture =
+        Fixture::running(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))).await;
     fixture.wait_settled().await;
     fixture.stop().await;
     let queue = fixture.dq.queue(QUEUE).unwrap();

@@ -33,7 +33,7 @@ async fn schedules_do_not_wait_for_the_slots_of_the_application() {
             fixture.schedule("x").await;
         }
         fixture.start(|runner| {
-            let never = TestHandler::new(async |_, _| std::future::pending().await);
+            let never = TestHandler::hangs();
             let never = never.with(|settings| settings.timeout = Some(1.days()));
             let other = TestHandler::done().of_queue("OTHER");
             runner.concurrency(total).handler(never).handler(other)
@@ -59,7 +59,7 @@ async fn a_short_interval_keeps_its_times_while_slots_are_scarce() {
             fixture.schedule("x").await;
         }
         fixture.start(|runner| {
-            let never = TestHandler::new(async |_, _| std::future::pending().await);
+            let never = TestHandler::hangs();
             let never = never.with(|settings| settings.timeout = Some(1.days()));
             let other = TestHandler::done().of_queue("OTHER");
             runner.concurrency(3).sweep(1.minutes()).handler(never).handler(other)
@@ -83,7 +83,7 @@ async fn jobs_of_the_application_do_not_exceed_the_total_beside_schedules() {
         fixture.schedule("x").await;
     }
     fixture.start(|runner| {
-        let never = TestHandler::new(async |_, _| std::future::pending().await);
+        let never = TestHandler::hangs();
         let never = never.with(|settings| settings.timeout = Some(1.days()));
         runner.concurrency(4).handler(never)
     });
