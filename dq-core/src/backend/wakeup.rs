@@ -153,16 +153,6 @@ mod tests {
     }
 
     #[test]
-    fn dropped_listeners_are_removed() {
-        let listeners = Listeners::default();
-        let queue = QueueName::new("q").unwrap();
-        drop(listeners.listen(std::slice::from_ref(&queue)));
-        listeners.wake(&queue, Timestamp::EPOCH);
-        assert!(listeners.lock()[&queue].is_empty());
-        assert!(listeners.is_empty() && listeners.queues().is_empty());
-    }
-
-    #[test]
     fn listening_removes_dropped_listeners_of_all_queues() {
         let listeners = Listeners::default();
         for n in 0..100 {

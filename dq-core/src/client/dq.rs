@@ -140,20 +140,6 @@ impl Dq {
     /// every 15 s; [`Runner::run_due`](crate::Runner::run_due) does not. A runner that disappears
     /// stays listed for at most a minute.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = dq_core::Dq::connect("memory:").await?;
-    /// for runner in dq.runners().await? {
-    ///     match runner.info {
-    ///         Ok(info) => println!("{} on {}: {} jobs", runner.name, info.host, info.running),
-    ///         Err(unreadable) => println!("{}: {}", runner.name, unreadable.error),
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// `Unsupported` if the store does not keep announcements.
     pub async fn runners(&self) -> Result<Vec<RegisteredRunner>> {

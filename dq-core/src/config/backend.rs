@@ -233,11 +233,4 @@ mod tests {
             assert!(!text.contains("hunter2") && !text.contains("linked"), "{url}: {text}");
         }
     }
-
-    #[test]
-    fn an_unknown_scheme_is_refused_with_a_hint_about_linking() {
-        let error = backend_from_url("mongodb://host").unwrap_err().to_string();
-        assert!(error.contains("\"mongodb\"") && error.contains("known: memory"), "{error}");
-        assert!(error.contains("use its_crate as _;"), "{error}");
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::duration;
 use super::setting_error::SettingError;
@@ -20,7 +20,7 @@ use crate::model::Backoff;
 /// let settings = QueueSettings::new().backoff(BackoffSettings::new().max(1.hours()));
 /// assert_eq!(settings.backoff.initial, None);
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[must_use]
 #[non_exhaustive]

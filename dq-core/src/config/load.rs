@@ -207,7 +207,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::BackoffSettings;
     use crate::model::{Backoff, DurationExt, Limits};
 
     const MEMORY: &str = "[backend]\ntype = \"memory\"\n";
@@ -231,26 +230,6 @@ mod tests {
         assert_eq!(policy.backoff, Backoff { initial: 2.seconds(), ..Backoff::default() });
         assert_eq!(config.runner.grace, Duration::from_secs(5));
         assert_eq!(Limits::from(config.limits).payload, 10);
-    }
-
-    #[test]
-    fn a_file_overrides_single_fields_of_a_handlers_backoff() {
-        let config = Config::from_toml(&format!(
-            "{MEMORY}[defaults]\nbackoff = {{ jitter = 0.1 }}\n[queues.A]\n\
-             backoff = {{ max = \"500ms\", jitter = 0.0 }}"
-        ))
-        .unwrap();
-        let queue = QueueName::new("A").unwrap();
-        let attribute = QueueSettings::new()
-            .backoff(BackoffSettings::new().initial(100.millis()).factor(3.0).max(1.hours()));
-        let file = config.queues[&queue].clone().over(config.defaults);
-        let policy = file.clone().over(attribute).policy(&queue).unwrap();
-        let expected =
-            Backoff { initial: 100.millis(), factor: 3.0, max: 500.millis(), jitter: 0.0 };
-        assert_eq!(policy.backoff, expected);
-        // Without the attribute, `initial` is 1 s and longer than `max`.
-        let error = file.policy(&queue).unwrap_err().to_string();
-        assert!(error.contains("queue A: backoff.initial is 1s"), "{error}");
     }
 
     #[test]
@@ -279,38 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_without_type_is_refused_with_the_known_types() {
-        let error = refusal("[backend]\npath = \"hunter2\"");
-        for needle in ["backend: `type` is missing", "known: `memory`", "`Dq::connect`"] {
-            assert!(error.contains(needle), "{needle}: {error}");
-        }
-        assert!(!error.contains("hunter2"), "{error}");
-        assert!(refusal("[backend]").contains("`type` is missing"));
-        assert!(refusal(&format!("{MEMORY}[[drain]]")).contains("`type` is missing"));
-    }
-
-    #[test]
     fn a_text_as_backoff_is_refused_with_a_sample() {
         let error = refusal(&format!("{MEMORY}[queues.A]\nbackoff = \"1s\""));
         assert!(error.contains("queues.A.backoff: found text, expected a table"), "{error}");
         assert!(error.contains("{ initial = \"1s\", factor = 2.0"), "{error}");
-    }
-
-    #[test]
-    fn an_unknown_backend_is_refused_with_the_known_ones_and_a_hint_about_linking() {
-        let error = refusal("[backend]\ntype = \"mongodb\"");
-        assert!(error.contains("mongodb") && error.contains("memory"), "{error}");
-        assert!(error.contains("use its_crate as _;"), "{error}");
-    }
-
-    #[test]
-    fn a_backend_of_a_disabled_feature_is_refused_with_the_feature() {
-        for (name, feature) in [("redis", "redis"), ("redisson", "redis"), ("rabbitmq", "rabbitmq")]
-        {
-            let error = refusal(&format!("[backend]\ntype = \"{name}\"\nurl = \"hunter2\""));
-            assert!(error.contains(&format!("features = [\"{feature}\"]")), "{error}");
-            assert!(!error.contains("hunter2") && !error.contains("linked"), "{error}");
-        }
     }
 
     #[test]
@@ -382,19 +333,5 @@ mod tests {
             "{MEMORY}[schedules.S]\nqueue = \"A\"\nevery = \"1m\"\n[schedules.S]\nqueue = \"B\""
         ));
         assert!(error.to_lowercase().contains("duplicate"), "two of one name: {error}");
-    }
-
-    #[test]
-    fn values_come_from_files_and_variables_and_a_missing_one_is_named() {
-        assert!(refusal("[backend]\ntype = \"${DQ_TEST_NOT_SET}\"").contains("DQ_TEST_NOT_SET"));
-        assert!(
-            refusal("[backend]\ntype = \"${file:/does/not/exist}\"").contains("/does/not/exist")
-        );
-        let path = std::env::temp_dir().join(format!("dq-secret-load-{}", std::process::id()));
-        std::fs::write(&path, "memory\n").unwrap();
-        let text = format!("[backend]\ntype = \"${{file:{}}}\"", path.display());
-        let config = Config::from_toml(&text);
-        std::fs::remove_file(&path).unwrap();
-        assert!(config.is_ok());
     }
 }

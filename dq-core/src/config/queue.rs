@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::backoff::BackoffSettings;
 use super::duration;
@@ -25,7 +25,7 @@ use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
 ///
 /// let settings = QueueSettings::new().concurrency(4).lease(1.minutes());
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[must_use]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ pub struct QueueSettings {
     ///
     /// The runner drops a slower handler, and the attempt counts as failed. It cannot drop a
     /// `blocking` handler: the cancellation signal fires, and the return value counts.
-    #[serde(with = "duration::limit")]
+    #[serde(deserialize_with = "duration::limit")]
     pub timeout: Option<Duration>,
     /// Lease time without renewal, and so the delay before a job runs again after a crash; 1 s to 1
     /// day. Default 30 s.
@@ -77,11 +77,9 @@ pub struct QueueSettings {
     ///
     /// Default none, except in RabbitMQ, where history is nearly free: 1,000, for a day. Set it in
     /// the configuration, which is read when the store opens; handlers and runners cannot set it.
-    #[serde(with = "history")]
+    #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryLimit>,
-    /// The queue's built-in handler, set only by a configuration. Not serialized, because it may
-    /// hold secrets.
-    #[serde(skip_serializing)]
+    /// The queue's built-in handler, set only by a configuration.
     pub(crate) forward: Option<TypedSettings>,
 }
 

@@ -324,11 +324,4 @@ mod tests {
             assert!(!text.contains("hunter2"), "{text}");
         }
     }
-
-    #[test]
-    fn a_misspelt_option_is_named_with_the_known_ones() {
-        let url = ConnectUrl::parse("redis://host?pol=4").unwrap();
-        let error = url.expect_options(&["pool"]).unwrap_err().to_string();
-        assert!(error.contains("\"pol\"") && error.contains("known: pool"), "{error}");
-    }
 }
