@@ -21,7 +21,6 @@ struct CloudConfig {
     token: Secret,
 }
 
-#[typetag::deserialize(name = "cloud")]
 #[async_trait]
 impl BackendConfig for CloudConfig {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
@@ -41,6 +40,7 @@ fn from_url(url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
 
 register_backend! {
     name: "cloud",
+    settings: CloudConfig,
     schemes: ["cloud"],
     from_url: from_url,
 }

@@ -84,7 +84,6 @@ struct VirtualState {
 
 impl VirtualClock {
     /// Creates a clock that shows `now`.
-    #[must_use]
     pub fn new(now: Timestamp) -> Self {
         let state =
             VirtualState { now, elapsed: Duration::ZERO, sleepers: BTreeMap::new(), next_seq: 0 };
@@ -130,7 +129,6 @@ impl VirtualClock {
     }
 
     /// Returns the next wake-up time, if any.
-    #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         state.sleepers.retain(|_, sleeper| !sleeper.is_closed());

@@ -27,13 +27,11 @@ const IDS_PER_MILLI: u16 = 1 << 12;
 
 impl Entropy {
     /// Creates a source seeded by the operating system.
-    #[must_use]
     pub fn from_os() -> Self {
         Self::new(SmallRng::from_os_rng())
     }
 
     /// Creates a source with the same numbers for the same seed.
-    #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self::new(SmallRng::seed_from_u64(seed))
     }
@@ -43,19 +41,16 @@ impl Entropy {
     }
 
     /// Returns a random number with `0.0 <= x < 1.0`.
-    #[must_use]
     pub fn fraction(&self) -> f64 {
         self.lock().rng.random()
     }
 
     /// Returns 128 random bits.
-    #[must_use]
     pub fn bits(&self) -> u128 {
         self.lock().rng.random()
     }
 
     /// Returns a new UUID version 7, larger than all earlier ones even if `now` goes back.
-    #[must_use]
     pub fn job_id(&self, now: Timestamp) -> JobId {
         let mut generator = self.lock();
         let millis = now.as_millis().max(0).unsigned_abs();

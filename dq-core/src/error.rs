@@ -48,7 +48,6 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Returns the kind's name, for logs and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "invalid input",
@@ -69,7 +68,6 @@ impl ErrorKind {
     }
 
     /// Returns whether the same call may succeed later without intervention.
-    #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::OutcomeUnknown | Self::Full)
     }
@@ -128,7 +126,6 @@ impl Error {
     }
 
     /// Sets the failed operation, such as `"schedule"`, unless it is already set.
-    #[must_use]
     pub fn operation(mut self, operation: &'static str) -> Self {
         if self.inner.operation.is_empty() {
             self.inner.operation = operation;
@@ -137,52 +134,44 @@ impl Error {
     }
 
     /// Sets the user's remedy.
-    #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.inner.remedy = Some(remedy.into());
         self
     }
 
     /// Prefixes the message with its place, such as a configuration table.
-    #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message).into();
         self
     }
 
     /// Sets the underlying error.
-    #[must_use]
     pub fn source(mut self, source: impl Into<BoxError>) -> Self {
         self.inner.source = Some(source.into().into());
         self
     }
 
     /// Returns the kind.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
     /// Returns whether the kind is [retryable](ErrorKind::is_retryable).
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.inner.kind.is_retryable()
     }
 
     /// Returns the failed operation; empty if not set.
-    #[must_use]
     pub fn failed_operation(&self) -> &'static str {
         self.inner.operation
     }
 
     /// Returns the message, without kind, operation and remedy.
-    #[must_use]
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
     /// Returns the user's remedy, if known.
-    #[must_use]
     pub fn remedy_text(&self) -> Option<&str> {
         self.inner.remedy.as_deref()
     }

@@ -107,13 +107,11 @@ impl Ingress {
     }
 
     /// Returns the number of sources.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
     /// Returns whether there are no sources.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

@@ -19,6 +19,9 @@
 //!
 //! `sync` has the locks and uses only the standard library.
 
+#[macro_use]
+mod setters;
+
 pub mod backend;
 pub mod client;
 pub mod clock;

@@ -216,7 +216,6 @@ impl MemoryConfig {
     }
 }
 
-#[typetag::deserialize(name = "memory")]
 #[async_trait]
 impl BackendConfig for MemoryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -227,6 +226,7 @@ impl BackendConfig for MemoryConfig {
 
 crate::register_backend! {
     name: "memory",
+    settings: MemoryConfig,
     schemes: ["memory"],
     from_url: MemoryConfig::from_url,
 }

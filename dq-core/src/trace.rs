@@ -19,19 +19,16 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// Creates a context for a new, sampled trace.
-    #[must_use]
     pub fn root(entropy: &Entropy) -> Self {
         Self { trace_id: entropy.bits().max(1), parent_id: span_id(entropy), sampled: true }
     }
 
     /// Creates a context for a child span in the same trace.
-    #[must_use]
     pub fn child(self, entropy: &Entropy) -> Self {
         Self { parent_id: span_id(entropy), ..self }
     }
 
     /// Reads the context from job headers; `None` if the header is absent or malformed.
-    #[must_use]
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         headers.get(Headers::TRACEPARENT)?.parse().ok()
     }

@@ -87,13 +87,11 @@ impl Cron {
     }
 
     /// Returns the expression, with single spaces.
-    #[must_use]
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
     /// Returns the time zone's name.
-    #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone_name
     }
@@ -101,7 +99,6 @@ impl Cron {
     /// Formats a time as RFC 3339 in the zone, such as `2026-03-29T03:00:00+02:00`.
     ///
     /// `time` is in milliseconds since 1970-01-01T00:00Z. `None` outside the years -9999 to 9999.
-    #[must_use]
     pub fn local_time(&self, time: i64) -> Option<String> {
         let time = Timestamp::from_millisecond(time).ok()?;
         Some(time.display_with_offset(self.zone.to_offset(time)).to_string())

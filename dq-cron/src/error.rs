@@ -29,7 +29,6 @@ impl Error {
     }
 
     /// Returns the error's kind.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -36,7 +36,6 @@ impl Interval {
     }
 
     /// Returns the interval's length.
-    #[must_use]
     pub fn length(&self) -> Duration {
         Duration::from_millis(self.millis.unsigned_abs())
     }

@@ -20,7 +20,6 @@ impl Recurrence {
     ///
     /// Both are in milliseconds since 1970-01-01T00:00Z. An expression with years has a last
     /// occurrence.
-    #[must_use]
     pub fn next_after(&self, time: i64) -> Option<i64> {
         match self {
             Self::Cron(cron) => cron.next_after(time),
@@ -32,7 +31,6 @@ impl Recurrence {
     ///
     /// All are in milliseconds since 1970-01-01T00:00Z. A cron expression needs a binary search
     /// with about forty [`next_after`](Self::next_after) calls, however many occurrences there are.
-    #[must_use]
     pub fn last_between(&self, after: i64, until: i64) -> Option<i64> {
         if let Self::Interval(interval) = self {
             return interval.last_until(until).filter(|last| *last > after);

@@ -274,9 +274,9 @@ impl Session {
     /// Lists one page of a queue's jobs.
     ///
     /// # Errors
-    /// `Forbidden` if a viewer searches payloads; `InvalidInput` for an empty or too long text, or
-    /// a cursor from another listing; `Unsupported` if the store cannot list jobs or has no
-    /// history; `Unavailable`.
+    /// `Forbidden` if a viewer searches payloads; `InvalidInput` for an empty or too long text or a
+    /// text that is no cursor; `Conflict` for a cursor from another listing; `Unsupported` if the
+    /// store cannot list jobs or has no history; `Unavailable`.
     pub async fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
         let (jobs, next) = self.list(queue, query).await?;
         Ok(JobPage { at: self.now().await?, jobs, next })

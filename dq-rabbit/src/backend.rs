@@ -205,7 +205,6 @@ impl Backend for RabbitBackend {
     }
 }
 
-#[typetag::deserialize(name = "rabbitmq")]
 #[async_trait]
 impl BackendConfig for RabbitConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -215,6 +214,7 @@ impl BackendConfig for RabbitConfig {
 
 dq_core::register_backend! {
     name: "rabbitmq",
+    settings: RabbitConfig,
     schemes: ["amqp", "amqps", "rabbitmq", "rabbitmqs"],
     from_url: |url| Ok(Box::new(RabbitConfig::from_url(url)?)),
 }

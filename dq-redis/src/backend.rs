@@ -289,7 +289,6 @@ impl Backend for RedisBackend {
     }
 }
 
-#[typetag::deserialize(name = "redis")]
 #[async_trait]
 impl BackendConfig for RedisConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -299,6 +298,7 @@ impl BackendConfig for RedisConfig {
 
 dq_core::register_backend! {
     name: "redis",
+    settings: RedisConfig,
     schemes: ["redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"],
     from_url: |url| Ok(Box::new(RedisConfig::from_url(url)?)),
 }

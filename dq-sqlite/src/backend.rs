@@ -306,7 +306,6 @@ impl Backend for SqliteBackend {
     }
 }
 
-#[typetag::deserialize(name = "sqlite")]
 #[async_trait]
 impl BackendConfig for SqliteConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -320,6 +319,7 @@ impl BackendConfig for SqliteConfig {
 
 dq_core::register_backend! {
     name: "sqlite",
+    settings: SqliteConfig,
     schemes: ["sqlite"],
     from_url: |url| Ok(Box::new(SqliteConfig::from_url(url)?)),
 }

@@ -11,7 +11,6 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 struct MyStore {}
 
-#[typetag::deserialize(name = "mystore")]
 #[dq::async_trait]
 impl BackendConfig for MyStore {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
@@ -28,6 +27,7 @@ fn from_url(_url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
 
 dq::backend::register_backend! {
     name: "mystore",
+    settings: MyStore,
     schemes: ["mystore"],
     from_url: from_url,
 }

@@ -46,7 +46,6 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Returns all features, for this project's backends and for tests.
-    #[must_use]
     pub const fn all() -> Self {
         Self {
             keys: true,

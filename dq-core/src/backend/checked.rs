@@ -36,7 +36,6 @@ pub struct Checked {
 
 impl Checked {
     /// Wraps `backend`; `clock` checks due times against the horizon.
-    #[must_use]
     pub fn new(backend: Arc<dyn Backend>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         Self { backend, limits, clock }
     }

@@ -43,7 +43,6 @@ pub struct ClaimParams<'a> {
 
 impl<'a> ClaimParams<'a> {
     /// Creates the arguments of a claim.
-    #[must_use]
     pub const fn new(wants: &'a [Want], limit: usize, worker: &'a str) -> Self {
         Self { wants, limit, worker }
     }
@@ -63,7 +62,6 @@ pub struct Want {
 
 impl Want {
     /// Requests at most `max` jobs from `queue`, each leased for `lease_for`.
-    #[must_use]
     pub const fn new(queue: QueueName, max: usize, lease_for: Duration) -> Self {
         Self { queue, max, lease_for }
     }
@@ -89,7 +87,6 @@ pub struct Claimed {
 
 impl Claimed {
     /// Creates a result without quarantined jobs.
-    #[must_use]
     pub const fn new(jobs: Vec<LeasedJob>, next_due: Option<Timestamp>, now: Timestamp) -> Self {
         Self { jobs, next_due, now, quarantined: Vec::new() }
     }
@@ -109,13 +106,11 @@ pub struct LeasedJob {
 
 impl LeasedJob {
     /// Creates a leased job.
-    #[must_use]
     pub const fn new(job: Job, token: FencingToken, leased_until: Timestamp) -> Self {
         Self { job, token, leased_until }
     }
 
     /// Returns the lease, for `settle` and `renew`.
-    #[must_use]
     pub fn lease(&self) -> Lease {
         Lease { queue: self.job.queue.clone(), job: self.job.id, token: self.token }
     }
@@ -133,7 +128,6 @@ pub struct Renewal {
 
 impl Renewal {
     /// Creates a renewal.
-    #[must_use]
     pub const fn new(lease: Lease, lease_for: Duration) -> Self {
         Self { lease, lease_for }
     }

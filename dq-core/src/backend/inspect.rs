@@ -33,7 +33,6 @@ pub struct QueueStats {
 
 impl QueueStats {
     /// Creates counts of zero, without totals.
-    #[must_use]
     pub const fn empty(queue: QueueName) -> Self {
         Self {
             queue,
@@ -48,13 +47,11 @@ impl QueueStats {
     }
 
     /// Returns the number of live jobs: scheduled, ready and running.
-    #[must_use]
     pub const fn live(&self) -> u64 {
         self.scheduled + self.ready + self.running
     }
 
     /// Returns the number of stored jobs.
-    #[must_use]
     pub const fn stored(&self) -> u64 {
         self.live() + self.dead
     }
@@ -62,7 +59,6 @@ impl QueueStats {
     /// Returns whether created jobs equal stored plus departed jobs; `None` without totals.
     ///
     /// If not, a job was lost or doubled.
-    #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
         self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.departed())
     }
@@ -88,7 +84,6 @@ pub struct Totals {
 
 impl Totals {
     /// Returns the number of jobs that have left the store.
-    #[must_use]
     pub const fn departed(&self) -> u64 {
         self.done + self.skipped + self.cancelled + self.replaced + self.removed
     }
@@ -96,6 +91,7 @@ impl Totals {
 
 /// Arguments of `browse`.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
 #[non_exhaustive]
 pub struct BrowseParams<'a> {
     /// The queue.
@@ -115,38 +111,11 @@ pub struct BrowseParams<'a> {
 
 impl<'a> BrowseParams<'a> {
     /// Creates the arguments for the first page: 100 jobs, ascending, without payloads.
-    #[must_use]
     pub const fn new(queue: &'a QueueName, state: JobState) -> Self {
         Self { queue, state, after: None, limit: 100, payloads: false, order: Order::Ascending }
     }
 
-    /// Sets [`Self::after`].
-    #[must_use]
-    pub const fn after(mut self, after: Option<Cursor>) -> Self {
-        self.after = after;
-        self
-    }
-
-    /// Sets [`Self::limit`].
-    #[must_use]
-    pub const fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Sets [`Self::payloads`].
-    #[must_use]
-    pub const fn payloads(mut self, payloads: bool) -> Self {
-        self.payloads = payloads;
-        self
-    }
-
-    /// Sets [`Self::order`].
-    #[must_use]
-    pub const fn order(mut self, order: Order) -> Self {
-        self.order = order;
-        self
-    }
+    setters!(after: Option<Cursor>, limit: usize, payloads: bool, order: Order);
 }
 
 /// The order of a listing: earliest or latest time first.
@@ -184,7 +153,6 @@ pub struct Page {
 
 impl Page {
     /// Creates a page.
-    #[must_use]
     pub const fn new(jobs: Vec<JobView>, next: Option<Cursor>) -> Self {
         Self { jobs, next }
     }
@@ -207,7 +175,6 @@ impl Announcement {
     pub const MAX_BYTES: usize = 64 * 1024;
 
     /// Creates an announcement.
-    #[must_use]
     pub fn new(name: impl Into<String>, info: impl Into<Bytes>, ttl: Duration) -> Self {
         Self { name: name.into(), info: info.into(), ttl }
     }
@@ -229,7 +196,6 @@ pub struct Announced {
 
 impl Announced {
     /// Creates an announced runner.
-    #[must_use]
     pub const fn new(name: String, info: Bytes, at: Timestamp, until: Timestamp) -> Self {
         Self { name, info, at, until }
     }

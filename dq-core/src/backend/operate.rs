@@ -56,7 +56,6 @@ pub enum Operation<'a> {
 
 impl Operation<'_> {
     /// Returns the queue that the operation changes.
-    #[must_use]
     pub const fn queue(&self) -> &QueueName {
         match self {
             Self::Replay { queue, .. }
@@ -81,7 +80,6 @@ pub struct OperateReport {
 
 impl OperateReport {
     /// Creates the report of a complete operation.
-    #[must_use]
     pub const fn new(affected: u64) -> Self {
         Self { affected, more: false }
     }

@@ -32,7 +32,6 @@ pub enum Scheduled {
 
 impl Scheduled {
     /// Returns the receipt of the new, existing or ended job.
-    #[must_use]
     pub const fn receipt(&self) -> Receipt {
         match self {
             Self::Created(receipt)
@@ -44,19 +43,16 @@ impl Scheduled {
     }
 
     /// Returns the job id in the [receipt](Self::receipt).
-    #[must_use]
     pub const fn id(&self) -> JobId {
         self.receipt().id
     }
 
     /// Returns the due time in the [receipt](Self::receipt).
-    #[must_use]
     pub const fn due(&self) -> Timestamp {
         self.receipt().due
     }
 
     /// Returns whether the new job was stored.
-    #[must_use]
     pub const fn is_stored(&self) -> bool {
         matches!(self, Self::Created(_) | Self::Replaced(_))
     }

@@ -17,7 +17,6 @@ pub struct Settlement {
 
 impl Settlement {
     /// Creates a settlement.
-    #[must_use]
     pub const fn new(lease: Lease, verdict: Verdict) -> Self {
         Self { lease, verdict }
     }
@@ -71,7 +70,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Creates [`Self::Dead`]; the kind decides whether the attempt counts as failed.
-    #[must_use]
     pub const fn dead(reason: DeadReason) -> Self {
         let failed = reason.kind.is_failed_attempt();
         Self::Dead { reason, failed }

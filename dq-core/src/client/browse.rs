@@ -27,9 +27,12 @@ pub struct Browse {
     queue: QueueName,
     state: JobState,
     after: Option<Cursor>,
-    limit: usize,
-    order: Order,
-    payloads: bool,
+    /// The page size: 1 to 1,000, 100 by default.
+    pub limit: usize,
+    /// The order; earliest time first by default.
+    pub order: Order,
+    /// Whether the page includes payloads, as by default. Without them the store reads less.
+    pub payloads: bool,
     filter: Option<Filter>,
 }
 
@@ -47,12 +50,6 @@ impl Browse {
         }
     }
 
-    /// Sets the page size: 1 to 1,000, 100 by default.
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
     /// Continues after a page, with its [`Page::next`]; `None` starts at the first job.
     ///
     /// Keep state, order and filter.
@@ -61,17 +58,7 @@ impl Browse {
         self
     }
 
-    /// Sets the order; earliest time first by default.
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// Sets whether the page includes payloads, as by default. Without them the store reads less.
-    pub fn payloads(mut self, payloads: bool) -> Self {
-        self.payloads = payloads;
-        self
-    }
+    setters!(limit: usize, order: Order, payloads: bool);
 
     /// Lists only matching jobs.
     ///

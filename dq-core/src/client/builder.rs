@@ -45,13 +45,13 @@ impl Dq {
     }
 
     /// Returns a builder with default settings.
-    #[must_use]
     pub fn builder() -> DqBuilder {
         DqBuilder::default()
     }
 }
 
 /// Builds a [`Dq`]; made by [`Dq::builder`].
+#[must_use]
 #[derive(Debug, Default)]
 pub struct DqBuilder {
     main: Option<MainStore>,
@@ -77,7 +77,6 @@ enum MainStore {
 
 impl DqBuilder {
     /// Applies a configuration: stores, settings and limits. Later calls override it.
-    #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.main = Some(MainStore::Config(config.backend));
         self.drain = config.drain;
@@ -91,7 +90,6 @@ impl DqBuilder {
     }
 
     /// Sets the main store by URL.
-    #[must_use]
     pub fn url(mut self, url: &str) -> Self {
         match backend_from_url(url) {
             Ok(config) => self.main = Some(MainStore::Config(config)),
@@ -101,14 +99,12 @@ impl DqBuilder {
     }
 
     /// Sets the main store by its settings.
-    #[must_use]
     pub fn backend_config(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.main = Some(MainStore::Config(config));
         self
     }
 
     /// Sets an open backend as main store; it keeps its clock, randomness and history limits.
-    #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.main = Some(MainStore::Backend(backend));
         self
@@ -117,49 +113,42 @@ impl DqBuilder {
     /// Opens the main store only if it exists.
     ///
     /// A program that inspects a store then creates none at a misspelt path.
-    #[must_use]
     pub fn existing(mut self) -> Self {
         self.existing = true;
         self
     }
 
     /// Adds an existing store to drain: it gets no new jobs, and its jobs still run.
-    #[must_use]
     pub fn drain(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.drain.push(config);
         self
     }
 
     /// Sets the clock, such as a virtual one in tests. Stores with their own clock ignore it.
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
     /// Sets the source of randomness, such as a seeded one in tests.
-    #[must_use]
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = Some(Arc::new(entropy));
         self
     }
 
     /// Sets the trace context source for new jobs.
-    #[must_use]
     pub fn propagator(mut self, propagator: impl Propagator) -> Self {
         self.propagator = Some(Arc::new(propagator));
         self
     }
 
     /// Sets the limits for payloads, headers and bulks.
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Sets default queue settings, below each queue's own from [`Self::config`].
-    #[must_use]
     pub fn defaults(mut self, settings: QueueSettings) -> Self {
         self.defaults = settings;
         self

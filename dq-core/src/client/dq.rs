@@ -61,23 +61,16 @@ impl Dq {
     }
 
     /// Generates a job id, for [`Schedule::id`].
-    #[must_use]
     pub fn new_id(&self) -> JobId {
         self.shared.new_id()
     }
 
     /// Cancels a job by key or id.
-    ///
-    /// # Errors
-    /// As [`QueueHandle::cancel`].
     pub async fn cancel<Q: Queue>(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.queue_of::<Q>()?.cancel(target).await
     }
 
     /// Changes a job's due time, by key or id; a `Duration` counts from now.
-    ///
-    /// # Errors
-    /// As [`QueueHandle::reschedule`].
     pub async fn reschedule<Q: Queue>(
         &self,
         target: impl IntoTarget,
@@ -100,9 +93,6 @@ impl Dq {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// As [`QueueHandle::get`].
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.queue_of::<Q>()?.get(target).await
     }
@@ -124,7 +114,6 @@ impl Dq {
     }
 
     /// Returns whether the configuration has `[queues.NAME]` for this queue.
-    #[must_use]
     pub fn is_configured(&self, queue: &QueueName) -> bool {
         self.shared.queues.contains_key(queue)
     }
@@ -136,17 +125,11 @@ impl Dq {
     }
 
     /// Returns job counts by queue name, including stores being drained.
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub async fn stats(&self) -> Result<Vec<QueueStats>> {
         self.shared.stores.stats(&[]).await
     }
 
     /// Counts a queue's scheduled and ready jobs by due time; see [`QueueHandle::forecast`].
-    ///
-    /// # Errors
-    /// As [`QueueHandle::forecast`].
     pub async fn forecast<Q: Queue>(&self, edges: &[Timestamp]) -> Result<Vec<u64>> {
         self.queue_of::<Q>()?.forecast(edges).await
     }
@@ -156,20 +139,6 @@ impl Dq {
     /// A runner in [`Runner::run_until`](crate::Runner::run_until) announces itself at start and
     /// every 15 s; [`Runner::run_due`](crate::Runner::run_due) does not. A runner that disappears
     /// stays listed for at most a minute.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = dq_core::Dq::connect("memory:").await?;
-    /// for runner in dq.runners().await? {
-    ///     match runner.info {
-    ///         Ok(info) => println!("{} on {}: {} jobs", runner.name, info.host, info.running),
-    ///         Err(unreadable) => println!("{}: {}", runner.name, unreadable.error),
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `Unsupported` if the store does not keep announcements.
@@ -195,13 +164,11 @@ impl Dq {
     /// Returns the main store, behind a layer that checks limits and capabilities.
     ///
     /// Unlike most client calls, its calls exclude stores being drained.
-    #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.stores.main
     }
 
     /// Returns the main store if its type is `B`, for that store's own features.
-    #[must_use]
     pub fn backend_as<B: Backend>(&self) -> Option<&B> {
         let mut backend: &dyn Backend = &**self.backend();
         loop {
@@ -214,7 +181,6 @@ impl Dq {
     }
 
     /// Returns the limits on job size and due time.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }

@@ -54,7 +54,6 @@ impl Filter {
     }
 
     /// Returns whether a job matches.
-    #[must_use]
     pub fn matches(&self, view: &JobView) -> bool {
         let JobView { job, .. } = view;
         let has_prefix =

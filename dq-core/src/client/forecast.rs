@@ -53,7 +53,6 @@ pub(crate) struct AnnouncedWork {
 
 impl QueueForecast {
     /// Returns the minute with the most due jobs; `None` if none is due.
-    #[must_use]
     pub fn peak(&self) -> Option<&ForecastMinute> {
         // `max_by_key` returns the last maximum; `rev` makes that the first.
         self.minutes.iter().rev().max_by_key(|minute| minute.due).filter(|minute| minute.due > 0)
@@ -63,7 +62,6 @@ impl QueueForecast {
     ///
     /// Uses the present capacity. `None` if that is unknown, the queue is paused, or the time is
     /// beyond a year.
-    #[must_use]
     pub fn drained_by(&self, minute: &ForecastMinute) -> Option<Timestamp> {
         if self.paused {
             return None;
@@ -96,18 +94,6 @@ impl Dq {
     /// now, is constant over the window, and does not account for slots shared by several queues.
     /// Queues without jobs are left out, and so are unreadable schedules, with a warning in the
     /// log.
-    ///
-    /// ```
-    /// # use dq_core::{Dq, DurationExt};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = Dq::connect("memory:").await?;
-    /// for queue in dq.forecast_all(24.hours()).await? {
-    ///     println!("{queue}"); // REPORT: 41000 due at 2026-11-22T10:30:00Z, drained by …
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// `InvalidInput` if the window is shorter than a minute or longer than a week, or cron

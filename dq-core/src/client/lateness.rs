@@ -20,22 +20,6 @@ impl Dq {
     /// Counts the last hour's starts from current runners' announcements, and the late jobs that
     /// wait now. So a queue also misses its objective if no runner runs. The objective is this
     /// client's, unless all runners use another one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = dq_core::Dq::connect("memory:").await?;
-    /// for status in dq.lateness().await? {
-    ///     if status.is_missed() {
-    ///         println!("{}: {status}", status.queue);
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub async fn lateness(&self) -> Result<Vec<LatenessStatus>> {
         let mut stats = self.stats().await?;
         let runners = match self.backend().capabilities().registry {
@@ -56,9 +40,6 @@ impl Dq {
     /// Computes [`lateness`](Self::lateness) from counts and announcements that you have read.
     ///
     /// `now` is the store's time. `runners` is `None` if the store keeps no announcements.
-    ///
-    /// # Errors
-    /// As [`lateness`](Self::lateness).
     pub async fn lateness_in(
         &self,
         stats: &[QueueStats],
@@ -112,7 +93,6 @@ impl Stores {
 
 impl LatenessFacts {
     /// Collects the runners' announced facts about a queue.
-    #[must_use]
     pub fn announced(queue: &QueueName, runners: &[RegisteredRunner]) -> Self {
         let mut facts = Self::default();
         let mut run_time = Histogram::default();

@@ -22,9 +22,12 @@ use crate::model::{Due, Headers, IntoDue, JobId, JobKey, JobState, JobView, Queu
 /// there, or be refused because of it.
 ///
 /// # Errors
-/// Every call can return `Unavailable` if a store cannot be reached, and `Closed` after
-/// [`Dq::close`](crate::Dq::close). The methods list their other error kinds; a [`Bulk`] returns
-/// them from `.await`.
+/// Calls, and the `.await` of a [`Bulk`] or [`Browse`], return:
+/// - `InvalidInput`: a key, due time, limit or edge is invalid, before anything changes;
+/// - `Unsupported`: a store lacks the capability; see [`Capabilities`](crate::Capabilities);
+/// - `Unavailable`: a store cannot be reached;
+/// - `OutcomeUnknown`: the connection was lost during a change. Of many jobs, some may be changed;
+/// - `Closed` after [`Dq::close`](crate::Dq::close).
 #[derive(Debug, Clone)]
 pub struct QueueHandle {
     client: Arc<ClientShared>,
@@ -37,7 +40,6 @@ impl QueueHandle {
     }
 
     /// Returns the queue name.
-    #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.queue
     }
@@ -52,19 +54,11 @@ impl QueueHandle {
     }
 
     /// Cancels a job by key or id.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `OutcomeUnknown` if the connection was lost during the call.
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.client.stores.cancel(job_ref(&self.queue, target)?).await
     }
 
     /// Changes a job's due time, by key or id; a `Duration` counts from now.
-    ///
-    /// # Errors
-    /// As [`Self::cancel`], but `Unsupported` if the store cannot reschedule jobs; also
-    /// `InvalidInput` if the due time is out of range.
     pub async fn reschedule(
         &self,
         target: impl IntoTarget,
@@ -77,10 +71,6 @@ impl QueueHandle {
     /// Cancels many jobs by key or id, in calls of up to 1,000; results keep the order.
     ///
     /// **Cancellation safety:** if you drop the future, no further call begins.
-    ///
-    /// # Errors
-    /// As [`Self::cancel`]. An invalid key cancels nothing; after another error, some jobs may be
-    /// cancelled.
     pub async fn cancel_many<T: IntoTarget>(
         &self,
         targets: impl IntoIterator<Item = T>,
@@ -90,9 +80,6 @@ impl QueueHandle {
     }
 
     /// Cancels matching scheduled and ready jobs.
-    ///
-    /// # Errors
-    /// As [`Self::cancel`], and `Unsupported` if a store cannot list jobs.
     pub fn cancel_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Cancel, filter)
     }
@@ -100,10 +87,6 @@ impl QueueHandle {
     /// Reschedules many jobs by key or id, in calls of up to 1,000; results keep the order.
     ///
     /// **Cancellation safety:** if you drop the future, no further call begins.
-    ///
-    /// # Errors
-    /// As [`Self::reschedule`]. An invalid key changes nothing; after another error, some jobs may
-    /// be changed.
     pub async fn reschedule_many<T: IntoTarget, D: IntoDue>(
         &self,
         moves: impl IntoIterator<Item = (T, D)>,
@@ -117,9 +100,6 @@ impl QueueHandle {
     /// Gives matching scheduled and ready jobs the same due time.
     ///
     /// A `Duration` counts from the start of the call.
-    ///
-    /// # Errors
-    /// As [`Self::reschedule`], and `Unsupported` if a store cannot list jobs.
     pub fn reschedule_where(&self, filter: Filter, due: impl IntoDue) -> Bulk<'static> {
         self.bulk(Change::Reschedule(due.into()), filter)
     }
@@ -127,9 +107,6 @@ impl QueueHandle {
     /// Returns a job by key or id; a dead or ended job by id only.
     ///
     /// [`last_with_key`](Self::last_with_key) finds dead and ended jobs by key.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs.
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
@@ -139,17 +116,11 @@ impl QueueHandle {
     /// [`get`](Self::get) finds the live one. No store indexes these keys: each store compares up
     /// to 5,000 of its latest dead and 5,000 of its latest ended jobs. So use it for people, not
     /// for each request.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the key is invalid, `Unsupported` if a store cannot list jobs.
     pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
         browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }
 
     /// Returns the queue's job counts.
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub async fn stats(&self) -> Result<QueueStats> {
         single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
@@ -182,9 +153,6 @@ impl QueueHandle {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// `InvalidInput` if the limit is out of range, `Unsupported` if the store cannot list jobs.
     pub fn browse(&self, state: JobState) -> Browse {
         Browse::new(&self.client, &self.queue, state)
     }
@@ -192,22 +160,6 @@ impl QueueHandle {
     /// Counts matching jobs in these states.
     ///
     /// It stops after comparing `max_compared` jobs; [`Count::complete`] is then false.
-    ///
-    /// ```
-    /// # use dq_core::{Dq, Filter, JobState};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = Dq::connect("memory:").await?;
-    /// # let queue = dq.queue("ORDER_TIMEOUT")?;
-    /// let filter = Filter::new().error("connection refused");
-    /// let count = queue.count(&[JobState::Dead], &filter, 200_000).await?;
-    /// assert!(count.complete);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `Unsupported` if a store cannot list jobs.
     pub async fn count(
         &self,
         states: &[JobState],
@@ -236,10 +188,6 @@ impl QueueHandle {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// `InvalidInput` if the edges do not ascend, `Unsupported` if a store cannot count jobs by due
-    /// time.
     pub async fn forecast(&self, edges: &[Timestamp]) -> Result<Vec<u64>> {
         self.client.stores.forecast(&self.queue, edges).await
     }
@@ -247,49 +195,31 @@ impl QueueHandle {
     /// Makes dead jobs due now, with attempts and losses zero; returns how many.
     ///
     /// A job stays dead if a live job has its key.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store does not keep dead jobs.
     pub async fn replay(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Replay { queue: &self.queue, jobs, due: Due::NOW }).await
     }
 
     /// [Replays](Self::replay) all jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay`], and `Unsupported` if a store cannot list jobs.
     pub fn replay_all(&self) -> Bulk<'static> {
         self.replay_where(Filter::new())
     }
 
     /// [Replays](Self::replay) matching jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn replay_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Replay, filter)
     }
 
     /// Removes dead jobs; returns how many.
-    ///
-    /// # Errors
-    /// As [`Self::replay`].
     pub async fn remove(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Remove { queue: &self.queue, jobs }).await
     }
 
     /// [Removes](Self::remove) all jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn remove_all(&self) -> Bulk<'static> {
         self.remove_where(Filter::new())
     }
 
     /// [Removes](Self::remove) matching jobs that are dead now.
-    ///
-    /// # Errors
-    /// As [`Self::replay_all`].
     pub fn remove_where(&self, filter: Filter) -> Bulk<'static> {
         self.bulk(Change::Remove, filter)
     }
@@ -297,25 +227,16 @@ impl QueueHandle {
     /// Pauses the queue in every process until you resume it; running jobs finish.
     ///
     /// Returns `false` if it is already paused.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot pause queues.
     pub async fn pause(&self) -> Result<bool> {
         Ok(self.operate(Operation::Pause { queue: &self.queue }).await? > 0)
     }
 
     /// Resumes a paused queue. Returns `false` if it is not paused.
-    ///
-    /// # Errors
-    /// As [`Self::pause`].
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
     /// Deletes the queue's jobs in steps, except running ones; `.await` returns how many.
-    ///
-    /// # Errors
-    /// The [common errors](Self).
     pub fn purge(&self) -> Bulk<'static> {
         self.bulk(Change::Purge, Filter::new())
     }

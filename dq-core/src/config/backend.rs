@@ -6,7 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use figment::error::Kind;
 
+use super::problem::{self, Problem, quoted};
+use super::typed::{RefusedSettings, TypedSettings, registered};
 use super::url::ConnectUrl;
 use crate::backend::Backend;
 use crate::clock::{Clock, SystemClock};
@@ -16,11 +19,9 @@ use crate::model::HistoryLimits;
 
 /// Settings for one backend type: the keys beside `type` in `[backend]`.
 ///
-/// Implement it for a struct with `#[serde(deny_unknown_fields)]`. Mark the `impl` with
-/// `#[typetag::deserialize(name = "…")]` and `#[async_trait]`, and register it with
-/// [`register_backend!`](crate::register_backend). `Debug` must hide passwords;
+/// Implement it for a `Deserialize` struct with `#[serde(deny_unknown_fields)]`, and register that
+/// with [`register_backend!`](crate::register_backend). `Debug` must hide passwords;
 /// [`Secret`](super::Secret) does.
-#[typetag::deserialize(tag = "type")]
 #[async_trait]
 pub trait BackendConfig: fmt::Debug + Send + Sync {
     /// Opens the store.
@@ -56,17 +57,11 @@ pub struct Environment {
 
 impl Environment {
     /// Creates an environment with the default history limits.
-    #[must_use]
     pub fn new(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
         Self { clock, entropy, history: HistoryLimits::default() }
     }
 
-    /// Sets [`Self::history`].
-    #[must_use]
-    pub fn history(mut self, history: HistoryLimits) -> Self {
-        self.history = history;
-        self
-    }
+    setters!(history: HistoryLimits);
 }
 
 impl Default for Environment {
@@ -83,6 +78,8 @@ pub struct BackendRegistration {
     pub name: &'static str,
     /// Its URL schemes.
     pub schemes: &'static [&'static str],
+    /// Reads the settings beside `type`.
+    pub from_settings: fn(&TypedSettings) -> Result<Box<dyn BackendConfig>, RefusedSettings>,
     /// Converts a URL to settings.
     pub from_url: fn(&ConnectUrl) -> Result<Box<dyn BackendConfig>>,
     /// Source location, as `file:line`.
@@ -93,15 +90,23 @@ inventory::collect!(BackendRegistration);
 
 /// Registers a backend.
 ///
-/// Give its name, as in `#[typetag::deserialize]`, its URL schemes, and a function from
-/// [`ConnectUrl`] to its boxed settings.
+/// Give its name, which is the value of `type`, the type of its settings, its URL schemes, and a
+/// function from [`ConnectUrl`] to its boxed settings.
 #[macro_export]
 macro_rules! register_backend {
-    (name: $name:literal, schemes: [$($scheme:literal),* $(,)?], from_url: $from_url:expr $(,)?) => {
+    (
+        name: $name:literal,
+        settings: $settings:ty,
+        schemes: [$($scheme:literal),* $(,)?],
+        from_url: $from_url:expr $(,)?
+    ) => {
         $crate::__private::inventory::submit! {
             $crate::config::BackendRegistration {
                 name: $name,
                 schemes: &[$($scheme),*],
+                from_settings: |settings| {
+                    settings.read::<$settings>().map(|settings| ::std::boxed::Box::new(settings) as _)
+                },
                 from_url: $from_url,
                 location: ::core::concat!(::core::file!(), ":", ::core::line!()),
             }
@@ -114,20 +119,48 @@ macro_rules! register_backend {
 /// # Errors
 /// `Duplicate` with both source locations, if two backends share a name.
 pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistration>> {
-    let mut known = BTreeMap::new();
-    for registration in inventory::iter::<BackendRegistration> {
-        if let Some(other) = known.insert(registration.name, registration) {
-            return Err(Error::new(
-                ErrorKind::Duplicate,
-                format!(
-                    "two backends are called {:?}: {} and {}",
-                    registration.name, other.location, registration.location
-                ),
-            )
-            .remedy("rename one of them, or link only one"));
-        }
-    }
-    Ok(known)
+    registered("backend", inventory::iter::<BackendRegistration>, |it| (it.name, it.location))
+}
+
+/// The problem of a store without a `type`.
+pub(super) fn missing_type() -> Problem {
+    // `Config` has already reported duplicate names.
+    let known = known_backends().unwrap_or_default().into_keys().collect::<Vec<_>>();
+    Problem::new(format!("`type` is missing; known: {}", quoted(&known))).remedy(
+        "give the type and its settings, such as `type = \"sqlite\"` and `path = \"jobs.db\"`, or \
+         a URL instead (`--url`; in code, `Dq::connect`)",
+    )
+}
+
+/// Reads `[backend]`, the main store, or an entry of `[[drain]]`.
+///
+/// # Errors
+/// The refused key's path and the problem.
+pub(super) fn backend_from_settings(
+    settings: &TypedSettings,
+    is_main: bool,
+) -> Result<Box<dyn BackendConfig>, (Vec<String>, Problem)> {
+    // `Config` has already reported duplicate names.
+    let known = known_backends().unwrap_or_default();
+    let Some(backend) = known.get(settings.kind()) else {
+        let name = settings.kind();
+        let known = quoted(&known.into_keys().collect::<Vec<_>>());
+        let problem = Problem::new(format!("no backend is called {name:?}; known: {known}"));
+        let problem = problem.remedy(missing_backend_remedy(name));
+        return Err((vec![TypedSettings::TYPE.to_owned()], problem));
+    };
+    (backend.from_settings)(settings).map_err(|RefusedSettings(error)| {
+        let missing = match &error.kind {
+            Kind::MissingField(key) if is_main => {
+                let variable = key.to_uppercase();
+                format!("add `{key} = …` beside `type`, or set the variable DQ_BACKEND__{variable}")
+            }
+            Kind::MissingField(key) => format!("add `{key} = …` beside `type`"),
+            _ => String::new(),
+        };
+        let (path, problem) = problem::locate(error, Some(settings.fields()));
+        (path, problem.remedy(missing))
+    })
 }
 
 /// Converts a URL to backend settings.
@@ -148,7 +181,7 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
 }
 
 /// Names a cargo feature to enable, or hints at linking a crate.
-pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
+fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
     // Each feature has the name of its first backend.
     let is_linked =
         |feature: &&str| known_backends().is_ok_and(|known| known.contains_key(feature));
@@ -199,12 +232,5 @@ mod tests {
             assert!(text.contains(&format!("features = [\"{feature}\"]")), "{url}: {text}");
             assert!(!text.contains("hunter2") && !text.contains("linked"), "{url}: {text}");
         }
-    }
-
-    #[test]
-    fn an_unknown_scheme_is_refused_with_a_hint_about_linking() {
-        let error = backend_from_url("mongodb://host").unwrap_err().to_string();
-        assert!(error.contains("\"mongodb\"") && error.contains("known: memory"), "{error}");
-        assert!(error.contains("use its_crate as _;"), "{error}");
     }
 }

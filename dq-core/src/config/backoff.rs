@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::duration;
 use super::setting_error::SettingError;
@@ -20,8 +20,9 @@ use crate::model::Backoff;
 /// let settings = QueueSettings::new().backoff(BackoffSettings::new().max(1.hours()));
 /// assert_eq!(settings.backoff.initial, None);
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[must_use]
 #[non_exhaustive]
 pub struct BackoffSettings {
     /// Delay before the second attempt. Default 1 s.
@@ -38,41 +39,13 @@ pub struct BackoffSettings {
 
 impl BackoffSettings {
     /// Settings with every field unset.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets [`Self::initial`].
-    #[must_use]
-    pub const fn initial(mut self, initial: Duration) -> Self {
-        self.initial = Some(initial);
-        self
-    }
-
-    /// Sets [`Self::factor`].
-    #[must_use]
-    pub const fn factor(mut self, factor: f64) -> Self {
-        self.factor = Some(factor);
-        self
-    }
-
-    /// Sets [`Self::max`].
-    #[must_use]
-    pub const fn max(mut self, max: Duration) -> Self {
-        self.max = Some(max);
-        self
-    }
-
-    /// Sets [`Self::jitter`].
-    #[must_use]
-    pub const fn jitter(mut self, jitter: f64) -> Self {
-        self.jitter = Some(jitter);
-        self
-    }
+    optional_setters!(initial: Duration, factor: f64, max: Duration, jitter: f64);
 
     /// Fills unset fields from `below`.
-    #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
             initial: self.initial.or(below.initial),
@@ -83,7 +56,6 @@ impl BackoffSettings {
     }
 
     /// Fills unset fields with defaults.
-    #[must_use]
     pub fn complete(self) -> Backoff {
         let default = Backoff::default();
         Backoff {

@@ -2,15 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serializer, de};
-
-/// Writes a duration as [`deserialize`] reads it.
-///
-/// # Errors
-/// Serializer errors only.
-pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&humantime::format_duration(*duration))
-}
+use serde::{Deserialize, Deserializer, de};
 
 /// Reads a duration.
 ///
@@ -22,21 +14,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 
 /// Optional durations.
 pub mod option {
-    use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
-
-    /// Writes a duration, or nothing.
-    ///
-    /// # Errors
-    /// Serializer errors only.
-    pub fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => super::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
+    use super::{Deserialize, Deserializer, Duration, Unparsed, de, parse};
 
     /// Reads a duration, if there is one.
     ///
@@ -45,42 +23,19 @@ pub mod option {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Option::<Unparsed>::deserialize(deserializer)?
-            .map(|text| parse(&text).map_err(de::Error::custom))
-            .transpose()
+        let text = Option::<Unparsed>::deserialize(deserializer)?;
+        text.map(|text| parse(&text).map_err(de::Error::custom)).transpose()
     }
 }
 
-/// Limits: `"none"` means [`Duration::MAX`].
-pub mod limit {
-    use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
-
-    /// Writes a limit, or nothing.
-    ///
-    /// # Errors
-    /// Serializer errors only.
-    pub fn serialize<S: Serializer>(
-        limit: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match limit {
-            Some(Duration::MAX) => serializer.serialize_str("none"),
-            limit => super::option::serialize(limit, serializer),
-        }
-    }
-
-    /// Reads a limit, if there is one.
-    ///
-    /// # Errors
-    /// A message with an example, if the value is neither a duration nor `"none"`.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        match Option::<Unparsed>::deserialize(deserializer)? {
-            None => Ok(None),
-            Some(Unparsed::Text(text)) if text == "none" => Ok(Some(Duration::MAX)),
-            Some(text) => parse(&text).map(Some).map_err(de::Error::custom),
-        }
+/// Reads a limit, if there is one; `"none"` is [`Duration::MAX`].
+pub(super) fn limit<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    match Option::<Unparsed>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Unparsed::Text(text)) if text == "none" => Ok(Some(Duration::MAX)),
+        Some(text) => parse(&text).map(Some).map_err(de::Error::custom),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Deserializer, Serializer, de};
+use serde::{Deserialize, Deserializer, de};
 
 use super::duration;
 use crate::model::HistoryLimit;
@@ -30,22 +29,6 @@ impl Default for Limit {
     fn default() -> Self {
         let HistoryLimit { max, age } = HistoryLimit::default();
         Self { max, age }
-    }
-}
-
-pub(super) fn serialize<S: Serializer>(
-    limit: &Option<HistoryLimit>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match limit {
-        None => serializer.serialize_none(),
-        Some(HistoryLimit { max: 0, .. }) => serializer.serialize_u32(0),
-        Some(HistoryLimit { max, age }) => {
-            let mut table = serializer.serialize_struct("history", 2)?;
-            table.serialize_field("max", max)?;
-            table.serialize_field("age", &humantime::format_duration(*age).to_string())?;
-            table.end()
-        }
     }
 }
 
@@ -87,10 +70,6 @@ mod tests {
             ("0", HistoryLimit::OFF),
         ] {
             assert_eq!(read(json), Ok(Some(limit)));
-            let settings = QueueSettings::new().history(limit);
-            let written = serde_json::to_string(&settings).unwrap();
-            let again: QueueSettings = serde_json::from_str(&written).unwrap();
-            assert_eq!(again.history, Some(limit), "{written}");
         }
     }
 

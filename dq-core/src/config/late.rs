@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::duration;
 use super::setting_error::SettingError;
@@ -15,7 +15,7 @@ use crate::model::QueueName;
 ///
 /// A job is late if it starts more than [`after`](Self::after) after its due time. A retry has its
 /// own due time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LatePolicy {
@@ -28,7 +28,6 @@ pub struct LatePolicy {
 
 impl LatePolicy {
     /// Creates a policy.
-    #[must_use]
     pub const fn new(after: Duration, then: LateAction) -> Self {
         Self { after, then }
     }
@@ -48,8 +47,8 @@ impl LatePolicy {
 }
 
 /// An action for late jobs. In settings: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 #[non_exhaustive]
 pub enum LateAction {
     /// The job runs; observers are notified.
@@ -98,12 +97,6 @@ impl TryFrom<String> for LateAction {
     }
 }
 
-impl From<LateAction> for String {
-    fn from(action: LateAction) -> Self {
-        action.to_string()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_read_and_written() {
+    fn policies_are_read() {
         for (then, action) in [
             ("run", LateAction::Run),
             ("skip", LateAction::Skip),
@@ -127,8 +120,8 @@ mod tests {
         ] {
             let json = format!("{{\"after\":\"5m\",\"then\":\"{then}\"}}");
             let policy = LatePolicy::new(Duration::from_secs(300), action);
-            assert_eq!(read(&json), Ok(policy.clone()));
-            assert_eq!(serde_json::to_string(&policy).unwrap(), json);
+            assert_eq!(policy.then.to_string(), then);
+            assert_eq!(read(&json), Ok(policy));
         }
     }
 

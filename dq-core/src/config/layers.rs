@@ -2,12 +2,15 @@
 //!
 //! Each variable is its own layer, so that an error can name it.
 
+use figment::error::Kind;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 
+use super::backend::missing_type;
 use super::interpolate::interpolate;
 use super::problem::{self, Problem};
+use super::typed::TypedSettings;
 use super::variables::Variable;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -64,9 +67,19 @@ impl Layers {
     }
 
     pub(super) fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
-        // The values keep their layers' tags.
-        self.figment.clone().merge(MergedValues(&self.values)).extract().map_err(|error| {
-            let (path, problem) = problem::locate(error, &self.values);
+        self.values.deserialize().map_err(|error| {
+            let is_store = |table: &String| ["backend", "drain"].contains(&table.as_str());
+            let is_store = error.path.first().is_some_and(is_store);
+            let lacks_type =
+                matches!(&error.kind, Kind::MissingField(key) if key == TypedSettings::TYPE);
+            let (path, problem) = problem::locate(error, None);
+            let problem = match is_store {
+                true if lacks_type => missing_type(),
+                true => problem.remedy(
+                    "write a table with a `type` and its settings; a URL is for `Dq::connect`",
+                ),
+                false => problem,
+            };
             self.error_at(&path, problem)
         })
     }
@@ -98,18 +111,6 @@ impl Layers {
             _ => None,
         };
         layer_of_children.or_else(|| self.figment.get_metadata(value.tag()))
-    }
-}
-
-struct MergedValues<'a>(&'a Value);
-
-impl Provider for MergedValues<'_> {
-    fn metadata(&self) -> Metadata {
-        Metadata::default()
-    }
-
-    fn data(&self) -> figment::error::Result<Map<Profile, Dict>> {
-        Ok(Profile::Default.collect(self.0.as_dict().cloned().unwrap_or_default()))
     }
 }
 

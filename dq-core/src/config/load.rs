@@ -7,7 +7,7 @@ use std::path::Path;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use super::backend::{BackendConfig, known_backends};
+use super::backend::{BackendConfig, backend_from_settings, known_backends};
 use super::layers::{EnvironmentOnly, Layers};
 use super::problem::Problem;
 use super::queue::QueueSettings;
@@ -59,35 +59,41 @@ use crate::model::{QueueName, ScheduleSpec};
 ///
 /// Errors name the file or variable, and the key. Errors about a backend show its keys but no
 /// values, except an unknown `type` or an unreadable `${…}`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub struct Config {
     /// The main store, which gets new jobs.
     pub backend: Box<dyn BackendConfig>,
     /// Stores being drained: they get no new jobs, and their jobs still run.
-    #[serde(default)]
     pub drain: Vec<Box<dyn BackendConfig>>,
     /// Settings for queues without an entry in `queues`, and for fields an entry leaves unset.
-    #[serde(default)]
     pub defaults: QueueSettings,
     /// Settings by queue.
-    #[serde(default)]
     pub queues: BTreeMap<QueueName, QueueSettings>,
     /// Sources whose messages become jobs; see the crate dq-forward.
-    #[serde(default)]
     pub ingress: Vec<TypedSettings>,
     /// Schedules by name; see [`ScheduleSettings`]. Runners declare them.
-    #[serde(default)]
     pub schedules: BTreeMap<String, ScheduleSettings>,
     /// Runner settings.
-    #[serde(default)]
     pub runner: RunnerSettings,
     /// Limits for payloads, headers and bulks.
-    #[serde(default)]
     pub limits: LimitSettings,
     /// Settings for `dq serve`.
-    #[serde(default)]
     pub serve: ServeSettings,
+}
+
+/// The file's tables, with stores whose types are not known yet.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Tables {
+    backend: Option<TypedSettings>,
+    drain: Vec<TypedSettings>,
+    defaults: QueueSettings,
+    queues: BTreeMap<QueueName, QueueSettings>,
+    ingress: Vec<TypedSettings>,
+    schedules: BTreeMap<String, ScheduleSettings>,
+    runner: RunnerSettings,
+    limits: LimitSettings,
+    serve: ServeSettings,
 }
 
 impl Config {
@@ -132,17 +138,37 @@ impl Config {
     }
 
     /// Reads TOML text, without a file or the environment.
-    ///
-    /// # Errors
-    /// As [`Self::from_path`].
     pub fn from_toml(text: &str) -> Result<Self> {
         Self::from_layers(&Layers::new(Toml::string(text), [])?)
+    }
+
+    fn from_tables(tables: Tables, layers: &Layers) -> Result<Self> {
+        let store = |place: &[String], settings: &TypedSettings| {
+            backend_from_settings(settings, place.len() == 1)
+                .map_err(|(key, problem)| layers.error_at(&[place, &key].concat(), problem))
+        };
+        let Tables { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve } =
+            tables;
+        let backend = backend.ok_or_else(|| {
+            let problem = Problem::new("there is no [backend]").remedy(
+                "add the table with a `type`, or set the variable DQ_BACKEND__TYPE: memory, \
+                 sqlite, or the type of another enabled backend",
+            );
+            layers.error_at(&[], problem)
+        })?;
+        let backend = store(&["backend".to_owned()], &backend)?;
+        let drain = drain
+            .iter()
+            .enumerate()
+            .map(|(number, settings)| store(&["drain".to_owned(), number.to_string()], settings));
+        let drain = drain.collect::<Result<_>>()?;
+        Ok(Self { backend, drain, defaults, queues, ingress, schedules, runner, limits, serve })
     }
 
     fn from_layers(layers: &Layers) -> Result<Self> {
         // Rejects two backends with one name even if the configuration is valid.
         known_backends()?;
-        let config: Self = layers.deserialize()?;
+        let config = Self::from_tables(layers.deserialize()?, layers)?;
         let refused = |table: &[&str], error: SettingError| {
             let SettingError { field, problem } = error;
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
@@ -181,7 +207,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::BackoffSettings;
     use crate::model::{Backoff, DurationExt, Limits};
 
     const MEMORY: &str = "[backend]\ntype = \"memory\"\n";
@@ -205,26 +230,6 @@ mod tests {
         assert_eq!(policy.backoff, Backoff { initial: 2.seconds(), ..Backoff::default() });
         assert_eq!(config.runner.grace, Duration::from_secs(5));
         assert_eq!(Limits::from(config.limits).payload, 10);
-    }
-
-    #[test]
-    fn a_file_overrides_single_fields_of_a_handlers_backoff() {
-        let config = Config::from_toml(&format!(
-            "{MEMORY}[defaults]\nbackoff = {{ jitter = 0.1 }}\n[queues.A]\n\
-             backoff = {{ max = \"500ms\", jitter = 0.0 }}"
-        ))
-        .unwrap();
-        let queue = QueueName::new("A").unwrap();
-        let attribute = QueueSettings::new()
-            .backoff(BackoffSettings::new().initial(100.millis()).factor(3.0).max(1.hours()));
-        let file = config.queues[&queue].clone().over(config.defaults);
-        let policy = file.clone().over(attribute).policy(&queue).unwrap();
-        let expected =
-            Backoff { initial: 100.millis(), factor: 3.0, max: 500.millis(), jitter: 0.0 };
-        assert_eq!(policy.backoff, expected);
-        // Without the attribute, `initial` is 1 s and longer than `max`.
-        let error = file.policy(&queue).unwrap_err().to_string();
-        assert!(error.contains("queue A: backoff.initial is 1s"), "{error}");
     }
 
     #[test]
@@ -253,38 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_without_type_is_refused_with_the_known_types() {
-        let error = refusal("[backend]\npath = \"hunter2\"");
-        for needle in ["backend: `type` is missing", "known: `memory`", "`Dq::connect`"] {
-            assert!(error.contains(needle), "{needle}: {error}");
-        }
-        assert!(!error.contains("hunter2"), "{error}");
-        assert!(refusal("[backend]").contains("`type` is missing"));
-        assert!(refusal(&format!("{MEMORY}[[drain]]")).contains("`type` is missing"));
-    }
-
-    #[test]
     fn a_text_as_backoff_is_refused_with_a_sample() {
         let error = refusal(&format!("{MEMORY}[queues.A]\nbackoff = \"1s\""));
         assert!(error.contains("queues.A.backoff: found text, expected a table"), "{error}");
         assert!(error.contains("{ initial = \"1s\", factor = 2.0"), "{error}");
-    }
-
-    #[test]
-    fn an_unknown_backend_is_refused_with_the_known_ones_and_a_hint_about_linking() {
-        let error = refusal("[backend]\ntype = \"mongodb\"");
-        assert!(error.contains("mongodb") && error.contains("memory"), "{error}");
-        assert!(error.contains("use its_crate as _;"), "{error}");
-    }
-
-    #[test]
-    fn a_backend_of_a_disabled_feature_is_refused_with_the_feature() {
-        for (name, feature) in [("redis", "redis"), ("redisson", "redis"), ("rabbitmq", "rabbitmq")]
-        {
-            let error = refusal(&format!("[backend]\ntype = \"{name}\"\nurl = \"hunter2\""));
-            assert!(error.contains(&format!("features = [\"{feature}\"]")), "{error}");
-            assert!(!error.contains("hunter2") && !error.contains("linked"), "{error}");
-        }
     }
 
     #[test]
@@ -356,19 +333,5 @@ mod tests {
             "{MEMORY}[schedules.S]\nqueue = \"A\"\nevery = \"1m\"\n[schedules.S]\nqueue = \"B\""
         ));
         assert!(error.to_lowercase().contains("duplicate"), "two of one name: {error}");
-    }
-
-    #[test]
-    fn values_come_from_files_and_variables_and_a_missing_one_is_named() {
-        assert!(refusal("[backend]\ntype = \"${DQ_TEST_NOT_SET}\"").contains("DQ_TEST_NOT_SET"));
-        assert!(
-            refusal("[backend]\ntype = \"${file:/does/not/exist}\"").contains("/does/not/exist")
-        );
-        let path = std::env::temp_dir().join(format!("dq-secret-load-{}", std::process::id()));
-        std::fs::write(&path, "memory\n").unwrap();
-        let text = format!("[backend]\ntype = \"${{file:{}}}\"", path.display());
-        let config = Config::from_toml(&text);
-        std::fs::remove_file(&path).unwrap();
-        assert!(config.is_ok());
     }
 }

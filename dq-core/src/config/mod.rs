@@ -31,6 +31,8 @@ pub(crate) use schedule::payload_json;
 pub use secret::Secret;
 pub use settings::{LimitSettings, RunnerSettings, ServeSettings, TokenSettings};
 pub use store::{check_response_timeout, invalid_setting};
+#[doc(hidden)]
+pub use typed::RefusedSettings;
 pub use typed::TypedSettings;
 pub(crate) use typed::registration;
 pub use url::{ConnectUrl, authority, host_and_port};

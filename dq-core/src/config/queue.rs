@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::backoff::BackoffSettings;
 use super::duration;
@@ -25,8 +25,9 @@ use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
 ///
 /// let settings = QueueSettings::new().concurrency(4).lease(1.minutes());
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[must_use]
 #[non_exhaustive]
 pub struct QueueSettings {
     /// How many jobs of this queue one runner may run at once; at least 1. Default 16.
@@ -37,11 +38,12 @@ pub struct QueueSettings {
     pub concurrency: Option<usize>,
     /// Maximum attempts per job; 1 means no retry. Default 5, or 15 for a queue with a forward.
     pub max_attempts: Option<u32>,
-    /// Maximum duration of one run, middleware included; `"none"` for no limit. Default 15 min.
+    /// Maximum duration of one run, middleware included; `"none"` (in code
+    /// [`Duration::MAX`]) for no limit. Default 15 min.
     ///
     /// The runner drops a slower handler, and the attempt counts as failed. It cannot drop a
     /// `blocking` handler: the cancellation signal fires, and the return value counts.
-    #[serde(with = "duration::limit")]
+    #[serde(deserialize_with = "duration::limit")]
     pub timeout: Option<Duration>,
     /// Lease time without renewal, and so the delay before a job runs again after a crash; 1 s to 1
     /// day. Default 30 s.
@@ -75,93 +77,37 @@ pub struct QueueSettings {
     ///
     /// Default none, except in RabbitMQ, where history is nearly free: 1,000, for a day. Set it in
     /// the configuration, which is read when the store opens; handlers and runners cannot set it.
-    #[serde(with = "history")]
+    #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryLimit>,
-    /// The queue's built-in handler, set only by a configuration. Not serialized, because it may
-    /// hold secrets.
-    #[serde(skip_serializing)]
+    /// The queue's built-in handler, set only by a configuration.
     pub(crate) forward: Option<TypedSettings>,
 }
 
 impl QueueSettings {
     /// Settings with every field unset.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets [`Self::concurrency`].
-    #[must_use]
-    pub const fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = Some(concurrency);
-        self
-    }
-
-    /// Sets [`Self::max_attempts`].
-    #[must_use]
-    pub const fn max_attempts(mut self, max_attempts: u32) -> Self {
-        self.max_attempts = Some(max_attempts);
-        self
-    }
-
-    /// Sets [`Self::timeout`]; [`Duration::MAX`] for no limit.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Sets [`Self::lease`].
-    #[must_use]
-    pub const fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
+    optional_setters!(
+        concurrency: usize,
+        max_attempts: u32,
+        timeout: Duration,
+        lease: Duration,
+        max_losses: u32,
+        late: LatePolicy,
+        lateness: LatenessObjective,
+        spread: Duration,
+        history: HistoryLimit,
+    );
 
     /// Sets [`Self::backoff`], partly by [`BackoffSettings`] or completely by a [`Backoff`].
-    #[must_use]
     pub fn backoff(mut self, backoff: impl Into<BackoffSettings>) -> Self {
         self.backoff = backoff.into();
         self
     }
 
-    /// Sets [`Self::max_losses`].
-    #[must_use]
-    pub const fn max_losses(mut self, max_losses: u32) -> Self {
-        self.max_losses = Some(max_losses);
-        self
-    }
-
-    /// Sets [`Self::late`].
-    #[must_use]
-    pub fn late(mut self, late: LatePolicy) -> Self {
-        self.late = Some(late);
-        self
-    }
-
-    /// Sets [`Self::lateness`].
-    #[must_use]
-    pub const fn lateness(mut self, objective: LatenessObjective) -> Self {
-        self.lateness = Some(objective);
-        self
-    }
-
-    /// Sets [`Self::spread`].
-    #[must_use]
-    pub const fn spread(mut self, window: Duration) -> Self {
-        self.spread = Some(window);
-        self
-    }
-
-    /// Sets [`Self::history`].
-    #[must_use]
-    pub const fn history(mut self, limit: HistoryLimit) -> Self {
-        self.history = Some(limit);
-        self
-    }
-
     /// Fills unset fields from `below`.
-    #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
             concurrency: self.concurrency.or(below.concurrency),

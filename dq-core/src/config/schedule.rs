@@ -26,6 +26,7 @@ use crate::model::{CatchUp, Overlap, QueueName, ScheduleSpec};
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[must_use]
 #[non_exhaustive]
 pub struct ScheduleSettings {
     /// The jobs' queue. Required in `dq.toml`; a handler's schedule uses the handler's queue.
@@ -60,24 +61,24 @@ pub struct ScheduleSettings {
 
 impl ScheduleSettings {
     /// Settings with every field unset.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets [`Self::cron`] and [`Self::tz`].
-    #[must_use]
     pub fn cron(mut self, expression: impl Into<String>, zone: impl Into<String>) -> Self {
         (self.cron, self.tz) = (Some(expression.into()), Some(zone.into()));
         self
     }
 
-    /// Sets [`Self::every`].
-    #[must_use]
-    pub fn every(mut self, interval: Duration) -> Self {
-        self.every = Some(interval);
-        self
-    }
+    optional_setters!(
+        every: Duration,
+        schema_version: u32,
+        catch_up: CatchUp,
+        overlap: Overlap,
+        deadline: Duration,
+        jitter: Duration,
+    );
 
     /// Sets [`Self::payload`].
     ///
@@ -86,41 +87,6 @@ impl ScheduleSettings {
     pub fn payload(mut self, payload: &impl Serialize) -> Result<Self> {
         self.payload = Some(payload_json(payload)?);
         Ok(self)
-    }
-
-    /// Sets [`Self::schema_version`].
-    #[must_use]
-    pub fn schema_version(mut self, version: u32) -> Self {
-        self.schema_version = Some(version);
-        self
-    }
-
-    /// Sets [`Self::catch_up`].
-    #[must_use]
-    pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
-        self.catch_up = Some(catch_up);
-        self
-    }
-
-    /// Sets [`Self::overlap`].
-    #[must_use]
-    pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = Some(overlap);
-        self
-    }
-
-    /// Sets [`Self::deadline`].
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-
-    /// Sets [`Self::jitter`].
-    #[must_use]
-    pub fn jitter(mut self, jitter: Duration) -> Self {
-        self.jitter = Some(jitter);
-        self
     }
 
     /// Builds the schedule.

@@ -15,13 +15,11 @@ pub struct Secret(String);
 
 impl Secret {
     /// Wraps a password or URL.
-    #[must_use]
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
     /// Returns the plain text, for a client library.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,35 +1,44 @@
-//! Settings with a `type` that another crate understands: forwards and ingresses.
+//! Settings with a `type` that another crate understands: stores, forwards and ingresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use figment::error::Kind;
+use figment::value::{Dict, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, de};
-use serde_json::{Map, Value};
 
+use super::problem::{self, quoted};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Settings with a `type`, such as `[queues.NAME.forward]` and `[[ingress]]`.
+/// Settings with a `type`, such as `[backend]`, `[queues.NAME.forward]` and `[[ingress]]`.
 ///
 /// Only the type's crate understands the other keys. `Debug` hides their values, which may be
 /// secret.
 #[derive(Clone, PartialEq)]
 pub struct TypedSettings {
     kind: String,
-    fields: Map<String, Value>,
+    fields: Value,
 }
 
+/// Why a type refuses its settings. It may repeat their values.
+#[derive(Debug)]
+pub struct RefusedSettings(pub(super) figment::Error);
+
 impl TypedSettings {
-    const TYPE: &'static str = "type";
+    pub(super) const TYPE: &'static str = "type";
 
     /// Returns the value of `type`.
-    #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
-        self.fields.get(key)?.as_str()
+        self.fields.find_ref(key)?.as_str()
+    }
+
+    pub(super) fn fields(&self) -> &Value {
+        &self.fields
     }
 
     /// Deserializes the keys beside `type`. Use a type with `#[serde(deny_unknown_fields)]`.
@@ -37,37 +46,37 @@ impl TypedSettings {
     /// # Errors
     /// `Config` with the key and the expected kind of value, without values.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
-        let parse = |fields: Map<String, Value>| T::deserialize(Value::Object(fields));
-        parse(self.fields.clone()).map_err(|error| {
-            let text = error.to_string();
-            // The parser does not name the refused key. Alone, that key causes the same error.
-            let refused = self.fields.iter().find(|(key, value)| {
-                let alone = Map::from_iter([((*key).clone(), (*value).clone())]);
-                parse(alone).is_err_and(|error| error.to_string() == text)
-            });
-            let what = match (refused, text.split_once(", expected ")) {
-                // Key names are no secrets, and listing the known ones helps.
-                _ if text.starts_with("unknown field") || text.starts_with("missing field") => text,
-                (Some((key, _)), Some((_, expected))) => format!("`{key}`: expected {expected}"),
-                (Some((key, _)), None) => format!("`{key}` has an invalid value"),
-                (None, _) => "a key has an invalid value".to_owned(),
+        self.read().map_err(|RefusedSettings(error)| {
+            let what = match &error.kind {
+                Kind::UnknownField(key, known) => {
+                    format!("unknown field `{key}`; known: {}", quoted(known))
+                }
+                Kind::MissingField(key) => format!("missing field `{key}`"),
+                _ => {
+                    let (path, problem) = problem::locate(error, Some(&self.fields));
+                    format!("`{}`: {}", path.join("."), problem.what)
+                }
             };
             Error::new(ErrorKind::Config, what).remedy("correct it in the configuration")
         })
     }
+
+    #[doc(hidden)]
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, RefusedSettings> {
+        self.fields.deserialize().map_err(RefusedSettings)
+    }
 }
 
-/// Finds a type's registration in all linked crates. `name_of` returns a name and source location;
+/// Returns the types that all linked crates register. `name_of` returns a name and source location;
 /// `what` names the category, such as `forward`.
 ///
 /// # Errors
-/// `Config` if no linked crate registers the type, `Duplicate` if two do.
-pub(crate) fn registration<R>(
+/// `Duplicate` with both source locations if two crates register a type.
+pub(super) fn registered<R>(
     what: &str,
-    kind: &str,
     all: impl IntoIterator<Item = &'static R>,
     name_of: impl Fn(&R) -> (&'static str, &'static str),
-) -> Result<&'static R> {
+) -> Result<BTreeMap<&'static str, &'static R>> {
     let mut known = BTreeMap::new();
     for registration in all {
         let (name, location) = name_of(registration);
@@ -77,9 +86,23 @@ pub(crate) fn registration<R>(
                 ErrorKind::Duplicate,
                 format!("the {what} {name:?} is registered twice: at {other} and at {location}"),
             )
-            .remedy("link only one of the two crates"));
+            .remedy("rename one of them, or link only one of the two crates"));
         }
     }
+    Ok(known)
+}
+
+/// Finds one of the [`registered`] types.
+///
+/// # Errors
+/// `Config` if no linked crate registers the type; as [`registered`].
+pub(crate) fn registration<R>(
+    what: &str,
+    kind: &str,
+    all: impl IntoIterator<Item = &'static R>,
+    name_of: impl Fn(&R) -> (&'static str, &'static str),
+) -> Result<&'static R> {
+    let known = registered(what, all, name_of)?;
     known.get(kind).copied().ok_or_else(|| {
         let names: Vec<_> = known.into_keys().collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -93,16 +116,16 @@ pub(crate) fn registration<R>(
 
 impl fmt::Debug for TypedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.fields.keys().collect();
+        let keys: Vec<_> = self.fields.as_dict().into_iter().flat_map(Dict::keys).collect();
         f.debug_struct("TypedSettings").field("type", &self.kind).field("keys", &keys).finish()
     }
 }
 
 impl<'de> Deserialize<'de> for TypedSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Map::deserialize(deserializer)?;
+        let mut fields = Dict::deserialize(deserializer)?;
         match fields.remove(Self::TYPE) {
-            Some(Value::String(kind)) => Ok(Self { kind, fields }),
+            Some(Value::String(_, kind)) => Ok(Self { kind, fields: fields.into() }),
             Some(_) => Err(de::Error::custom("`type` must be the name of a type, in quotes")),
             None => Err(de::Error::missing_field(Self::TYPE)),
         }
@@ -142,10 +165,10 @@ mod tests {
     #[test]
     fn errors_name_the_key_and_no_value() {
         for (keys, expected) in [
-            ("urk = \"hunter2\"", "unknown field `urk`, expected `url` or `tries`"),
+            ("urk = \"hunter2\"", "unknown field `urk`; known: `url`, `tries`"),
             ("tries = 1", "missing field `url`"),
-            ("url = \"x\"\ntries = \"hunter2\"", "`tries`: expected u32"),
-            ("url = [\"hunter2\"]", "`url`: expected text"),
+            ("url = \"x\"\ntries = \"hunter2\"", "`tries`: found text, expected a whole number"),
+            ("url = [\"hunter2\"]", "`url`: found a list, expected text"),
         ] {
             let settings = settings(&format!("type = \"x\"\n{keys}"));
             let error = settings.deserialize::<Target>().unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
-use super::problem::{SECRET_TABLES, number_text};
+use super::problem::number_text;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One variable, as its own layer so that an error can name it.
@@ -35,8 +35,7 @@ impl Variable {
             }
         }
         // Passwords, tokens, and webhook headers such as `authorization`.
-        let may_be_secret = SECRET_TABLES.contains(&path[0].as_str())
-            || path[0] == "serve"
+        let may_be_secret = ["backend", "drain", "serve"].contains(&path[0].as_str())
             || path.iter().any(|part| part == "headers");
         let value = parse_value(value, may_be_secret);
         Some(Self { name: name.to_owned(), path, value })

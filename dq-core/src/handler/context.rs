@@ -46,79 +46,66 @@ pub struct RunContext {
 
 impl JobContext {
     /// Creates a context, to call a handler directly in a unit test.
-    #[must_use]
     pub fn new(leased: LeasedJob, run: RunContext) -> Self {
         Self { inner: Arc::new(Inner { leased, run, thread: HandlerThread::default() }) }
     }
 
     /// Returns the job's id.
-    #[must_use]
     pub fn id(&self) -> JobId {
         self.inner.leased.job.id
     }
 
     /// Returns the job's queue.
-    #[must_use]
     pub fn queue(&self) -> &QueueName {
         &self.inner.leased.job.queue
     }
 
     /// Returns the job's key, if any.
-    #[must_use]
     pub fn key(&self) -> Option<&JobKey> {
         self.inner.leased.job.key.as_ref()
     }
 
     /// Returns when this run was due.
-    #[must_use]
     pub fn due(&self) -> Timestamp {
         self.inner.leased.job.due
     }
 
     /// Returns when the job was first due. Retries and snoozes change only [`Self::due`].
-    #[must_use]
     pub fn first_due(&self) -> Timestamp {
         self.inner.leased.job.first_due
     }
 
     /// Returns when the store accepted the job.
-    #[must_use]
     pub fn created(&self) -> Timestamp {
         self.inner.leased.job.created
     }
 
     /// Returns how long after its due time the handler started.
-    #[must_use]
     pub fn lateness(&self) -> Duration {
         self.inner.run.started.since(self.due())
     }
 
     /// Returns this attempt's number, from 1.
-    #[must_use]
     pub fn attempt(&self) -> u32 {
         self.inner.leased.job.attempts.saturating_add(1)
     }
 
     /// Returns the maximum attempts for this job; per step, if it has several.
-    #[must_use]
     pub fn max_attempts(&self) -> u32 {
         self.inner.run.max_attempts
     }
 
     /// Returns whether the job is dead if this run fails.
-    #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.attempt() >= self.max_attempts()
     }
 
     /// Returns the run's escalation step, from 0; 0 without an escalation.
-    #[must_use]
     pub fn step(&self) -> u32 {
         self.inner.leased.job.step()
     }
 
     /// Returns whether this is the escalation's last step; `true` without an escalation.
-    #[must_use]
     pub fn is_last_step(&self) -> bool {
         self.step().saturating_add(1) >= self.inner.run.steps
     }
@@ -126,13 +113,11 @@ impl JobContext {
     /// Returns how many times the job was leased, including this time.
     ///
     /// Leases given back before the handler started do not count.
-    #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.inner.leased.job.deliveries
     }
 
     /// Returns the job's headers.
-    #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.inner.leased.job.headers
     }
@@ -140,14 +125,12 @@ impl JobContext {
     /// Returns the nominal time of this schedule occurrence; `None` for other jobs.
     ///
     /// The time comes from the recurrence, without jitter and however late the job runs.
-    #[must_use]
     pub fn occurrence(&self) -> Option<Timestamp> {
         let millis = self.headers().get(Headers::OCCURRENCE)?.parse().ok()?;
         Some(Timestamp::from_millis(millis))
     }
 
     /// Returns the encoded payload.
-    #[must_use]
     pub fn raw_payload(&self) -> &Bytes {
         &self.inner.leased.job.payload
     }
@@ -156,25 +139,21 @@ impl JobContext {
     ///
     /// Store it with the data your handler writes. If your database rejects smaller tokens, a
     /// handler that lost its lease unnoticed cannot overwrite newer data.
-    #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.leased.token
     }
 
     /// Returns this run's lease.
-    #[must_use]
     pub fn lease(&self) -> Lease {
         self.inner.leased.lease()
     }
 
     /// Returns a value from the runner's `.state(value)`, or its [`Dq`](crate::Dq).
-    #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.inner.run.state.get()
     }
 
     /// Returns the runner's name.
-    #[must_use]
     pub fn worker(&self) -> &str {
         &self.inner.run.worker
     }
@@ -187,13 +166,11 @@ impl JobContext {
     }
 
     /// Returns whether this run should stop.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.inner.run.cancelled.is_cancelled()
     }
 
     /// Returns the runner's time, which is virtual in tests.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.inner.run.clock.now()
     }
@@ -204,7 +181,6 @@ impl JobContext {
     }
 
     /// Returns the job.
-    #[must_use]
     pub fn job(&self) -> &Job {
         &self.inner.leased.job
     }

@@ -91,33 +91,6 @@ pub trait HandlerFn: Queue + 'static {
 ///     }
 /// }
 /// ```
-///
-/// An object that blocks its thread and uses the runner's state:
-///
-/// ```
-/// # use dq_core as dq;
-/// # #[derive(Clone)] struct Disk;
-/// # impl Disk { fn write(&self, _: u64) {} }
-/// struct Renderer;
-///
-/// impl dq::DelayHandler for Renderer {
-///     type Payload = u64;
-///     const BLOCKING: bool = true;
-///
-///     fn code(&self) -> impl dq::QueueCode {
-///         "RENDER_INVOICE"
-///     }
-///
-///     fn requires(&self, requirements: &mut dq::Requirements) {
-///         requirements.state::<Disk>();
-///     }
-///
-///     async fn handle(&self, ctx: dq::JobContext, invoice: u64) -> dq::HandlerResult {
-///         ctx.state::<Disk>().ok_or("no disk")?.write(invoice);
-///         Ok(dq::Outcome::Done)
-///     }
-/// }
-/// ```
 pub trait DelayHandler: Send + Sync + 'static {
     /// The payload's type.
     type Payload: Payload;
@@ -220,88 +193,27 @@ pub(crate) struct Versions {
     pub(crate) current: u32,
 }
 
-/// A handler function registered with `inventory`. It is a constant, so it has only function
-/// pointers.
+/// A handler function registered with `inventory`.
 #[derive(Debug)]
 pub struct Registration {
-    code: fn() -> Cow<'static, str>,
-    name: &'static str,
-    location: &'static str,
-    settings: fn() -> QueueSettings,
-    schedule: fn() -> Result<Option<ScheduleSettings>>,
-    requires: fn(&mut Requirements),
-    steps: &'static [Duration],
-    escalate_from: EscalateFrom,
-    versions: Option<Versions>,
-    aliases: &'static [&'static str],
-    read: fn(&Job) -> Result<(), JobError>,
-    run: fn(JobContext) -> BoxFuture<'static, JobResult>,
+    handlers: fn() -> Result<Vec<Handler>>,
 }
 
 inventory::collect!(Registration);
 
 impl Registration {
     /// Creates an annotated function's registration.
-    #[must_use]
     pub const fn of<H: HandlerFn>() -> Self {
-        fn run<H: HandlerFn>(ctx: JobContext) -> BoxFuture<'static, JobResult> {
-            Box::pin(H::call(ctx))
-        }
-        fn read<H: HandlerFn>(job: &Job) -> Result<(), JobError> {
-            H::decode(job).map(drop)
-        }
-        Self {
-            code: H::code,
-            name: H::NAME,
-            location: H::LOCATION,
-            settings: H::settings,
-            schedule: H::schedule,
-            requires: H::requires,
-            steps: H::STEPS,
-            escalate_from: H::ESCALATE_FROM,
-            versions: match H::VERSION {
-                Some(current) => Some(Versions { oldest: H::OLDEST_VERSION, current }),
-                None => None,
-            },
-            aliases: H::ALIASES,
-            read: read::<H>,
-            run: run::<H>,
-        }
+        Self { handlers: Handler::of_function::<H> }
     }
 
     /// Creates handlers: one for the code, and one per alias.
-    ///
-    /// Only the code's handler has the schedule, so that an occurrence does not run again for each
-    /// alias.
     ///
     /// # Errors
     /// `InvalidInput` if a code is not a valid queue name; `Codec` if the schedule's payload does
     /// not encode.
     pub fn handlers(&self) -> Result<Vec<Handler>> {
-        let mut handler = self.handler_of(&(self.code)())?;
-        let schema_version = self.versions.map(|versions| versions.current);
-        handler.schedule =
-            (self.schedule)()?.map(|schedule| ScheduleSettings { schema_version, ..schedule });
-        handler.aliases = self.aliases;
-        let aliases = self.aliases.iter().map(|alias| self.handler_of(alias));
-        std::iter::once(Ok(handler)).chain(aliases).collect()
-    }
-
-    fn handler_of(&self, code: &str) -> Result<Handler> {
-        let mut requirements = Requirements::default();
-        (self.requires)(&mut requirements);
-        let queue = QueueName::new(code).map_err(|error| {
-            error.remedy(format!("it is the code of {} at {}", self.name, self.location))
-        })?;
-        Ok(Handler {
-            settings: (self.settings)(),
-            requirements,
-            escalation: Escalation { steps: self.steps.into(), from: self.escalate_from },
-            versions: self.versions,
-            read: Arc::new(self.read),
-            is_function: true,
-            ..Handler::new(queue, self.name, self.location, Arc::new(self.run))
-        })
+        (self.handlers)()
     }
 }
 
@@ -344,6 +256,34 @@ impl Handler {
             is_function: false,
             run,
         }
+    }
+
+    /// Only the code's handler has the schedule, so that an occurrence does not run again for each
+    /// alias.
+    fn of_function<H: HandlerFn>() -> Result<Vec<Self>> {
+        let versions = H::VERSION.map(|current| Versions { oldest: H::OLDEST_VERSION, current });
+        let handler_of = |code: &str| {
+            let queue = QueueName::new(code).map_err(|error| {
+                error.remedy(format!("it is the code of {} at {}", H::NAME, H::LOCATION))
+            })?;
+            let mut requirements = Requirements::default();
+            H::requires(&mut requirements);
+            Ok(Self {
+                settings: H::settings(),
+                requirements,
+                escalation: Escalation { steps: H::STEPS.into(), from: H::ESCALATE_FROM },
+                versions,
+                read: Arc::new(|job| H::decode(job).map(drop)),
+                is_function: true,
+                ..Self::new(queue, H::NAME, H::LOCATION, Arc::new(|ctx| Box::pin(H::call(ctx))))
+            })
+        };
+        let mut handler = handler_of(&H::code())?;
+        handler.schedule = H::schedule()?
+            .map(|schedule| ScheduleSettings { schema_version: H::VERSION, ..schedule });
+        handler.aliases = H::ALIASES;
+        let aliases = H::ALIASES.iter().map(|alias| handler_of(alias));
+        std::iter::once(Ok(handler)).chain(aliases).collect()
     }
 
     /// Converts an object to a handler.

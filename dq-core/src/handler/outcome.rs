@@ -65,7 +65,6 @@ impl Outcome {
     /// last step the job is dead; see [`JobContext::is_last_step`].
     ///
     /// [`JobContext::is_last_step`]: crate::JobContext::is_last_step
-    #[must_use]
     pub const fn next_step() -> Self {
         Self::NextStep(None, None)
     }

@@ -61,7 +61,6 @@ impl Registry {
     }
 
     /// Returns a queue's handler.
-    #[must_use]
     pub fn get(&self, queue: &str) -> Option<&Arc<Handler>> {
         self.handlers.get(queue)
     }
@@ -72,13 +71,11 @@ impl Registry {
     }
 
     /// Returns the number of handlers.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.handlers.len()
     }
 
     /// Returns whether there are no handlers.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.handlers.is_empty()
     }
@@ -127,7 +124,6 @@ impl Registry {
     }
 
     /// Formats codes, functions and source locations for the log.
-    #[must_use]
     pub fn table(&self) -> String {
         let width = self.handlers.keys().map(|queue| queue.as_str().len()).max().unwrap_or(0);
         let mut table = String::new();

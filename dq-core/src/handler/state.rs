@@ -18,13 +18,11 @@ impl StateMap {
     }
 
     /// Returns the value with this type.
-    #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }
 
     /// Returns all type names, sorted.
-    #[must_use]
     pub fn type_names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
         names.sort_unstable();
@@ -53,7 +51,6 @@ impl Requirements {
     }
 
     /// Returns the names of required types missing from `state`.
-    #[must_use]
     pub fn missing_from(&self, state: &StateMap) -> Vec<&'static str> {
         let missing = self.types.iter().filter(|(id, _)| !state.values.contains_key(id));
         missing.map(|(_, name)| *name).collect()

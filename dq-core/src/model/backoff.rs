@@ -34,7 +34,6 @@ impl Backoff {
     /// Returns the delay after `failed` failed attempts (1 after the first).
     ///
     /// `random` selects the jitter: a uniform random number with `0.0 <= random < 1.0`.
-    #[must_use]
     pub fn delay(&self, failed: u32, random: f64) -> Duration {
         if self.initial.is_zero() {
             // The growth may overflow to infinity, and zero times infinity is NaN.

@@ -40,7 +40,6 @@ pub enum OnRunning {
 impl OnConflict {
     /// Returns whether a new job due at `new` replaces an existing one due at `existing` that is
     /// not running.
-    #[must_use]
     pub fn replaces(self, existing: Timestamp, new: Timestamp) -> bool {
         match self {
             Self::Keep => false,

@@ -28,7 +28,6 @@ pub enum DeadKind {
 
 impl DeadKind {
     /// Returns whether the death counts in `attempts`: the handler ran and gave the reason.
-    #[must_use]
     pub const fn is_failed_attempt(self) -> bool {
         match self {
             Self::Exhausted | Self::Rejected => true,
@@ -37,7 +36,6 @@ impl DeadKind {
     }
 
     /// Returns the stored name of the kind.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -51,7 +49,6 @@ impl DeadKind {
 
     /// Returns the kind with this stored name; [`Self::Quarantined`] if unknown, such as from a
     /// newer version.
-    #[must_use]
     pub fn from_name(name: &str) -> Self {
         [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost, Self::Late]
             .into_iter()
@@ -81,7 +78,6 @@ impl DeadReason {
 }
 
 /// Truncates a message to [`DeadReason::MAX_BYTES`] bytes at a character boundary.
-#[must_use]
 pub fn truncate_message(mut message: String) -> String {
     if message.len() > DeadReason::MAX_BYTES {
         let mut end = DeadReason::MAX_BYTES - '…'.len_utf8();

@@ -35,14 +35,12 @@ impl Headers {
     /// Returns whether a MIME type is JSON, in any case.
     ///
     /// Parameters are ignored, because JSON is UTF-8 whatever they say.
-    #[must_use]
     pub fn is_json(mime_type: &str) -> bool {
         let essence = mime_type.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")
     }
 
     /// Creates empty headers.
-    #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
@@ -53,7 +51,6 @@ impl Headers {
     }
 
     /// Returns a header's value.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -64,19 +61,16 @@ impl Headers {
     }
 
     /// Returns whether there are no headers.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the number of headers.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the total size of names and values in bytes.
-    #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }

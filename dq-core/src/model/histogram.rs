@@ -47,13 +47,11 @@ impl Histogram {
     }
 
     /// Returns the number of durations.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Returns whether nothing was counted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -63,7 +61,6 @@ impl Histogram {
     ///
     /// In whole milliseconds. The last bucket has no end and gives its lower bound. `None` if
     /// nothing was counted.
-    #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0);
         let mut seen = 0;
@@ -76,7 +73,6 @@ impl Histogram {
     }
 
     /// Returns the mean, from each bucket's middle; `None` if nothing was counted.
-    #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         let middle = |bucket: &HistogramBucket| match bucket.to {
             Duration::MAX => bucket.from.as_secs_f64(),

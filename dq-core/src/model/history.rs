@@ -20,7 +20,6 @@ impl HistoryLimit {
     pub const OFF: Self = Self { max: 0, age: Duration::ZERO };
 
     /// Remembers at most `max` jobs, each for at most `age`.
-    #[must_use]
     pub const fn new(max: u32, age: Duration) -> Self {
         Self { max, age }
     }
@@ -45,7 +44,6 @@ pub struct HistoryLimits {
 
 impl HistoryLimits {
     /// Sets the same limit for every queue.
-    #[must_use]
     pub const fn all(default: HistoryLimit) -> Self {
         Self { default: Some(default), queues: BTreeMap::new() }
     }
@@ -53,7 +51,6 @@ impl HistoryLimits {
     /// Sets the default limit unless one is set.
     ///
     /// A store with an expensive history passes [`HistoryLimit::OFF`].
-    #[must_use]
     pub fn or_default(mut self, limit: HistoryLimit) -> Self {
         self.default.get_or_insert(limit);
         self
@@ -63,7 +60,6 @@ impl HistoryLimits {
     ///
     /// A store shared by several programs must not treat `None` as [`HistoryLimit::OFF`], or it
     /// deletes the others' history.
-    #[must_use]
     pub fn get(&self, queue: &QueueName) -> Option<HistoryLimit> {
         self.queues.get(queue).copied().or(self.default)
     }
@@ -71,7 +67,6 @@ impl HistoryLimits {
     /// Returns the limit for a queue, or [`HistoryLimit::default`].
     ///
     /// Call [`or_default`](Self::or_default) first for the store's own default.
-    #[must_use]
     pub fn of(&self, queue: &QueueName) -> HistoryLimit {
         self.get(queue).unwrap_or_default()
     }

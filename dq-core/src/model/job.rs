@@ -30,13 +30,11 @@ pub struct JobId(Uuid);
 
 impl JobId {
     /// Creates an id, most significant byte first.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
     /// Returns the bytes, most significant first. Ids sort like their bytes.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         *self.0.as_bytes()
     }
@@ -61,6 +59,7 @@ impl FromStr for JobId {
 }
 
 /// A job to schedule. `Debug` does not print the payload.
+#[must_use]
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct NewJob {
@@ -121,7 +120,6 @@ pub struct Job {
 
 impl NewJob {
     /// Creates a job without key and headers.
-    #[must_use]
     pub fn new(id: JobId, queue: QueueName, due: impl Into<Due>, payload: Bytes) -> Self {
         Self {
             id,
@@ -137,59 +135,19 @@ impl NewJob {
         }
     }
 
-    /// Sets [`Self::key`].
-    #[must_use]
-    pub fn key(mut self, key: JobKey) -> Self {
-        self.key = Some(key);
-        self
-    }
+    setters!(on_conflict: OnConflict, on_running: OnRunning, headers: Headers, remember: Duration);
 
-    /// Sets [`Self::on_conflict`].
-    #[must_use]
-    pub const fn on_conflict(mut self, policy: OnConflict) -> Self {
-        self.on_conflict = policy;
-        self
-    }
-
-    /// Sets [`Self::on_running`].
-    #[must_use]
-    pub const fn on_running(mut self, policy: OnRunning) -> Self {
-        self.on_running = policy;
-        self
-    }
+    optional_setters!(key: JobKey, max_attempts: u32);
 
     /// Sets [`Self::due`].
-    #[must_use]
     pub fn due(mut self, due: impl Into<Due>) -> Self {
         self.due = due.into();
         self
     }
 
     /// Sets [`Self::payload`].
-    #[must_use]
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
-        self
-    }
-
-    /// Sets [`Self::headers`].
-    #[must_use]
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
-        self
-    }
-
-    /// Sets [`Self::max_attempts`].
-    #[must_use]
-    pub const fn max_attempts(mut self, attempts: u32) -> Self {
-        self.max_attempts = Some(attempts);
-        self
-    }
-
-    /// Sets [`Self::remember`].
-    #[must_use]
-    pub const fn remember(mut self, duration: Duration) -> Self {
-        self.remember = duration;
         self
     }
 }
@@ -198,7 +156,6 @@ impl Job {
     /// Creates a job with zero counts, without key and headers, first due at `due`.
     ///
     /// Stores set the other fields.
-    #[must_use]
     pub fn new(
         id: JobId,
         queue: QueueName,
@@ -226,7 +183,6 @@ impl Job {
     ///
     /// Ended jobs and listings without payloads show 0, because stores keep the step with the
     /// payload.
-    #[must_use]
     pub fn step(&self) -> u32 {
         self.headers.get(Headers::STEP).and_then(|step| step.parse().ok()).unwrap_or(0)
     }
@@ -246,41 +202,24 @@ impl Job {
     }
 }
 
-impl fmt::Debug for NewJob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewJob")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("key", &self.key)
-            .field("on_conflict", &self.on_conflict)
-            .field("on_running", &self.on_running)
-            .field("due", &self.due)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
-            .field("headers", &self.headers)
-            .field("max_attempts", &self.max_attempts)
-            .field("remember", &self.remember)
-            .finish()
-    }
+/// Implements `Debug` with the payload's length instead of the payload.
+macro_rules! debug_without_payload {
+    ($name:ident: $($field:ident),*) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &self.$field))*
+                    .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+                    .finish()
+            }
+        }
+    };
 }
 
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("key", &self.key)
-            .field("due", &self.due)
-            .field("first_due", &self.first_due)
-            .field("created", &self.created)
-            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
-            .field("headers", &self.headers)
-            .field("max_attempts", &self.max_attempts)
-            .field("attempts", &self.attempts)
-            .field("deliveries", &self.deliveries)
-            .field("losses", &self.losses)
-            .finish()
-    }
-}
+debug_without_payload!(NewJob: id, queue, key, on_conflict, on_running, due, headers, max_attempts, remember);
+debug_without_payload!(
+    Job: id, queue, key, due, first_due, created, headers, max_attempts, attempts, deliveries, losses
+);
 
 /// A stored job's state. New states may be added in any release.
 ///
@@ -351,7 +290,6 @@ pub struct Ended {
 
 impl Ended {
     /// Creates an ending without a reason.
-    #[must_use]
     pub const fn new(ending: Ending, at: Timestamp) -> Self {
         Self { ending, reason: None, at }
     }
@@ -377,7 +315,6 @@ pub enum Ending {
 
 impl Ending {
     /// Returns the stored name of the ending.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -389,7 +326,6 @@ impl Ending {
     }
 
     /// Returns the ending with this stored name; `None` if unknown, such as from a newer version.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Done, Self::Skipped, Self::Cancelled, Self::Replaced, Self::Removed]
             .into_iter()
@@ -399,7 +335,6 @@ impl Ending {
 
 impl JobView {
     /// Creates a view; the other fields are `None`.
-    #[must_use]
     pub const fn new(job: Job, state: JobState) -> Self {
         Self {
             job,
@@ -417,7 +352,6 @@ impl JobView {
     ///
     /// If the last failed attempt killed the job, its error is the reason of death, and this
     /// returns the attempt before it.
-    #[must_use]
     pub fn last_error_attempt(&self) -> Option<u32> {
         self.last_error.as_ref()?;
         let is_death = self.death().is_some_and(DeadKind::is_failed_attempt);
@@ -425,7 +359,6 @@ impl JobView {
     }
 
     /// Returns why the job is dead, or was dead when an operator removed it.
-    #[must_use]
     pub fn death(&self) -> Option<DeadKind> {
         if let Some((reason, _)) = &self.dead {
             return Some(reason.kind);
@@ -455,7 +388,6 @@ pub struct JobRef {
 
 impl JobRef {
     /// Creates a reference to `target` in `queue`.
-    #[must_use]
     pub fn new(queue: QueueName, target: impl Into<Target>) -> Self {
         Self { queue, target: target.into() }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::name::check_name;
+use super::name::{check_name, name_type};
 use crate::error::{Error, Result};
 
 /// An application's name for a job, such as `order-1001`.
@@ -17,57 +17,4 @@ use crate::error::{Error, Result};
 #[serde(try_from = "String", into = "String")]
 pub struct JobKey(Arc<str>);
 
-impl JobKey {
-    /// Maximum length in bytes of UTF-8.
-    pub const MAX_BYTES: usize = 255;
-
-    /// Checks and creates a key.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the key is empty, too long, or contains a control character.
-    pub fn new(key: impl AsRef<str>) -> Result<Self> {
-        let key = key.as_ref();
-        check_name("key", key, Self::MAX_BYTES)?;
-        Ok(Self(key.into()))
-    }
-
-    /// Returns the key as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for JobKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Borrow<str> for JobKey {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for JobKey {
-    type Error = Error;
-
-    fn try_from(key: String) -> Result<Self> {
-        Self::new(key)
-    }
-}
-
-impl TryFrom<&str> for JobKey {
-    type Error = Error;
-
-    fn try_from(key: &str) -> Result<Self> {
-        Self::new(key)
-    }
-}
-
-impl From<JobKey> for String {
-    fn from(key: JobKey) -> Self {
-        key.as_str().to_owned()
-    }
-}
+name_type!(JobKey, "key", 255);

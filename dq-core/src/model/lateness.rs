@@ -34,19 +34,16 @@ pub struct LatenessObjective {
 
 impl LatenessObjective {
     /// Returns the time limit; a start this long after the due time is late.
-    #[must_use]
     pub const fn within(self) -> Duration {
         self.within
     }
 
     /// Returns the share of jobs that must start in time, in percent.
-    #[must_use]
     pub fn percent(self) -> f64 {
         f64::from(self.share) / 1_000.0
     }
 
     /// Returns whether a start this long after the due time is late.
-    #[must_use]
     pub fn is_late(self, lateness: Duration) -> bool {
         lateness >= self.within
     }
@@ -138,7 +135,6 @@ pub enum LatenessCause {
 
 impl LatenessCause {
     /// Returns the stable name, such as `no_runner`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Paused => "paused",
@@ -152,7 +148,6 @@ impl LatenessCause {
     }
 
     /// Returns advice for an operator.
-    #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Paused => "resume the queue",
@@ -176,7 +171,6 @@ impl LatenessCause {
     }
 
     /// Returns why due jobs do not start; `None` if no known cause applies.
-    #[must_use]
     pub fn of(facts: &LatenessFacts) -> Option<Self> {
         let exceeds = |time: Option<Duration>| {
             time.zip(facts.within).is_some_and(|(time, within)| time >= within)
@@ -266,13 +260,11 @@ fn known_cause<'de, D: Deserializer<'de>>(
 
 impl LatenessCounts {
     /// Creates counts of zero.
-    #[must_use]
     pub const fn new(objective: LatenessObjective) -> Self {
         Self { objective, in_time: 0, late: 0, cause: None }
     }
 
     /// Sums the counts with this objective.
-    #[must_use]
     pub fn sum(objective: LatenessObjective, counts: &[Self]) -> Self {
         let mut sum = Self::new(objective);
         let mut most_late = 0;
@@ -305,7 +297,6 @@ pub struct LatenessStatus {
 
 impl LatenessStatus {
     /// Creates a status; `hindrance` delays the waiting jobs.
-    #[must_use]
     pub fn new(
         queue: QueueName,
         counts: LatenessCounts,
@@ -317,7 +308,6 @@ impl LatenessStatus {
     }
 
     /// Returns whether too few jobs are in time.
-    #[must_use]
     pub fn is_missed(&self) -> bool {
         let LatenessCounts { objective, in_time, late, .. } = self.counts;
         objective.is_missed(in_time, late.saturating_add(self.waiting))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::name::check_name;
+use super::name::{check_name, name_type};
 use crate::error::{Error, Result};
 
 /// A queue name, which is also the handler's code.
@@ -18,9 +18,6 @@ use crate::error::{Error, Result};
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// Maximum length in bytes of UTF-8.
-    pub const MAX_BYTES: usize = 128;
-
     /// Prefix of the framework's own queues.
     ///
     /// Applications can neither schedule nor handle their jobs, and must not do so through the
@@ -28,7 +25,6 @@ impl QueueName {
     pub const RESERVED_PREFIX: &str = "dq.";
 
     /// Returns whether the name starts with [`Self::RESERVED_PREFIX`].
-    #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(Self::RESERVED_PREFIX)
     }
@@ -47,63 +43,9 @@ impl QueueName {
         ))
         .remedy("choose another name"))
     }
-
-    /// Checks and creates a name.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the name is empty, too long, or contains a control character.
-    pub fn new(name: impl AsRef<str>) -> Result<Self> {
-        let name = name.as_ref();
-        check_name("queue name", name, Self::MAX_BYTES)?;
-        Ok(Self(name.into()))
-    }
-
-    /// Returns the name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for QueueName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl AsRef<str> for QueueName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Borrow<str> for QueueName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for QueueName {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Self> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&str> for QueueName {
-    type Error = Error;
-
-    fn try_from(name: &str) -> Result<Self> {
-        Self::new(name)
-    }
-}
-
-impl From<QueueName> for String {
-    fn from(name: QueueName) -> Self {
-        name.as_str().to_owned()
-    }
-}
+name_type!(QueueName, "queue name", 128);
 
 /// A type that stands for a queue, with its code and payload type.
 ///

@@ -78,7 +78,6 @@ impl RunnerInfo {
     /// it.
     ///
     /// Zero while it is shutting down.
-    #[must_use]
     pub fn free_slots(&self, queue: &QueueName) -> Option<u64> {
         let served = self.served(queue)?;
         if self.stopping {

@@ -77,7 +77,6 @@ impl ScheduleSpec {
     pub const MAX_NAME_BYTES: usize = 200;
 
     /// Creates a schedule with this payload and default policies.
-    #[must_use]
     pub fn new(
         queue: QueueName,
         recurrence: impl Into<Recurrence>,
@@ -96,7 +95,6 @@ impl ScheduleSpec {
     }
 
     /// Returns the cron expression; `None` for an interval.
-    #[must_use]
     pub fn cron(&self) -> Option<&str> {
         match &self.recurrence {
             Recurrence::Cron(cron) => Some(cron.expression()),
@@ -105,7 +103,6 @@ impl ScheduleSpec {
     }
 
     /// Returns the cron expression's time zone; `None` for an interval.
-    #[must_use]
     pub fn zone(&self) -> Option<&str> {
         match &self.recurrence {
             Recurrence::Cron(cron) => Some(cron.zone()),
@@ -116,13 +113,11 @@ impl ScheduleSpec {
     /// Returns whether the interval is below a second, which is hardly ever meant.
     ///
     /// Each occurrence costs several store calls.
-    #[must_use]
     pub fn is_rapid(&self) -> bool {
         self.every().is_some_and(|every| every < Duration::from_secs(1))
     }
 
     /// Returns the interval; `None` for a cron expression.
-    #[must_use]
     pub fn every(&self) -> Option<Duration> {
         match &self.recurrence {
             Recurrence::Interval(interval) => Some(interval.length()),
@@ -155,7 +150,6 @@ impl ScheduleSpec {
     }
 
     /// Returns the first occurrence after this time, without jitter; `None` if there is none.
-    #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         self.recurrence.next_after(time.as_millis()).map(Timestamp::from_millis)
     }

@@ -25,25 +25,21 @@ impl Timestamp {
     pub const MAX: Self = Self(i64::MAX);
 
     /// Creates a timestamp `millis` milliseconds after the epoch.
-    #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
     /// Returns milliseconds since the epoch.
-    #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
     /// Returns `self + delay`, rounded up to a millisecond and saturating at [`Self::MAX`].
-    #[must_use]
     pub fn saturating_add(self, delay: Duration) -> Self {
         Self(self.0.saturating_add(ceil_millis(delay)))
     }
 
     /// Returns the time since `earlier`; zero if `self` is not later.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
@@ -118,7 +114,6 @@ impl Due {
     pub const NOW: Self = Self::After(Duration::ZERO);
 
     /// Returns the due time when the store's clock shows `now`.
-    #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,

@@ -35,6 +35,11 @@ pub struct Backfilled {
 
 /// A schedule by name: define it and [`upsert`](Self::upsert) it, or operate on it.
 ///
+/// # Errors
+/// Calls return `InvalidInput` if the name or a part of the specification is invalid, or no
+/// occurrence is left; `Unsupported` if the store cannot keep schedules; `Unavailable` if it cannot
+/// be reached.
+///
 /// ```
 /// # use dq_core::{Dq, DurationExt};
 /// # dq_core::queue!(SYNC_REGION: String);
@@ -114,9 +119,6 @@ impl Dq {
     /// Returns all readable schedules in the main store, the next due first.
     ///
     /// For the others, see [`unreadable_schedules`](Self::unreadable_schedules).
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot keep schedules, `Unavailable` if it cannot be reached.
     pub async fn recurring_schedules(&self) -> Result<Vec<RecurringView>> {
         require_support(&**self.backend())?;
         let mut views: Vec<_> =
@@ -129,9 +131,6 @@ impl Dq {
     ///
     /// The error is `Incompatible` for a schedule from a later version, `Codec` for a damaged one.
     /// This process schedules no jobs for them.
-    ///
-    /// # Errors
-    /// As [`recurring_schedules`](Self::recurring_schedules).
     pub async fn unreadable_schedules(&self) -> Result<BTreeMap<String, Error>> {
         require_support(&**self.backend())?;
         let schedules = self.stored_schedules().await?.into_iter();
@@ -186,9 +185,6 @@ impl RecurringView {
     ///
     /// Returns `None` if there was none, or the store has dropped it. See the queue's history
     /// setting.
-    ///
-    /// # Errors
-    /// `Unavailable` if the store cannot be reached.
     pub async fn last_job(&self, dq: &Dq) -> Result<Option<JobView>> {
         let Some(occurrence) = self.last_occurrence else { return Ok(None) };
         dq.queue(&self.spec.queue)?.get(occurrence_id(&self.name, occurrence)).await
@@ -276,11 +272,6 @@ impl<P> Recurring<P> {
     ///
     /// A new or changed schedule begins with the first occurrence after now. If the old
     /// specification has missed an occurrence, the new one catches up instead.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the name, the recurrence or another part is invalid, or no occurrence lies
-    /// in the future; `Unsupported` if the store lacks a needed capability; `Unavailable` if it
-    /// cannot be reached.
     pub async fn upsert(self) -> Result<bool> {
         let Self { dq, name, queue, settings, error, .. } = self;
         if let Some(error) = error {
@@ -293,9 +284,6 @@ impl<P> Recurring<P> {
     /// Pauses the schedule: occurrences schedule no jobs, now or later.
     ///
     /// Returns `false` if the schedule does not exist or is already paused.
-    ///
-    /// # Errors
-    /// `Unavailable` if the store cannot be reached.
     pub async fn pause(self) -> Result<bool> {
         store::change(&self.dq, &self.name, |ticker| {
             let mut ticker = ticker.filter(|ticker| !ticker.paused)?;
@@ -308,9 +296,6 @@ impl<P> Recurring<P> {
     /// Resumes with the next occurrence after a [`pause`](Self::pause).
     ///
     /// Returns `false` if the schedule does not exist or is not paused.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn resume(self) -> Result<bool> {
         let now = store::now(&self.dq).await?;
         store::change(&self.dq, &self.name, |ticker| {
@@ -322,10 +307,6 @@ impl<P> Recurring<P> {
     }
 
     /// Skips the first unhandled occurrence. Returns `false` if the schedule does not exist.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause), and `InvalidInput` for a schedule's last occurrence:
-    /// [remove](Self::remove) it.
     pub async fn skip_next(self) -> Result<bool> {
         let mut skipped = None;
         store::change(&self.dq, &self.name, |ticker| {
@@ -342,9 +323,6 @@ impl<P> Recurring<P> {
     ///
     /// Without [`Overlap::Allow`] it does so only if no job of the schedule is live. Returns `None`
     /// if the schedule does not exist.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn run_now(self) -> Result<Option<Scheduled>> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
         let now = store::now(&self.dq).await?;
@@ -364,10 +342,6 @@ impl<P> Recurring<P> {
     /// An occurrence that has run is left out while its job is in the history or its id is pinned.
     /// Ids stay pinned for at least 15 minutes, and as long as the schedule could catch up. An
     /// older occurrence runs again.
-    ///
-    /// # Errors
-    /// `InvalidInput` if there are more occurrences or no such schedule; `Unavailable` if the store
-    /// cannot be reached.
     pub async fn backfill(self, after: Timestamp, until: Timestamp) -> Result<Backfilled> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
             return Err(Error::invalid(format!("there is no schedule {}", self.name)));
@@ -396,9 +370,6 @@ impl<P> Recurring<P> {
     ///
     /// Includes missed occurrences and a paused schedule's. Returns fewer if there are no more, or
     /// no such schedule.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn next(self, count: usize) -> Result<Vec<Timestamp>> {
         let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
             return Ok(Vec::new());
@@ -409,9 +380,6 @@ impl<P> Recurring<P> {
     }
 
     /// Returns the stored schedule.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn get(self) -> Result<Option<RecurringView>> {
         let Some((view, _)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
         let now = store::now(&self.dq).await?;
@@ -422,9 +390,6 @@ impl<P> Recurring<P> {
     ///
     /// Unfinished jobs from earlier occurrences still run. A declared schedule is back when its
     /// program starts again.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
     pub async fn remove(self) -> Result<bool> {
         store::remove(&self.dq, &self.name).await
     }

@@ -138,16 +138,6 @@ mod tests {
         assert!(dq.recurring_in("A", name).every(every).upsert().await.unwrap());
     }
 
-    #[tokio::test]
-    async fn an_interval_of_a_millisecond_is_counted_without_a_walk() {
-        let dq = connect().await;
-        declare(&dq, "fast", 1.millis()).await;
-        let forecast = dq.forecast_all(7.days()).await.unwrap().remove(0);
-        assert_eq!(forecast.minutes[0].due, 59_999);
-        assert!(forecast.minutes[1..].iter().all(|minute| minute.due == 60_000));
-        assert_eq!(forecast.minutes.len(), 7 * 24 * 60);
-    }
-
     #[test]
     fn multiples_are_those_of_a_walk() {
         let edges = [1, 60_000, 60_001, 120_000, 500_000].map(|millis| START + millis.millis());

@@ -327,9 +327,6 @@ pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
 }
 
 /// Returns a schedule job's next occurrence job, as it will be stored; `None` during removal.
-///
-/// # Errors
-/// As [`Ticker::decode`].
 pub(crate) fn job_of_schedule(ticker: &Job) -> Result<Option<NewJob>> {
     if ticker.payload == REMOVED {
         return Ok(None);

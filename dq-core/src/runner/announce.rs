@@ -78,14 +78,14 @@ fn info(context: &StoreContext, host: &str) -> RunnerInfo {
     let runner = &context.runner;
     let now = runner.clock().elapsed();
     let (running, running_by_queue) = runner.slots.used();
-    let queues = runner.queues.iter().zip(&runner.recent).zip(&runner.starts).zip(running_by_queue);
-    let queues = queues.filter(|(((served, _), _), _)| !served.queue.is_reserved());
-    let queues = queues.map(|(((served, recent), starts), running)| {
+    let queues = runner.queues.iter().zip(running_by_queue);
+    let queues = queues.filter(|(served, _)| !served.queue.is_reserved());
+    let queues = queues.map(|(served, running)| {
         let mut queue = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
         queue.running = running as u64;
-        (queue.lateness, queue.run_time) = recent.histograms(now);
-        queue.failed = recent.failed();
-        queue.objective = starts.as_ref().map(|starts| starts.counts(now));
+        (queue.lateness, queue.run_time) = served.recent.histograms(now);
+        queue.failed = served.recent.failed();
+        queue.objective = served.starts.as_ref().map(|starts| starts.counts(now));
         queue
     });
     RunnerInfo {

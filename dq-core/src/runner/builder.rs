@@ -8,11 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::{Observer, Observers};
 use super::late;
-use super::recent::RecentRuns;
 use super::run::Runner;
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::Slots;
-use super::start_window::StartWindow;
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::config::{QueueSettings, RunnerSettings, ScheduleSettings};
@@ -214,9 +212,6 @@ impl RunnerBuilder {
     }
 
     /// Calls [`build`](Self::build), then [`Runner::run_until`].
-    ///
-    /// # Errors
-    /// See [`build`](Self::build) and [`Runner::run_until`].
     pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
         self.build()?.run_until(shutdown).await
     }
@@ -307,7 +302,7 @@ impl RunnerBuilder {
                 .over(shared.defaults.clone())
                 .over(handler.settings.clone())
                 .policy(&queue)?;
-            Ok(ServedQueue { queue, handler: Arc::clone(handler), policy })
+            Ok(ServedQueue::new(queue, Arc::clone(handler), policy))
         });
         let mut queues: Vec<ServedQueue> = queues.collect::<Result<_>>()?;
         late::refuse_rings(&queues)?;
@@ -317,11 +312,8 @@ impl RunnerBuilder {
             Declarations::new(&self.dq)
         };
         if recurring::is_supported(shared.stores.main.capabilities()) {
-            queues.push(ServedQueue {
-                queue: recurring::queue(),
-                handler: Arc::new(recurring::handler(&self.dq)),
-                policy: recurring::policy(),
-            });
+            let handler = Arc::new(recurring::handler(&self.dq));
+            queues.push(ServedQueue::new(recurring::queue(), handler, recurring::policy()));
         }
         let name = self.name.unwrap_or_else(|| {
             let random = shared.environment.entropy.bits() & 0xffff_ffff;
@@ -349,11 +341,6 @@ impl RunnerBuilder {
             )),
             index_of: index_of.collect(),
             built: shared.environment.clock.now(),
-            recent: queues.iter().map(|_| RecentRuns::default()).collect(),
-            starts: queues
-                .iter()
-                .map(|served| served.policy.lateness.map(StartWindow::new))
-                .collect(),
             queues,
             middleware: self.middleware,
             state: Arc::new(self.state),

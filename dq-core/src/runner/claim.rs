@@ -201,7 +201,7 @@ async fn start_jobs(
                 let due = elapsed.saturating_sub(at.since(leased.job.due));
                 // Only objectives use it.
                 let waited_for_slot =
-                    runner.starts[*queue].is_some() && runner.slots.has_waited(*queue, due);
+                    runner.queues[*queue].starts.is_some() && runner.slots.has_waited(*queue, due);
                 accepted.push((*queue, leased, Start { at, waited_for_slot }));
             }
             None => {

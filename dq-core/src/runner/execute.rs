@@ -76,15 +76,11 @@ pub(super) async fn execute(
             RunEnd::Superseded => return None,
         };
         let ended_at = runner.clock().elapsed();
-        if let Some(recent) = runner.recent_of(job.queue()) {
-            recent.record(job.lateness(), started_at, ended_at);
-        }
+        served.recent.record(job.lateness(), started_at, ended_at);
         let (result, error) = panics::display_error(result);
         let verdict = verdict::after_run(context, served, &job, &result, &error, started);
-        if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. })
-            && let Some(recent) = runner.recent_of(job.queue())
-        {
-            recent.record_failure();
+        if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
+            served.recent.record_failure();
         }
         log(&result, &verdict);
         runner.observers.notify(&Event::Finished {

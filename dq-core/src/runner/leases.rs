@@ -195,3 +195,27 @@ impl Drop for LeaseGuard {
         self.run_ended.cancel();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::FencingToken;
+    use crate::clock::VirtualClock;
+
+    /// A store that separates queues may have one id in two.
+    #[test]
+    fn leases_of_one_id_in_two_queues_do_not_end_each_other() {
+        let tracker = Arc::new(LeaseTracker::new(Arc::new(VirtualClock::default())));
+        let track = |queue: &str, token| {
+            let queue = QueueName::new(queue).unwrap();
+            let lease =
+                Lease { queue, job: JobId::from_bytes([1; 16]), token: FencingToken(token) };
+            tracker.track(lease, Duration::from_secs(30), tracker.now())
+        };
+        let (first, _) = track("A", 1);
+        let (_other, earlier) = track("B", 1);
+        assert!(earlier.is_none() && !first.superseded.is_cancelled());
+        let (_again, earlier) = track("A", 2);
+        assert!(earlier.is_some() && first.superseded.is_cancelled());
+    }
+}

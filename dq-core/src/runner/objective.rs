@@ -40,9 +40,8 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
 }
 
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
-    let with_objective = runner.queues.iter().zip(&runner.starts);
-    let with_objective = with_objective.filter(|(_, window)| window.is_some());
-    let queues: Vec<_> = with_objective.map(|(served, _)| served.queue.clone()).collect();
+    let with_objective = runner.queues.iter().filter(|served| served.starts.is_some());
+    let queues: Vec<_> = with_objective.map(|served| served.queue.clone()).collect();
     find_unserved(&runner).await;
     let mut missed = BTreeSet::new();
     loop {
@@ -74,8 +73,8 @@ async fn find_unserved(runner: &RunnerShared) {
             info.omitted_queues > 0 || info.queues.iter().any(|served| served.queue == *queue)
         })
     };
-    for (served, window) in runner.queues.iter().zip(&runner.starts) {
-        if let Some(window) = window
+    for served in &runner.queues {
+        if let Some(window) = &served.starts
             && !others.iter().any(|other| may_serve(other, &served.queue))
         {
             window.set_unserved();
@@ -151,7 +150,7 @@ fn facts(
     is_full: bool,
 ) -> LatenessFacts {
     let slots = runner.queues[index].policy.concurrency.min(runner.settings.concurrency);
-    let run_time = || runner.recent[index].histograms(runner.clock().elapsed()).1.mean();
+    let run_time = || runner.queues[index].recent.histograms(runner.clock().elapsed()).1.mean();
     LatenessFacts {
         within: Some(window.objective.within()),
         runners: Some(1),

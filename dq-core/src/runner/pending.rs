@@ -57,7 +57,6 @@ pub struct PendingVersion {
 
 impl PendingReport {
     /// Returns whether every job has a handler that decodes its payload.
-    #[must_use]
     pub fn is_readable(&self) -> bool {
         self.queues.iter().all(|queue| {
             queue.has_handler && queue.versions.iter().all(|version| version.unreadable == 0)

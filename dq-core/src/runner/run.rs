@@ -85,7 +85,7 @@ impl Runner {
             .enumerate()
             .map(|(index, store)| tasks.start(&runner, store, index))
             .collect();
-        if runner.starts.iter().any(Option::is_some) {
+        if runner.queues.iter().any(|served| served.starts.is_some()) {
             tasks.objectives.spawn(objective::run(Arc::clone(&runner), contexts));
         } else {
             // Dropped because they hold senders to the settle loops, which end with the last
@@ -176,7 +176,6 @@ impl Runner {
     }
 
     /// Returns this runner's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }

@@ -35,10 +35,6 @@ pub(super) struct RunnerShared {
     pub(super) client: Arc<ClientShared>,
     pub(super) observers: Observers,
     pub(super) built: Timestamp,
-    /// By queue index.
-    pub(super) recent: Vec<RecentRuns>,
-    /// By queue index; `None` without a lateness objective.
-    pub(super) starts: Vec<Option<StartWindow>>,
     pub(super) settings: RunnerSettings,
     pub(super) limits: Limits,
     /// Fires when no more jobs may be claimed.
@@ -52,6 +48,16 @@ pub(super) struct ServedQueue {
     pub(super) queue: QueueName,
     pub(super) handler: Arc<Handler>,
     pub(super) policy: QueuePolicy,
+    pub(super) recent: RecentRuns,
+    /// `None` without a lateness objective.
+    pub(super) starts: Option<StartWindow>,
+}
+
+impl ServedQueue {
+    pub(super) fn new(queue: QueueName, handler: Arc<Handler>, policy: QueuePolicy) -> Self {
+        let starts = policy.lateness.map(StartWindow::new);
+        Self { queue, handler, policy, recent: RecentRuns::default(), starts }
+    }
 }
 
 impl RunnerShared {
@@ -63,13 +69,9 @@ impl RunnerShared {
         &self.environment.clock
     }
 
-    pub(super) fn recent_of(&self, queue: &QueueName) -> Option<&RecentRuns> {
-        self.recent.get(*self.index_of.get(queue)?)
-    }
-
     pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(usize, &StartWindow)> {
         let index = *self.index_of.get(queue)?;
-        Some((index, self.starts.get(index)?.as_ref()?))
+        Some((index, self.queues[index].starts.as_ref()?))
     }
 
     /// # Errors

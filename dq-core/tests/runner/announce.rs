@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq_core::{
-    Announcement, Backend, Capabilities, ClaimParams, Claimed, Clock, DurationExt, Error,
-    ErrorKind, Layer, MemoryBackend, Outcome, QueueName, QueueStats, RegisteredRunner, Result,
-    VirtualClock, async_trait,
+    Announcement, Backend, Capabilities, ClaimParams, Claimed, Clock, DurationExt, Layer,
+    MemoryBackend, Outcome, QueueName, QueueStats, RegisteredRunner, Result, VirtualClock,
+    async_trait,
 };
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
@@ -16,7 +16,6 @@ struct CountingStore {
     inner: MemoryBackend,
     calls: AtomicU32,
     announcements: AtomicU32,
-    refuses: bool,
     /// Answers only the first announcement.
     hangs: bool,
     registry: bool,
@@ -28,7 +27,6 @@ impl CountingStore {
             inner: MemoryBackend::new(clock.clone()),
             calls: AtomicU32::new(0),
             announcements: AtomicU32::new(0),
-            refuses: false,
             hangs: false,
             registry: true,
         }
@@ -64,9 +62,6 @@ impl Layer for CountingStore {
         let earlier = self.announcements.fetch_add(1, Ordering::SeqCst);
         if self.hangs && earlier > 0 {
             std::future::pending::<()>().await;
-        }
-        if self.refuses {
-            return Err(Error::new(ErrorKind::Unavailable, "injected fault"));
         }
         self.count().announce(announcement).await
     }
@@ -125,21 +120,7 @@ async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
     let failed = runners(&fixture).await.remove(0).info.unwrap().queues[0].failed;
     assert!(failed >= 1, "{failed}: it may have run again meanwhile");
 
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
-    assert_eq!(runners(&fixture).await, []);
-}
-
-#[tokio::test]
-async fn a_runner_that_disappears_is_listed_for_a_minute() {
-    let mut fixture = Fixture::new().await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.pass(20.seconds()).await;
-    fixture.abort().await;
-    fixture.pass(50.seconds()).await;
-    assert_eq!(runners(&fixture).await.len(), 1);
-    fixture.pass(6.seconds()).await;
+    fixture.stop_by(100.millis()).await;
     assert_eq!(runners(&fixture).await, []);
 }
 
@@ -153,34 +134,6 @@ async fn what_cannot_be_read_is_listed_by_name_with_its_bytes() {
     let unreadable = listed[0].info.as_ref().unwrap_err();
     assert_eq!(unreadable.raw, "not JSON");
     assert!(unreadable.error.contains("line 1"), "{}", unreadable.error);
-}
-
-#[tokio::test]
-async fn an_idle_runner_makes_at_most_eleven_calls_in_ten_seconds() {
-    let clock = Arc::new(VirtualClock::default());
-    let store = Arc::new(CountingStore::new(&clock));
-    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.pass(5.minutes()).await;
-    let (calls, announcements) =
-        (store.calls.load(Ordering::SeqCst), store.announcements.load(Ordering::SeqCst));
-    assert!((20..=21).contains(&announcements), "{announcements}");
-    assert!((300..=330).contains(&calls), "{calls} calls in 300 s");
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_runner_that_cannot_announce_itself_runs_its_jobs() {
-    let clock = Arc::new(VirtualClock::default());
-    let store = Arc::new(CountingStore { refuses: true, ..CountingStore::new(&clock) });
-    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.wait_for(&Observed::StoreFailed).await;
-    fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
-    fixture.schedule("x").await;
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
 }
 
 #[tokio::test]
@@ -198,12 +151,17 @@ async fn a_runner_is_listed_until_three_announcements_were_not_answered() {
 }
 
 #[tokio::test]
-async fn a_store_without_announcements_gets_none() {
-    let clock = Arc::new(VirtualClock::default());
-    let store = Arc::new(CountingStore { registry: false, ..CountingStore::new(&clock) });
-    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.pass(1.minutes()).await;
-    fixture.stop().await;
-    assert_eq!(store.announcements.load(Ordering::SeqCst), 0);
+async fn an_idle_runner_makes_at_most_eleven_calls_in_ten_seconds_and_announces_itself_if_it_can() {
+    for (registry, announced) in [(true, 20..=21), (false, 0..=0)] {
+        let clock = Arc::new(VirtualClock::default());
+        let store = Arc::new(CountingStore { registry, ..CountingStore::new(&clock) });
+        let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+        fixture.start(|runner| runner.handler(TestHandler::done()));
+        fixture.pass(5.minutes()).await;
+        let calls = store.calls.load(Ordering::SeqCst);
+        let announcements = store.announcements.load(Ordering::SeqCst);
+        assert!(announced.contains(&announcements), "{announcements}");
+        assert!((280..=330).contains(&calls), "{calls} calls in 300 s");
+        fixture.stop().await;
+    }
 }

@@ -1,55 +1,19 @@
 //! Validation by a runner before its first job, and by the client before storing a job.
 
 use dq_core::config::{Config, LatePolicy, QueueSettings};
-use dq_core::{Dq, DurationExt, ErrorKind, HandlerResult, JobContext, QueueCode};
+use dq_core::{Dq, DurationExt, ErrorKind};
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
-
-struct SameQueue;
-
-impl dq_core::DelayHandler for SameQueue {
-    type Payload = String;
-
-    fn code(&self) -> impl QueueCode {
-        QUEUE
-    }
-
-    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
-        Err("never run".into())
-    }
-}
-
-pub(crate) struct OtherQueue;
-
-impl dq_core::DelayHandler for OtherQueue {
-    type Payload = String;
-
-    fn code(&self) -> impl QueueCode {
-        "OTHER"
-    }
-
-    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
-        Err("never run".into())
-    }
-}
 
 #[tokio::test]
 async fn two_handlers_of_one_code_are_refused_with_both_locations() {
     let fixture = Fixture::new().await;
-    let runner = fixture.dq.runner().handler(TestHandler::done()).handler(SameQueue);
+    // Two objects are two handlers, even of one type and line.
+    let runner = fixture.dq.runner();
+    let runner = (0..2).fold(runner, |runner, _| runner.handler(TestHandler::done()));
     let error = runner.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     assert_eq!(error.message().matches("builder.rs:").count(), 2, "{error}");
-}
-
-#[tokio::test]
-async fn two_objects_of_the_same_type_and_line_are_two_handlers() {
-    let fixture = Fixture::new().await;
-    let mut runner = fixture.dq.runner().without_linked_handlers();
-    for _ in 0..2 {
-        runner = runner.handler(TestHandler::done());
-    }
-    assert_eq!(runner.build().unwrap_err().kind(), ErrorKind::Duplicate);
 }
 
 #[tokio::test]
@@ -74,16 +38,19 @@ async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it
 }
 
 #[tokio::test]
-async fn settings_out_of_range_are_refused_with_their_queue() {
+async fn settings_out_of_range_or_of_the_configuration_are_refused_with_their_queue() {
     let fixture = Fixture::new().await;
-    let zero = QueueSettings::new().concurrency(0);
-    let error =
-        fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, zero).build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.message().contains("queue Q: concurrency is 0"), "{error}");
-    let error =
-        fixture.dq.runner().handler(TestHandler::done()).concurrency(0).build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    let runner = || fixture.dq.runner().handler(TestHandler::done());
+    let history = QueueSettings::new().history(dq_core::HistoryLimit::OFF);
+    for (runner, message) in [
+        (runner().queue(QUEUE, QueueSettings::new().concurrency(0)), "queue Q: concurrency is 0"),
+        (runner().queue(QUEUE, history), "the history of queue Q"),
+        (runner().concurrency(0), "runner.concurrency"),
+    ] {
+        let error = runner.build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.message().contains(message), "{message}: {error}");
+    }
 }
 
 #[tokio::test]
@@ -94,7 +61,11 @@ async fn late_policies_that_move_jobs_in_a_ring_are_refused() {
             let then = then.parse().unwrap();
             QueueSettings::new().late(LatePolicy::new(1.minutes(), then))
         };
-        let runner = fixture.dq.runner().handler(TestHandler::done()).handler(OtherQueue);
+        let runner = fixture
+            .dq
+            .runner()
+            .handler(TestHandler::done())
+            .handler(TestHandler::done().of_queue("OTHER"));
         runner.queue(QUEUE, to("queue:OTHER")).queue("OTHER", to(then)).build()
     };
     let error = build("queue:Q").unwrap_err();
@@ -169,24 +140,11 @@ async fn a_payload_that_does_not_encode_fails_its_whole_bulk() {
     assert_eq!(fixture.stats().await.stored(), 0);
 }
 
-struct ReservedQueue;
-
-impl dq_core::DelayHandler for ReservedQueue {
-    type Payload = String;
-
-    fn code(&self) -> impl QueueCode {
-        "dq.mail"
-    }
-
-    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
-        Err("never run".into())
-    }
-}
-
 #[tokio::test]
 async fn a_reserved_queue_name_can_neither_be_handled_nor_scheduled() {
     let fixture = Fixture::new().await;
-    let error = fixture.dq.runner().handler(ReservedQueue).build().unwrap_err();
+    let error =
+        fixture.dq.runner().handler(TestHandler::done().of_queue("dq.mail")).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("dq.mail"), "{error}");
     assert!(error.remedy_text().unwrap().contains("builder.rs:"), "{error}");
@@ -194,14 +152,4 @@ async fn a_reserved_queue_name_can_neither_be_handled_nor_scheduled() {
     let error = queue.schedule("x", "text/plain").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("dq.mail"), "{error}");
-}
-
-#[tokio::test]
-async fn a_runner_cannot_set_the_history_of_a_queue() {
-    let fixture = Fixture::new().await;
-    let settings = QueueSettings::new().history(dq_core::HistoryLimit::OFF);
-    let runner = fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, settings);
-    let error = runner.build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.message().contains(QUEUE), "{error}");
 }

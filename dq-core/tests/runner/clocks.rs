@@ -7,13 +7,12 @@ use std::time::Duration;
 use dq_core::{Backend, Clock, DurationExt, MemoryBackend, Outcome, Settled, VirtualClock};
 
 use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
+use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Renewal interval: a sixth of the lease.
 const TICK: Duration = Duration::from_secs(5);
 
-const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
 const SECOND: Observed = Observed::Started { attempt: 1, deliveries: 2 };
 
 /// Moves the time of day an hour ahead while no time passes.
@@ -53,12 +52,6 @@ async fn running(
     fixture
 }
 
-async fn stop(mut fixture: Fixture) {
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
-}
-
 #[tokio::test]
 async fn a_job_that_this_runner_claims_again_ends_its_earlier_run_first() {
     let (runs, signalled) = (Arc::default(), Arc::default());
@@ -71,16 +64,14 @@ async fn a_job_that_this_runner_claims_again_ends_its_earlier_run_first() {
     let before = fixture.advance_until(100.millis(), &SECOND).await;
     assert_eq!(runs.highest(), 1, "two runs at once");
     assert!(before.contains(&Observed::LeaseLost), "{before:?}");
-    stop(fixture).await;
+    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]
 async fn a_blocking_handler_that_lost_its_lease_delays_the_next_run_until_it_returns() {
     let runs = Arc::new(Runs::default());
     let (handler, results) = BlockingHandler::new(&runs);
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(handler));
+    let mut fixture = Fixture::running(handler).await;
     while runs.highest() == 0 {
         tokio::task::yield_now().await;
     }
@@ -96,64 +87,47 @@ async fn a_blocking_handler_that_lost_its_lease_delays_the_next_run_until_it_ret
 }
 
 #[tokio::test]
-async fn a_suspend_is_noticed_at_the_next_tick() {
-    let (runs, signalled) = (Arc::default(), Arc::default());
-    let clock = Arc::new(VirtualClock::default());
-    let store = Arc::new(MemoryBackend::new(clock.clone()));
-    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
-    jump(&clock);
-    fixture.pass(TICK).await;
-    assert!(signalled.load(Ordering::SeqCst), "the cancellation signal has not fired");
-    stop(fixture).await;
-}
-
-#[tokio::test]
-async fn a_suspend_is_noticed_soon_if_the_store_does_not_answer() {
-    let (runs, signalled) = (Arc::default(), Arc::default());
-    let clock = Arc::new(VirtualClock::default());
-    let store = FaultyStore::new(&clock, Faults { renewals_hang: true, ..Faults::default() });
-    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
-    jump(&clock);
-    fixture.pass(TICK * 2).await;
-    assert!(signalled.load(Ordering::SeqCst), "the cancellation signal has not fired");
-    stop(fixture).await;
-}
-
-#[tokio::test]
-async fn a_clock_that_is_set_forward_ends_no_lease_of_a_store_with_a_clock_of_its_own() {
-    let (runs, signalled) = (Arc::default(), Arc::default());
-    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
-    let store = Arc::new(MemoryBackend::new(server_clock.clone()));
-    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
-    jump(&clock);
-    for _ in 0..60 {
-        server_clock.advance(1.seconds());
-        fixture.pass(1.seconds()).await;
+async fn a_suspend_is_noticed_at_the_next_tick_or_the_second_if_the_store_does_not_answer() {
+    for (renewals_hang, ticks) in [(false, 1), (true, 2)] {
+        let (runs, signalled) = (Arc::default(), Arc::default());
+        let clock = Arc::new(VirtualClock::default());
+        let store = FaultyStore::new(&clock, Faults { renewals_hang, ..Faults::default() });
+        let mut fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
+        jump(&clock);
+        fixture.pass(TICK * ticks).await;
+        assert!(signalled.load(Ordering::SeqCst), "the cancellation signal has not fired");
+        fixture.stop_by(100.millis()).await;
     }
-    assert!(!signalled.load(Ordering::SeqCst), "the lease is held and renewed");
-    assert_eq!(fixture.stats().await.running, 1);
-    stop(fixture).await;
 }
 
+/// The clock jumps during the run, or forward before the claim and back after it.
 #[tokio::test]
-async fn a_clock_that_is_set_forward_and_back_during_a_claim_ends_no_lease() {
-    let (runs, signalled) = (Arc::default(), Arc::default());
-    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
-    let store = Arc::new(MemoryBackend::new(server_clock.clone()));
-    let mut fixture = Fixture::with_backend(store, clock.clone()).await;
-    fixture.start(|runner| runner.grace(1.seconds()).handler(hangs(&runs, &signalled)));
-    fixture.pass(1.seconds()).await;
-    jump(&clock);
-    fixture.schedule("x").await;
-    fixture.wait_for(&FIRST).await;
-    clock.jump(clock.now() - 1.hours());
-    for _ in 0..60 {
-        server_clock.advance(1.seconds());
+async fn a_clock_that_jumps_ends_no_lease_of_a_store_with_a_clock_of_its_own() {
+    for in_claim in [false, true] {
+        let (runs, signalled) = (Arc::default(), Arc::default());
+        let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+        let store = Arc::new(MemoryBackend::new(server_clock.clone()));
+        let mut fixture = Fixture::with_backend(store, clock.clone()).await;
+        fixture.start(|runner| runner.grace(1.seconds()).handler(hangs(&runs, &signalled)));
         fixture.pass(1.seconds()).await;
+        if in_claim {
+            jump(&clock);
+        }
+        fixture.schedule("x").await;
+        fixture.wait_for(&FIRST).await;
+        if in_claim {
+            clock.jump(clock.now() - 1.hours());
+        } else {
+            jump(&clock);
+        }
+        for _ in 0..60 {
+            server_clock.advance(1.seconds());
+            fixture.pass(1.seconds()).await;
+        }
+        assert!(!signalled.load(Ordering::SeqCst), "the lease is held and renewed");
+        assert_eq!((fixture.stats().await.running, runs.highest()), (1, 1));
+        fixture.stop_by(100.millis()).await;
     }
-    assert!(!signalled.load(Ordering::SeqCst), "the lease is held and renewed");
-    assert_eq!((fixture.stats().await.running, runs.highest()), (1, 1));
-    stop(fixture).await;
 }
 
 #[tokio::test]
@@ -170,7 +144,7 @@ async fn a_job_whose_lease_ended_in_a_suspend_during_the_claim_does_not_start() 
             _ => {}
         }
     }
-    stop(fixture).await;
+    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]
@@ -183,5 +157,5 @@ async fn a_job_whose_lease_may_have_ended_during_the_claim_is_handed_back_and_co
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&FIRST).await;
     assert_eq!(fixture.wait_finished().await, "Done");
-    stop(fixture).await;
+    fixture.stop_by(100.millis()).await;
 }

@@ -10,7 +10,7 @@ use dq_core::{
 };
 
 use crate::faulty::{Faults, FaultyStore, OpenStore};
-use crate::fixture::{Fixture, QUEUE, TestHandler};
+use crate::fixture::{FIRST, Fixture, QUEUE, TestHandler};
 
 async fn old_and_new() -> (Fixture, Fixture) {
     let clock = Arc::new(VirtualClock::default());
@@ -21,7 +21,7 @@ async fn old_and_new() -> (Fixture, Fixture) {
 
 async fn draining(old: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Fixture {
     let new = Arc::new(MemoryBackend::new(clock.clone()));
-    let dq = Dq::builder().backend(new).drain(OpenStore::new(old)).clock(clock.clone());
+    let dq = Dq::builder().backend(new).drain(Box::new(OpenStore(old))).clock(clock.clone());
     Fixture::with_client(dq.connect().await.unwrap(), clock)
 }
 
@@ -211,9 +211,7 @@ async fn an_old_store_that_hangs_does_not_delay_the_new_one() {
         fixture.schedule("x").await;
         fixture.wait_settled().await;
     }
-    fixture.request_stop();
-    fixture.advance_until(5.seconds(), &crate::fixture::Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(5.seconds()).await;
 }
 
 async fn run_all_tasks() {
@@ -226,23 +224,21 @@ async fn run_all_tasks() {
 async fn stores_that_share_scarce_slots_make_no_calls_while_none_is_free() {
     let clock = Arc::new(VirtualClock::default());
     let [old, new] = [(); 2].map(|()| FaultyStore::new(&clock, Faults::default()));
-    let dq = Dq::builder().backend(new.clone()).drain(OpenStore::new(old.clone()));
+    let dq = Dq::builder().backend(new.clone()).drain(Box::new(OpenStore(old.clone())));
     let dq = dq.clock(clock.clone()).connect().await.unwrap();
     let mut fixture = Fixture::with_client(dq, clock);
     fixture.schedule("runs").await;
     fixture.schedule("waits for a slot").await;
     fixture.start(|runner| {
-        let hangs = TestHandler::new(async |_, _| std::future::pending().await);
-        let other = crate::builder::OtherQueue;
+        let hangs = TestHandler::hangs();
+        let other = TestHandler::done().of_queue("OTHER");
         runner.handler(hangs.with(|settings| settings.concurrency = Some(1))).handler(other)
     });
-    fixture.wait_for(&crate::fixture::Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     run_all_tasks().await;
     let claims = || [&old, &new].map(|store| store.claims.load(Ordering::SeqCst));
     let before = claims();
     run_all_tasks().await;
     assert_eq!(claims(), before, "no slot was freed and no time has passed");
-    fixture.request_stop();
-    fixture.advance_until(5.seconds(), &crate::fixture::Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(5.seconds()).await;
 }

@@ -56,90 +56,6 @@ fn now(fixture: &Fixture) -> dq_core::Timestamp {
 }
 
 #[tokio::test]
-async fn a_job_has_its_own_limit_of_attempts() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let job = queue.schedule(r#""x""#, "application/json").max_attempts(1);
-    assert!(job.await.unwrap().is_stored());
-    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Err("no".into()))));
-    assert_eq!(fixture.wait_finished().await, "Dead");
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_panic_is_a_failed_attempt_and_does_not_affect_other_jobs() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("panic").await;
-    fixture.schedule("fine").await;
-    fixture.start(|runner| {
-        let handle = TestHandler::new(async |_, payload: String| {
-            assert_ne!(payload, "panic", "test panic");
-            Ok(Outcome::Done)
-        });
-        runner.handler(handle.with(|settings| settings.max_attempts = Some(1)))
-    });
-    let mut verdicts = [fixture.wait_finished().await, fixture.wait_finished().await];
-    verdicts.sort();
-    assert_eq!(verdicts, ["Dead", "Done"]);
-    fixture.stop().await;
-    let (kind, message, _) = dead_reason(&fixture).await;
-    assert_eq!(kind, DeadKind::Exhausted);
-    assert!(message.starts_with("panicked: ") && message.contains("test panic"), "{message}");
-}
-
-#[tokio::test]
-async fn a_handler_that_hangs_is_dropped_at_its_timeout() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| {
-        let handle = TestHandler::new(async |_, _| std::future::pending().await);
-        runner.handler(handle.with(|settings| {
-            settings.timeout = Some(5.seconds());
-            settings.max_attempts = Some(1);
-        }))
-    });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
-    fixture.wait_settled().await;
-    let (kind, message, _) = dead_reason(&fixture).await;
-    assert_eq!((kind, message.as_str()), (DeadKind::Exhausted, "timed out after 5s"));
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_payload_that_does_not_decode_is_kept_with_its_bytes_and_uses_no_attempt() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let bytes = &b"{\"not\": \"a string\"}"[..];
-    assert!(queue.schedule(bytes, "application/json").await.unwrap().is_stored());
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    assert_eq!(fixture.wait_finished().await, "Dead");
-    fixture.wait_for(&Observed::Dead(DeadKind::Undecodable)).await;
-    fixture.wait_settled().await;
-    let text = log_lines();
-    assert!(text.contains("ERROR") && text.contains("undecodable"), "{text}");
-    let (kind, message, payload) = dead_reason(&fixture).await;
-    assert_eq!(kind, DeadKind::Undecodable);
-    assert!(message.contains("does not decode"), "{message}");
-    assert_eq!(payload, bytes);
-    let dead = queue.browse(JobState::Dead).limit(1).await.unwrap();
-    assert_eq!(dead.jobs[0].job.attempts, 0);
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn another_content_type_is_undecodable() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    assert!(queue.schedule(r#""x""#, "text/plain").await.unwrap().is_stored());
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    assert_eq!(fixture.wait_finished().await, "Dead");
-    fixture.wait_settled().await;
-    assert!(dead_reason(&fixture).await.1.contains("text/plain"));
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn a_snooze_uses_no_attempt_and_skip_and_dead_are_recorded() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
@@ -167,20 +83,6 @@ async fn a_snooze_uses_no_attempt_and_skip_and_dead_are_recorded() {
     assert_eq!(fixture.wait_finished().await, "Skip");
     fixture.wait_settled().await;
     assert_eq!(fixture.stats().await.totals.unwrap().skipped, 1);
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_snooze_out_of_range_is_a_failed_attempt() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| {
-        let handle = TestHandler::new(async |_, _| Ok(Outcome::snooze(Duration::MAX)));
-        runner.handler(handle.with(|settings| settings.max_attempts = Some(1)))
-    });
-    assert_eq!(fixture.wait_finished().await, "Dead");
-    fixture.wait_settled().await;
-    assert!(dead_reason(&fixture).await.1.contains("the handler snoozed"));
     fixture.stop().await;
 }
 
@@ -222,20 +124,36 @@ async fn a_handler_can_delay_its_retry_which_is_a_failed_attempt() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let id = queue.browse(JobState::Dead).limit(1).await.unwrap().jobs[0].job.id;
-    assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
-    assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is no longer dead");
-    assert_eq!(fixture.stats().await.ready, 1);
-    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    assert_eq!(queue.remove(&[id, id]).await.unwrap(), 1);
-    assert_eq!(fixture.stats().await.dead, 0);
+async fn a_job_is_dead_with_the_reason_its_payload_and_its_attempts() {
+    let json = "application/json";
+    let panics = || TestHandler::new(async |_, _| panic!("test panic"));
+    let snoozes = || TestHandler::new(async |_, _| Ok(Outcome::snooze(Duration::MAX)));
+    let hangs = || TestHandler::hangs().with(|settings| settings.timeout = Some(5.seconds()));
+    let done = TestHandler::done;
+    let (exhausted, undecodable) = (DeadKind::Exhausted, DeadKind::Undecodable);
+    for (handler, payload, content_type, kind, message, attempts) in [
+        (panics(), r#""x""#, json, exhausted, "panicked: test panic", 1),
+        (snoozes(), r#""x""#, json, exhausted, "the handler snoozed: ", 1),
+        (hangs(), r#""x""#, json, exhausted, "timed out after 5s", 1),
+        (done(), r#"{"not": "a string"}"#, json, undecodable, "the payload does not decode", 0),
+        (done(), r#""x""#, "text/plain", undecodable, "text/plain", 0),
+    ] {
+        let mut fixture = Fixture::new().await;
+        let queue = fixture.dq.queue(QUEUE).unwrap();
+        let job = queue.schedule(payload, content_type).max_attempts(1);
+        assert!(job.await.unwrap().is_stored());
+        fixture.start(|runner| runner.handler(handler));
+        fixture.advance_until(1.seconds(), &Observed::Dead(kind)).await;
+        fixture.wait_settled().await;
+        let (found, text, stored) = dead_reason(&fixture).await;
+        assert_eq!((found, stored), (kind, payload.as_bytes().to_vec()), "{message}");
+        assert!(text.contains(message), "{message}: {text}");
+        let dead = queue.browse(JobState::Dead).limit(1).await.unwrap();
+        assert_eq!(dead.jobs[0].job.attempts, attempts, "{message}");
+        let lines = log_lines();
+        let line = lines.lines().rfind(|line| line.contains("ERROR")).unwrap();
+        assert!(line.contains("dead"), "{line}");
+        fixture.schedule("another job is not affected").await;
+        fixture.stop_by(1.seconds()).await;
+    }
 }

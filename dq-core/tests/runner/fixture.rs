@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::faulty::{Faults, FaultyStore};
 use crate::log_lines;
 
 pub(crate) const QUEUE: &str = "Q";
@@ -43,6 +44,8 @@ pub(crate) enum Observed {
     Stopped,
 }
 
+pub(crate) const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
+
 pub(crate) struct Fixture {
     pub(crate) dq: Dq,
     pub(crate) clock: Arc<VirtualClock>,
@@ -58,6 +61,19 @@ impl Fixture {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
         Self::with_backend(backend, clock).await
+    }
+
+    /// Has a job, and a runner with this handler.
+    pub(crate) async fn running(handler: impl DelayHandler) -> Self {
+        let mut fixture = Self::new().await;
+        fixture.schedule("x").await;
+        fixture.start(|runner| runner.handler(handler));
+        fixture
+    }
+
+    pub(crate) async fn faulty(faults: Faults) -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        Self::with_backend(FaultyStore::new(&clock, faults), clock).await
     }
 
     pub(crate) async fn with_backend(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
@@ -205,6 +221,13 @@ impl Fixture {
         self.join().await.unwrap();
     }
 
+    /// Stops the runner while time passes in these steps.
+    pub(crate) async fn stop_by(&mut self, step: Duration) {
+        self.request_stop();
+        self.advance_until(step, &Observed::Stopped).await;
+        self.join().await.unwrap();
+    }
+
     pub(crate) async fn schedule(&self, payload: &str) {
         let payload = serde_json::to_vec(payload).unwrap();
         let queue = self.dq.queue(QUEUE).unwrap();
@@ -240,6 +263,10 @@ impl TestHandler {
 
     pub(crate) fn done() -> Self {
         Self::new(async |_, _| Ok(Outcome::Done))
+    }
+
+    pub(crate) fn hangs() -> Self {
+        Self::new(async |_, _| std::future::pending().await)
     }
 
     pub(crate) fn of_queue(self, queue: &'static str) -> Self {

@@ -10,8 +10,8 @@ use dq_core::{
 };
 use tokio::sync::Notify;
 
-use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::faulty::Faults;
+use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 use crate::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -31,7 +31,7 @@ async fn a_long_handler_keeps_its_lease() {
         }
     });
     fixture.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     for _ in 0..10 {
         fixture.advance_until(250.millis(), &Observed::Renewed).await;
     }
@@ -64,7 +64,7 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
             settings.concurrency = Some(1);
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.clock.advance(LEASE * 2);
     let (mut lost, mut stale, mut again) = (false, false, false);
     while !(lost && stale && again) {
@@ -114,9 +114,7 @@ async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_an
 }
 
 async fn runs_with_a_lease_of_one_second(faults: Faults) -> u32 {
-    let clock = Arc::new(VirtualClock::default());
-    let store = FaultyStore::new(&clock, faults);
-    let mut fixture = Fixture::with_backend(store, clock).await;
+    let mut fixture = Fixture::faulty(faults).await;
     fixture.schedule("x").await;
     let runs = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&runs);
@@ -130,19 +128,17 @@ async fn runs_with_a_lease_of_one_second(faults: Faults) -> u32 {
     fixture
         .start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(1.seconds()))));
     fixture.advance_until(10.millis(), &Observed::Settled(Settled::Accepted)).await;
-    fixture.request_stop();
-    fixture.advance_until(10.millis(), &Observed::Stopped).await;
+    fixture.stop_by(10.millis()).await;
     runs.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
-async fn renewals_that_take_longer_than_a_sixth_of_the_lease_keep_it() {
-    let faults = Faults { calls_take: 200.millis(), ..Faults::default() };
-    assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
-}
-
-#[tokio::test]
-async fn a_renewal_that_is_never_answered_is_repeated_while_the_lease_lasts() {
-    let faults = Faults { renewals_lost: 1, ..Faults::default() };
-    assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
+async fn slow_renewals_keep_the_lease_and_unanswered_ones_are_repeated_while_it_lasts() {
+    for faults in [
+        // Longer than a sixth of the lease.
+        Faults { calls_take: 200.millis(), ..Faults::default() },
+        Faults { renewals_lost: 1, ..Faults::default() },
+    ] {
+        assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
+    }
 }

@@ -3,7 +3,7 @@
 use dq_core::config::QueueSettings;
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 use crate::log_lines::log_lines;
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
         let settings = |settings: &mut QueueSettings| settings.concurrency = Some(1);
         runner.handler(handler.with(settings))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.clock.advance(2.minutes());
     fixture.wait_for(&Observed::LeaseLost).await;
     let text = log_lines();

@@ -16,7 +16,6 @@ mod objectives;
 mod outages;
 mod panics;
 mod run_due;
-mod same_id;
 mod shutdown;
 mod slots;
 mod tickers;

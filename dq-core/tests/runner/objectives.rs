@@ -74,18 +74,6 @@ async fn a_late_start_is_forgotten_after_an_hour() {
 }
 
 #[tokio::test]
-async fn short_runs_that_fill_the_slots_are_no_slow_handlers() {
-    let mut fixture = Fixture::new().await;
-    fixture.start(|runner| runner.handler(handler(900.millis())));
-    for _ in 0..4 {
-        fixture.schedule("x").await;
-    }
-    let missed = Observed::LatenessMissed(Some(LatenessCause::SlotsFull));
-    assert_eq!(notified(&mut fixture, 20.seconds()).await, [missed]);
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn jobs_of_a_paused_queue_are_late_while_they_wait() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.handler(handler(1.millis())));
@@ -99,35 +87,6 @@ async fn jobs_of_a_paused_queue_are_late_while_they_wait() {
     // A job no longer waiting was not late.
     queue.purge().await.unwrap();
     assert_eq!(notified(&mut fixture, 20.seconds()).await, [Observed::LatenessRecovered]);
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn jobs_that_were_due_before_the_only_runner_started_are_late_for_want_of_one() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("1").await;
-    fixture.schedule("2").await;
-    fixture.clock.advance(10.minutes());
-    fixture.start(|runner| runner.handler(handler(3.seconds())));
-    let missed = Observed::LatenessMissed(Some(LatenessCause::NoRunner));
-    assert_eq!(notified(&mut fixture, 20.seconds()).await, [missed]);
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn a_second_runner_does_not_blame_the_absence_of_the_first() {
-    let mut fixture = Fixture::new().await;
-    let info = format!(
-        r#"{{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,"stopping":false,
-        "concurrency":1,"running":1,"skew_ms":null,"omitted_queues":0,"queues":[{{"queue":"{QUEUE}",
-        "concurrency":1,"running":1,"lateness":[],"run_time":[]}}]}}"#
-    );
-    let announcement = Announcement::new("first", info, 1.hours());
-    Backend::announce(&**fixture.dq.backend(), announcement).await.unwrap();
-    fixture.schedule("x").await;
-    fixture.clock.advance(10.minutes());
-    fixture.start(|runner| runner.handler(handler(1.millis())));
-    assert_eq!(notified(&mut fixture, 20.seconds()).await, [Observed::LatenessMissed(None)]);
     fixture.stop().await;
 }
 
@@ -175,16 +134,6 @@ impl SlowStore {
 }
 
 #[tokio::test]
-async fn a_slow_store_is_named() {
-    let (_, mut fixture) = SlowStore::fixture(2.seconds()).await;
-    fixture.start(|runner| runner.handler(handler(1.millis())));
-    fixture.schedule("x").await;
-    let missed = Observed::LatenessMissed(Some(LatenessCause::StoreSlow));
-    assert_eq!(notified(&mut fixture, 20.seconds()).await, [missed]);
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn a_store_that_was_away_is_named_when_it_is_back() {
     let (store, mut fixture) = SlowStore::fixture(Duration::ZERO).await;
     fixture.start(|runner| runner.handler(handler(100.millis())));
@@ -202,4 +151,40 @@ async fn a_store_that_was_away_is_named_when_it_is_back() {
     let status = fixture.dq.lateness().await.unwrap().remove(0);
     assert_eq!((status.counts.late, status.cause), (10, Some(LatenessCause::StoreSlow)));
     fixture.stop().await;
+}
+
+/// The time that a run takes, that a claim takes, and from scheduling to the runner's start.
+#[tokio::test]
+async fn the_cause_of_late_starts_is_named() {
+    let none = Duration::ZERO;
+    for (takes, claims_take, before, others, cause) in [
+        (900.millis(), none, none, false, Some(LatenessCause::SlotsFull)),
+        (1.millis(), 2.seconds(), none, false, Some(LatenessCause::StoreSlow)),
+        (3.seconds(), none, 10.minutes(), false, Some(LatenessCause::NoRunner)),
+        (3.seconds(), none, 10.minutes(), true, None),
+    ] {
+        let (_, mut fixture) = SlowStore::fixture(claims_take).await;
+        if others {
+            let announcement = Announcement::new("first", info(), 1.hours());
+            Backend::announce(&**fixture.dq.backend(), announcement).await.unwrap();
+        }
+        let jobs = if others { 1 } else { 4 };
+        for _ in 0..jobs {
+            fixture.schedule("x").await;
+        }
+        fixture.clock.advance(before);
+        fixture.start(|runner| runner.handler(handler(takes)));
+        let missed = Observed::LatenessMissed(cause);
+        assert_eq!(notified(&mut fixture, 20.seconds()).await, [missed], "{takes:?}");
+        fixture.stop_by(500.millis()).await;
+    }
+}
+
+/// Of another runner of the queue.
+fn info() -> String {
+    format!(
+        r#"{{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,"stopping":false,
+        "concurrency":1,"running":1,"skew_ms":null,"omitted_queues":0,"queues":[{{"queue":"{QUEUE}",
+        "concurrency":1,"running":1,"lateness":[],"run_time":[]}}]}}"#
+    )
 }

@@ -10,27 +10,18 @@ use dq_core::{
 };
 
 use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 use crate::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
-
-async fn faulty(faults: Faults) -> Fixture {
-    let clock = Arc::new(VirtualClock::default());
-    Fixture::with_backend(FaultyStore::new(&clock, faults), clock).await
-}
 
 fn failing_settlements(times: u32, kind: ErrorKind) -> Faults {
     Faults { settlements_fail: Some((times, kind)), ..Faults::default() }
 }
 
-fn hangs() -> TestHandler {
-    TestHandler::new(async |_, _| std::future::pending().await)
-}
-
 #[tokio::test]
 async fn a_store_that_needs_a_newer_version_ends_the_runner_with_its_error() {
-    let mut fixture = faulty(Faults { is_incompatible: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { is_incompatible: true, ..Faults::default() }).await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     let error = fixture.join().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
@@ -56,7 +47,7 @@ async fn a_shutdown_does_not_hide_that_the_store_needs_a_newer_version() {
 
 #[tokio::test]
 async fn a_settlement_is_repeated_until_the_store_accepts_it() {
-    let mut fixture = faulty(failing_settlements(3, ErrorKind::Unavailable)).await;
+    let mut fixture = Fixture::faulty(failing_settlements(3, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::StoreFailed).await;
@@ -67,15 +58,15 @@ async fn a_settlement_is_repeated_until_the_store_accepts_it() {
 
 #[tokio::test]
 async fn a_timeout_is_settled_after_an_outage_of_the_store() {
-    let mut fixture = faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
+    let mut fixture = Fixture::faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| {
-        runner.handler(hangs().with(|settings| {
+        runner.handler(TestHandler::hangs().with(|settings| {
             settings.timeout = Some(5.seconds());
             settings.max_attempts = Some(1);
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
     fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
     fixture.stop().await;
@@ -84,19 +75,18 @@ async fn a_timeout_is_settled_after_an_outage_of_the_store() {
 
 #[tokio::test]
 async fn a_job_whose_handler_is_dropped_at_shutdown_is_released_after_an_outage_of_the_store() {
-    let mut fixture = faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
+    let mut fixture = Fixture::faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
-    fixture.start(|runner| runner.grace(1.seconds()).handler(hangs()));
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::hangs()));
+    fixture.wait_for(&FIRST).await;
+    fixture.stop_by(100.millis()).await;
     assert_eq!(fixture.stats().await.ready, 1);
 }
 
 #[tokio::test]
 async fn a_settlement_without_an_answer_is_reported_and_repeated() {
-    let mut fixture = faulty(Faults { settlements_unanswered: 1, ..Faults::default() }).await;
+    let mut fixture =
+        Fixture::faulty(Faults { settlements_unanswered: 1, ..Faults::default() }).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::Finished("Done".to_owned())).await;
@@ -112,20 +102,20 @@ async fn a_settlement_without_an_answer_is_reported_and_repeated() {
 
 #[tokio::test]
 async fn a_store_that_never_answers_listeners_still_runs_jobs_and_is_reported() {
-    let mut fixture = faulty(Faults { listen_hangs: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { listen_hangs: true, ..Faults::default() }).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
     fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
     let text = log_lines();
     assert!(text.contains("no wake-up hints") && text.contains("listen"), "{text}");
-    fixture.request_stop();
-    fixture.advance_until(1.seconds(), &Observed::Stopped).await;
+    fixture.stop_by(1.seconds()).await;
 }
 
 #[tokio::test]
 async fn a_job_that_is_scheduled_while_a_listener_is_subscribed_does_not_wait_for_the_sweep() {
-    let mut fixture = faulty(Faults { listen_takes: 3.seconds(), ..Faults::default() }).await;
+    let mut fixture =
+        Fixture::faulty(Faults { listen_takes: 3.seconds(), ..Faults::default() }).await;
     let start = fixture.clock.now();
     fixture.start(|runner| runner.sweep(1.minutes()).handler(TestHandler::done()));
     fixture.pass(2.seconds()).await;
@@ -138,7 +128,7 @@ async fn a_job_that_is_scheduled_while_a_listener_is_subscribed_does_not_wait_fo
 
 #[tokio::test]
 async fn permanently_refused_settlements_do_not_block_others() {
-    let mut fixture = faulty(failing_settlements(1, ErrorKind::Internal)).await;
+    let mut fixture = Fixture::faulty(failing_settlements(1, ErrorKind::Internal)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::StoreFailed).await;
@@ -155,7 +145,7 @@ async fn permanently_refused_settlements_do_not_block_others() {
 
 #[tokio::test]
 async fn a_settlement_that_the_store_refuses_does_not_prevent_the_others_of_its_call() {
-    let mut fixture = faulty(Faults { refuses_skips: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { refuses_skips: true, ..Faults::default() }).await;
     for payload in ["x", "skip", "y"] {
         fixture.schedule(payload).await;
     }
@@ -176,7 +166,7 @@ async fn a_settlement_that_the_store_refuses_does_not_prevent_the_others_of_its_
 
 #[tokio::test]
 async fn a_next_step_is_a_failure_on_a_store_that_has_none_and_other_jobs_are_settled() {
-    let mut fixture = faulty(Faults { lacks_again: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { lacks_again: true, ..Faults::default() }).await;
     for payload in ["x", "again"] {
         fixture.schedule(payload).await;
     }
@@ -197,7 +187,7 @@ async fn a_next_step_is_a_failure_on_a_store_that_has_none_and_other_jobs_are_se
 
 #[tokio::test]
 async fn schedule_is_repeated_if_its_outcome_is_unknown() {
-    let fixture = faulty(Faults { schedule_results_lost: 2, ..Faults::default() }).await;
+    let fixture = Fixture::faulty(Faults { schedule_results_lost: 2, ..Faults::default() }).await;
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let id = fixture.dq.new_id();
     let scheduled = queue.schedule("x", "text/plain").after(1.hours()).id(id).await.unwrap();
@@ -207,27 +197,23 @@ async fn schedule_is_repeated_if_its_outcome_is_unknown() {
 
 #[tokio::test]
 async fn a_store_that_hangs_does_not_block_shutdown() {
-    let mut fixture = faulty(Faults { claims_hang: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { claims_hang: true, ..Faults::default() }).await;
     fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::done()));
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]
 async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
-    let mut fixture = faulty(Faults { renewals_hang: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { renewals_hang: true, ..Faults::default() }).await;
     fixture.schedule("x").await;
     let handle = TestHandler::new(async |job, _| {
         job.cancelled().await;
         Ok(Outcome::Done)
     });
     fixture.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
-    fixture.request_stop();
-    fixture.advance_until(250.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(250.millis()).await;
 }
 
 #[tokio::test]
@@ -269,8 +255,7 @@ async fn a_due_job_that_no_claim_returns_is_claimed_less_and_less_often() {
         tokio::task::yield_now().await;
     }
     assert!(store.claims.load(Ordering::SeqCst) > before, "claims are frequent again");
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.stop_by(100.millis()).await;
 }
 
 #[tokio::test]
@@ -283,7 +268,7 @@ async fn a_job_that_the_store_has_quarantined_is_reported_as_dead() {
         quarantined: vec![(job(id), reason.clone()), (job(other), reason.clone())],
         ..Faults::default()
     };
-    let mut fixture = faulty(faults()).await;
+    let mut fixture = Fixture::faulty(faults()).await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     for _ in 0..2 {
         fixture.wait_for(&Observed::Dead(DeadKind::Quarantined)).await;
@@ -292,7 +277,7 @@ async fn a_job_that_the_store_has_quarantined_is_reported_as_dead() {
     let text = log_lines();
     assert!(text.contains(&id.to_string()) && text.contains("its headers are no JSON"), "{text}");
 
-    let fixture = faulty(faults()).await;
+    let fixture = Fixture::faulty(faults()).await;
     let dead = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&dead);
     let runner = fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
@@ -308,7 +293,7 @@ async fn a_job_that_the_store_has_quarantined_is_reported_as_dead() {
 
 #[tokio::test]
 async fn a_finding_of_the_store_is_reported_once() {
-    let mut fixture = faulty(Faults { has_finding: true, ..Faults::default() }).await;
+    let mut fixture = Fixture::faulty(Faults { has_finding: true, ..Faults::default() }).await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     let finding = Observed::Finding("faulty.finding");
     fixture.wait_for(&finding).await;
@@ -321,7 +306,8 @@ async fn a_finding_of_the_store_is_reported_once() {
 
 #[tokio::test]
 async fn a_slow_claim_is_not_measured_as_clock_skew() {
-    let mut fixture = faulty(Faults { claims_take: 200.millis(), ..Faults::default() }).await;
+    let mut fixture =
+        Fixture::faulty(Faults { claims_take: 200.millis(), ..Faults::default() }).await;
     fixture.schedule("now").await;
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let later = queue.schedule(r#""later""#, "application/json").after(500.millis());
@@ -339,19 +325,17 @@ async fn leases_are_renewed_after_the_clock_is_set_back() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     fixture.start(|runner| {
-        runner.handler(hangs().with(|settings| {
+        runner.handler(TestHandler::hangs().with(|settings| {
             settings.lease = Some(LEASE);
             settings.timeout = Some(Duration::MAX);
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     for _ in 0..3 {
         fixture.clock.jump(fixture.clock.now() - 1.hours());
         fixture.advance_until(250.millis(), &Observed::Renewed).await;
     }
-    fixture.request_stop();
-    fixture.advance_until(1.seconds(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.stop_by(1.seconds()).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{DurationExt, HandlerResult, JobState, Outcome};
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 
 #[derive(Debug)]
 struct PanicsOnDrop;
@@ -65,7 +65,7 @@ where
             settings.max_attempts = Some(1);
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
     fixture.stop().await;
     let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).limit(1).await.unwrap();
@@ -74,45 +74,25 @@ where
 }
 
 #[tokio::test]
-async fn an_error_that_cannot_be_displayed() {
-    let message = dead_message(async || Err(PanicsOnDisplay.into())).await;
-    assert!(message.contains("panicked") && message.contains("the display is broken"), "{message}");
-}
-
-#[tokio::test]
-async fn an_error_that_can_be_displayed_once() {
-    let message = dead_message(async || Err(DisplayedOnce::default().into())).await;
-    assert_eq!(message, "a plain error");
-}
-
-#[tokio::test]
-async fn an_error_that_cannot_be_dropped() {
-    let message = dead_message(async || Err(PanickingError(PanicsOnDrop).into())).await;
-    assert_eq!(message, "a plain error");
-}
-
-#[tokio::test]
-async fn a_panic_whose_value_cannot_be_dropped() {
-    let message = dead_message(async || std::panic::panic_any(PanicsOnDrop)).await;
-    assert!(message.contains("panicked"), "{message}");
-}
-
-#[tokio::test]
-async fn a_value_that_cannot_be_dropped_when_the_handler_returns() {
-    let message = dead_message(async || {
+async fn each_panic_is_a_failed_attempt_with_a_message() {
+    let returns = async || {
         let _value = PanicsOnDrop;
         Ok(Outcome::Done)
-    });
-    assert!(message.await.contains("the drop is broken"));
-}
-
-#[tokio::test]
-async fn a_value_that_cannot_be_dropped_at_the_timeout() {
-    let message = dead_message(async || {
+    };
+    let hangs = async || {
         let _value = PanicsOnDrop;
         std::future::pending().await
-    });
-    assert!(message.await.contains("the drop is broken"));
+    };
+    for (message, wanted) in [
+        (dead_message(async || Err(PanicsOnDisplay.into())).await, "the display is broken"),
+        (dead_message(async || Err(DisplayedOnce::default().into())).await, "a plain error"),
+        (dead_message(async || Err(PanickingError(PanicsOnDrop).into())).await, "a plain error"),
+        (dead_message(async || std::panic::panic_any(PanicsOnDrop)).await, "panicked"),
+        (dead_message(returns).await, "the drop is broken"),
+        (dead_message(hangs).await, "the drop is broken"),
+    ] {
+        assert!(message.contains(wanted), "{wanted}: {message}");
+    }
 }
 
 #[tokio::test]
@@ -124,9 +104,7 @@ async fn a_job_whose_handler_cannot_be_dropped_at_shutdown_is_released() {
         std::future::pending().await
     });
     fixture.start(|runner| runner.grace(1.seconds()).handler(handler));
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    fixture.request_stop();
-    fixture.advance_until(100.millis(), &Observed::Stopped).await;
-    fixture.join().await.unwrap();
+    fixture.wait_for(&FIRST).await;
+    fixture.stop_by(100.millis()).await;
     assert_eq!(fixture.stats().await.ready, 1);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dq_core::{DurationExt, HandlerResult, Outcome, Settled};
 use tokio::sync::Notify;
 
-use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
+use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
 use crate::log_lines::log_lines;
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn running_handlers_may_finish() {
             }
         }))
     });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.request_stop();
     fixture.wait_for(&Observed::Stopping).await;
     fixture.schedule("late").await;
@@ -38,12 +38,8 @@ async fn running_handlers_may_finish() {
 async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
-    fixture.start(|runner| {
-        runner
-            .grace(3.seconds())
-            .handler(TestHandler::new(async |_, _| std::future::pending().await))
-    });
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.start(|runner| runner.grace(3.seconds()).handler(TestHandler::hangs()));
+    fixture.wait_for(&FIRST).await;
     fixture.request_stop();
     fixture.wait_for(&Observed::Stopping).await;
     fixture.advance_until(500.millis(), &Observed::Stopped).await;

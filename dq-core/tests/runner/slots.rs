@@ -56,28 +56,9 @@ async fn max_running(queue_limit: usize, total_limit: usize) -> usize {
 }
 
 #[tokio::test]
-async fn the_concurrency_of_a_queue_is_respected_and_used() {
+async fn the_concurrency_of_a_queue_and_in_total_is_respected_and_used() {
     assert_eq!(max_running(4, 100).await, 4);
-}
-
-#[tokio::test]
-async fn the_total_concurrency_is_respected_and_used() {
     assert_eq!(max_running(100, 3).await, 3);
-}
-
-#[tokio::test]
-async fn twenty_thousand_jobs_due_at_once_all_run() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
-    let jobs = (0..20_000).map(|_| queue.schedule(r#""x""#, "application/json").after(5.seconds()));
-    assert_eq!(fixture.dq.schedule_many(jobs).await.unwrap().len(), 20_000);
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.clock.advance(5.seconds());
-    for _ in 0..20_000 {
-        fixture.wait_settled().await;
-    }
-    fixture.stop().await;
-    assert_eq!(fixture.stats().await.totals.unwrap().done, 20_000);
 }
 
 // Two threads, so that one can start jobs while the other claims.
@@ -187,36 +168,6 @@ async fn resuming_a_queue_wakes_the_claim_loop() {
     assert!(queue.resume().await.unwrap());
     fixture.wait_settled().await;
     fixture.stop().await;
-}
-
-#[tokio::test]
-async fn two_runners_share_a_store_and_each_job_runs_once() {
-    let mut fixture = Fixture::new().await;
-    let runs = Arc::new(AtomicUsize::new(0));
-    let count = |runs: &Arc<AtomicUsize>| {
-        let runs = Arc::clone(runs);
-        TestHandler::new(move |_, _| {
-            runs.fetch_add(1, Ordering::SeqCst);
-            async { Ok(Outcome::Done) }
-        })
-    };
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let second =
-        fixture.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
-    let second = tokio::spawn(second.run_until(async {
-        let _ = stopped.await;
-    }));
-    fixture.start(|runner| runner.handler(count(&runs)));
-    for _ in 0..500 {
-        fixture.schedule("x").await;
-    }
-    while fixture.stats().await.totals.unwrap().done < 500 {
-        tokio::task::yield_now().await;
-    }
-    stop.send(()).unwrap();
-    second.await.unwrap().unwrap();
-    fixture.stop().await;
-    assert_eq!(runs.load(Ordering::SeqCst), 500);
 }
 
 #[tokio::test]

@@ -23,6 +23,10 @@ async fn stored(fixture: &Fixture) -> u64 {
     stats.totals.unwrap().created
 }
 
+fn never() -> TestHandler {
+    TestHandler::hangs().with(|settings| settings.timeout = Some(1.days()))
+}
+
 #[tokio::test]
 async fn schedules_do_not_wait_for_the_slots_of_the_application() {
     // No slot is free, or fewer than the two queues could use.
@@ -33,10 +37,8 @@ async fn schedules_do_not_wait_for_the_slots_of_the_application() {
             fixture.schedule("x").await;
         }
         fixture.start(|runner| {
-            let never = TestHandler::new(async |_, _| std::future::pending().await);
-            let never = never.with(|settings| settings.timeout = Some(1.days()));
             let other = TestHandler::done().of_queue("OTHER");
-            runner.concurrency(total).handler(never).handler(other)
+            runner.concurrency(total).handler(never()).handler(other)
         });
         fixture.pass(10.seconds()).await;
         assert_eq!(fixture.stats().await.running, busy);
@@ -59,10 +61,8 @@ async fn a_short_interval_keeps_its_times_while_slots_are_scarce() {
             fixture.schedule("x").await;
         }
         fixture.start(|runner| {
-            let never = TestHandler::new(async |_, _| std::future::pending().await);
-            let never = never.with(|settings| settings.timeout = Some(1.days()));
             let other = TestHandler::done().of_queue("OTHER");
-            runner.concurrency(3).sweep(1.minutes()).handler(never).handler(other)
+            runner.concurrency(3).sweep(1.minutes()).handler(never()).handler(other)
         });
         fixture.pass(10.seconds()).await;
         assert_eq!(fixture.stats().await.running, busy);
@@ -82,11 +82,7 @@ async fn jobs_of_the_application_do_not_exceed_the_total_beside_schedules() {
     for _ in 0..10 {
         fixture.schedule("x").await;
     }
-    fixture.start(|runner| {
-        let never = TestHandler::new(async |_, _| std::future::pending().await);
-        let never = never.with(|settings| settings.timeout = Some(1.days()));
-        runner.concurrency(4).handler(never)
-    });
+    fixture.start(|runner| runner.concurrency(4).handler(never()));
     for minute in 1..=3 {
         fixture.pass(1.minutes()).await;
         assert_eq!(stored(&fixture).await, minute * 3);

@@ -7,7 +7,7 @@ use dq_core::{
     DurationExt, JobContext, JobError, JobResult, Middleware, Next, Outcome, async_trait,
 };
 
-use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
+use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
 use crate::log_lines::log_lines;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,8 +53,7 @@ impl Middleware for Impatient {
 }
 
 fn hangs() -> TestHandler {
-    TestHandler::new(async |_, _| std::future::pending().await)
-        .with(|settings| settings.timeout = Some(TIMEOUT))
+    TestHandler::hangs().with(|settings| settings.timeout = Some(TIMEOUT))
 }
 
 #[tokio::test]
@@ -66,7 +65,7 @@ async fn middleware_that_hangs_is_dropped_after_the_timeout() {
             let handler = TestHandler::done().with(|settings| settings.timeout = Some(TIMEOUT));
             runner.middleware(Hangs { before }).handler(handler)
         });
-        fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+        fixture.wait_for(&FIRST).await;
         fixture.advance_until(1.seconds(), &Observed::Finished("Retry".to_owned())).await;
         fixture.stop().await;
     }
@@ -77,7 +76,7 @@ async fn middleware_sees_the_timeout_of_the_handler() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.middleware(SkipsTimeouts).handler(hangs()));
-    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&FIRST).await;
     fixture.advance_until(1.seconds(), &Observed::Finished("Skip".to_owned())).await;
     fixture.stop().await;
 }

@@ -84,46 +84,28 @@ impl DelayHandler for OnAThread {
 
 #[tokio::test]
 async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let root = TraceContext::root(&dq_core::Entropy::seeded(9));
-    let first =
-        queue.schedule(r#""first""#, "application/json").header("traceparent", root.to_string());
-    assert!(first.await.unwrap().is_stored());
-    let contexts = Arc::new(Mutex::new(Vec::new()));
-    let recorded = Arc::clone(&contexts);
-    fixture.start(|runner| {
-        runner.handler(TestHandler::new(move |job, payload| {
-            let recorded = Arc::clone(&recorded);
-            async move { schedule_a_second(&job, &payload, &recorded).await }
-        }))
-    });
-    fixture.wait_settled().await;
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    let contexts = contexts.lock().unwrap();
-    let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
-    assert_eq!(first, root);
-    assert_eq!(second.trace_id, root.trace_id);
-    assert_ne!(second.parent_id, root.parent_id);
-}
-
-#[tokio::test]
-async fn a_blocking_handler_has_the_trace_of_its_job_too() {
-    let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let root = TraceContext::root(&dq_core::Entropy::seeded(9));
-    let first =
-        queue.schedule(r#""first""#, "application/json").header("traceparent", root.to_string());
-    assert!(first.await.unwrap().is_stored());
-    let contexts = Arc::new(Mutex::new(Vec::new()));
-    let handler = OnAThread(Arc::clone(&contexts));
-    fixture.start(|runner| runner.handler(handler));
-    fixture.wait_settled().await;
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    let contexts = contexts.lock().unwrap();
-    let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
-    assert_eq!((first, second.trace_id), (root, root.trace_id));
-    assert_ne!(second.parent_id, root.parent_id);
+    for blocking in [false, true] {
+        let mut fixture = Fixture::new().await;
+        let queue = fixture.dq.queue(QUEUE).unwrap();
+        let root = TraceContext::root(&dq_core::Entropy::seeded(9));
+        let first = queue.schedule(r#""first""#, "application/json");
+        let first = first.header("traceparent", root.to_string());
+        assert!(first.await.unwrap().is_stored());
+        let contexts = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&contexts);
+        fixture.start(|runner| match blocking {
+            true => runner.handler(OnAThread(recorded)),
+            false => runner.handler(TestHandler::new(move |job, payload| {
+                let recorded = Arc::clone(&recorded);
+                async move { schedule_a_second(&job, &payload, &recorded).await }
+            })),
+        });
+        fixture.wait_settled().await;
+        fixture.wait_settled().await;
+        fixture.stop().await;
+        let contexts = contexts.lock().unwrap();
+        let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
+        assert_eq!((first, second.trace_id), (root, root.trace_id), "blocking: {blocking}");
+        assert_ne!(second.parent_id, root.parent_id);
+    }
 }

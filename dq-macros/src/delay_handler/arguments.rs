@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Literal, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
 
 use super::policies::Policies;
-use super::schedule::{self, Schedule};
+use super::schedule;
 use crate::errors::Errors;
-use crate::value;
+use crate::value::{self, duration_tokens};
 
 const KEYS: &[&str] = &[
     "max_attempts",
@@ -54,54 +55,24 @@ pub(super) enum Code {
 
 pub(super) struct Arguments {
     pub(super) code: Code,
-    pub(super) settings: Settings,
-    pub(super) schedule: Option<Schedule>,
+    /// An expression of type `QueueSettings`.
+    pub(super) settings: TokenStream,
+    /// An expression of type `ScheduleSettings`, without the payload.
+    pub(super) schedule: Option<TokenStream>,
     pub(super) policies: Policies,
     pub(super) blocking: bool,
-    pub(super) krate: Option<Path>,
 }
 
-#[derive(Default)]
-pub(super) struct Settings {
-    pub(super) max_attempts: Option<u32>,
-    pub(super) timeout: Option<Duration>,
-    pub(super) lease: Option<Duration>,
-    pub(super) concurrency: Option<u32>,
-    pub(super) max_losses: Option<u32>,
-    pub(super) backoff: Option<Backoff>,
-    pub(super) late: Option<Late>,
-}
-
-pub(super) struct Late {
-    pub(super) after: Duration,
-    pub(super) then: LateAction,
-}
-
-pub(super) enum LateAction {
-    Run,
-    Skip,
-    Dead,
-    Queue(String),
-}
-
-#[derive(Default)]
-pub(super) struct Backoff {
-    pub(super) initial: Option<Duration>,
-    pub(super) factor: Option<f64>,
-    pub(super) max: Option<Duration>,
-    pub(super) jitter: Option<f64>,
-}
-
-impl Parse for Arguments {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+impl Arguments {
+    /// `private` is the path of the generated code's items.
+    pub(super) fn parse(input: ParseStream<'_>, private: &TokenStream) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let code = errors.keep(code(input));
         let mut keys = Keys::new(KEYS);
-        let mut settings = Settings::default();
+        let mut settings = quote!(#private::QueueSettings::new());
         let mut schedule = schedule::Draft::default();
         let mut policies = Policies::default();
         let mut blocking = false;
-        let mut krate = None;
         while !input.is_empty() {
             // A syntax error ends parsing.
             let Some(key) = errors.keep(keys.next(input)) else {
@@ -119,28 +90,26 @@ impl Parse for Arguments {
                         }
                     }
                 }
-                "late" => settings.late = errors.keep(late(&key, input)),
+                "late" => settings.extend(errors.keep(late(&key, input, private))),
                 "upgrade_from" => {
                     if errors.keep(policies.parse_upgrades(&key, input)).is_none() {
                         break;
                     }
                 }
-                "backoff" => settings.backoff = errors.keep(backoff(&key, input)),
+                "backoff" => settings.extend(errors.keep(backoff(&key, input, private))),
                 _ => {
                     let Some(value) = errors.keep(assigned(&key, input)) else {
                         break;
                     };
                     if name == "crate" {
-                        krate = errors.keep(value::crate_path(&value));
+                        // `crate_path` has read it.
+                        errors.keep(value::crate_path(&value));
                     } else if schedule::KEYS.contains(&name.as_str()) {
-                        let result = schedule.set(&key, &value);
-                        errors.keep(result);
+                        errors.keep(schedule.set(&key, &value, private));
                     } else if Policies::has(&name) {
-                        let result = policies.set(&key, &value);
-                        errors.keep(result);
+                        errors.keep(policies.set(&key, &value));
                     } else {
-                        let result = settings.set(&name, &value);
-                        errors.keep(result);
+                        settings.extend(errors.keep(setting(&key, &value, private)));
                     }
                 }
             }
@@ -148,7 +117,7 @@ impl Parse for Arguments {
                 break;
             }
         }
-        let schedule = schedule.finish(&mut errors);
+        let schedule = schedule.finish(&mut errors, private);
         keys.report(&mut errors);
         let literal = match &code {
             Some(Code::Literal(code)) => Some(code),
@@ -159,7 +128,7 @@ impl Parse for Arguments {
         let Some(code) = code else {
             return Err(input.error(MISSING_CODE));
         };
-        Ok(Self { code, settings, schedule, policies, blocking, krate })
+        Ok(Self { code, settings, schedule, policies, blocking })
     }
 }
 
@@ -170,7 +139,8 @@ pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
         [TokenTree::Ident(key), TokenTree::Punct(equals), value]
             if key == "crate" && equals.as_char() == '=' =>
         {
-            value::crate_path(&syn::parse2(value.clone().into()).ok()?).ok()
+            let value = syn::parse2(value.clone().into()).ok()?;
+            value::crate_path(&value::ungrouped(value)).ok()
         }
         _ => None,
     })
@@ -181,10 +151,7 @@ const MISSING_CODE: &str = "the code is missing; it names the queue and comes fi
 
 /// Includes the comma after it.
 fn code(input: ParseStream<'_>) -> syn::Result<Code> {
-    if input.is_empty() {
-        return Err(syn::Error::new(input.span(), MISSING_CODE));
-    }
-    if starts_with_key(input) {
+    if input.is_empty() || starts_with_key(input) {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
     }
     let code = match value::expression(input)? {
@@ -229,94 +196,102 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     value::expression(input)
 }
 
-impl Settings {
-    /// `key` is one of the [`KEYS`] with a plain value.
-    fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
-        match key {
-            "max_attempts" => {
-                self.max_attempts = Some(value::count(key, value, "write 1 for no retry")?);
-            }
-            "timeout" => self.timeout = Some(value::limit(key, value)?),
-            "lease" => {
-                let lease = value::duration_within(key, value, &value::LEASES, "1s to 1day")?;
-                self.lease = Some(lease);
-            }
-            "concurrency" => {
-                let advice = "write at least 1; to stop a queue, pause it";
-                self.concurrency = Some(value::count(key, value, advice)?);
-            }
-            "max_losses" => self.max_losses = Some(value::count(key, value, "write at least 1")?),
-            _ => unreachable!("`Keys` let an unknown key through"),
+/// The call that sets it; `key` is one of the [`KEYS`] with a plain value.
+fn setting(key: &Ident, value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
+    let name = &*key.to_string();
+    let value = match name {
+        "max_attempts" => value::count(name, value, "write 1 for no retry")?.into_token_stream(),
+        "timeout" => duration_tokens(value::limit(name, value)?, private),
+        "lease" => {
+            let lease = value::duration_within(name, value, &value::LEASES, "1s to 1day")?;
+            duration_tokens(lease, private)
         }
-        Ok(())
-    }
+        "concurrency" => {
+            let advice = "write at least 1; to stop a queue, pause it";
+            // Without a suffix, because the field is a `usize` on the target machine.
+            Literal::u32_unsuffixed(value::count(name, value, advice)?).into_token_stream()
+        }
+        "max_losses" => value::count(name, value, "write at least 1")?.into_token_stream(),
+        _ => unreachable!("`Keys` let an unknown key through"),
+    };
+    Ok(quote!(.#key(#value)))
 }
 
-/// `(initial = …, …)` after `backoff`.
-fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
+/// Parses `(key = value, …)` after `key`, or says to write `example`.
+fn table(
+    key: &Ident,
+    input: ParseStream<'_>,
+    known: &'static [&'static str],
+    example: &str,
+    mut set: impl FnMut(&Ident, &Expr) -> syn::Result<()>,
+) -> syn::Result<()> {
     if !input.peek(syn::token::Paren) {
         // Skips the value so that parsing can continue.
         if input.peek(Token![=]) {
             assigned(key, input)?;
         }
-        return Err(syn::Error::new(
-            key.span(),
-            "write `backoff(initial = \"1s\", factor = 2.0, max = \"10m\", jitter = 0.2)`",
-        ));
+        return Err(syn::Error::new(key.span(), format!("write `{example}`")));
     }
     let inside;
     parenthesized!(inside in input);
     let mut errors = Errors::default();
-    let mut keys = Keys::new(BACKOFF_KEYS);
-    let mut backoff = Backoff::default();
+    let mut keys = Keys::new(known);
     while !inside.is_empty() {
         let key = keys.next(&inside)?;
         let value = assigned(&key, &inside)?;
-        let result = backoff.set(&key.to_string(), &value);
-        errors.keep(result);
+        errors.keep(set(&key, &value));
         comma(&inside)?;
     }
     keys.report(&mut errors);
-    if backoff.initial.unwrap_or(DEFAULT_INITIAL) > backoff.max.unwrap_or(DEFAULT_MAX) {
-        errors.push(syn::Error::new(
+    errors.finish()
+}
+
+fn backoff(key: &Ident, input: ParseStream<'_>, private: &TokenStream) -> syn::Result<TokenStream> {
+    let example = "backoff(initial = \"1s\", factor = 2.0, max = \"10m\", jitter = 0.2)";
+    let mut settings = quote!(#private::BackoffSettings::new());
+    let (mut initial, mut max) = (DEFAULT_INITIAL, DEFAULT_MAX);
+    table(key, input, BACKOFF_KEYS, example, |key, value| {
+        let name = &*key.to_string();
+        let value = match name {
+            "initial" => {
+                initial = value::duration(name, value)?;
+                duration_tokens(initial, private)
+            }
+            "max" => {
+                max = value::duration(name, value)?;
+                duration_tokens(max, private)
+            }
+            "factor" => {
+                value::number(name, value, 1.0..=f64::MAX, "at least 1.0")?.into_token_stream()
+            }
+            _ => value::number(name, value, 0.0..=1.0, "0.0 to 1.0")?.into_token_stream(),
+        };
+        settings.extend(quote!(.#key(#value)));
+        Ok(())
+    })?;
+    if initial > max {
+        return Err(syn::Error::new(
             key.span(),
             "`initial` is longer than `max` (unless set, `initial` is 1s and `max` is 10m)",
         ));
     }
-    errors.finish()?;
-    Ok(backoff)
+    Ok(quote!(.backoff(#settings)))
 }
 
-/// `(after = …, then = …)` after `late`.
-fn late(key: &Ident, input: ParseStream<'_>) -> syn::Result<Late> {
-    const EXAMPLE: &str = "write `late(after = \"5m\", then = \"skip\")`";
-    if !input.peek(syn::token::Paren) {
-        // Skips the value so that parsing can continue.
-        if input.peek(Token![=]) {
-            assigned(key, input)?;
-        }
-        return Err(syn::Error::new(key.span(), EXAMPLE));
-    }
-    let inside;
-    parenthesized!(inside in input);
-    let mut errors = Errors::default();
-    let mut keys = Keys::new(LATE_KEYS);
+fn late(key: &Ident, input: ParseStream<'_>, private: &TokenStream) -> syn::Result<TokenStream> {
+    let example = "late(after = \"5m\", then = \"skip\")";
     let (mut after, mut then) = (None, None);
-    while !inside.is_empty() {
-        let key = keys.next(&inside)?;
-        let value = assigned(&key, &inside)?;
+    table(key, input, LATE_KEYS, example, |key, value| {
         if key == "after" {
-            after = errors.keep(late_after(&value));
+            after = Some(duration_tokens(late_after(value)?, private));
         } else {
-            then = errors.keep(late_then(&value));
+            then = Some(late_then(value, private)?);
         }
-        comma(&inside)?;
-    }
-    keys.report(&mut errors);
-    errors.finish()?;
+        Ok(())
+    })?;
     match (after, then) {
-        (Some(after), Some(then)) => Ok(Late { after, then }),
-        _ => Err(syn::Error::new(key.span(), EXAMPLE)),
+        (Some(after), Some(then)) => Ok(quote!(.late(#private::LatePolicy::new(#after, #then)))),
+        _ => Err(syn::Error::new(key.span(), format!("write `{example}`"))),
     }
 }
 
@@ -330,42 +305,22 @@ fn late_after(value: &Expr) -> syn::Result<Duration> {
     }
 }
 
-fn late_then(value: &Expr) -> syn::Result<LateAction> {
+fn late_then(value: &Expr, private: &TokenStream) -> syn::Result<TokenStream> {
     let text = value::string(value, "then = \"skip\"")?;
     match text.value().as_str() {
-        "run" => Ok(LateAction::Run),
-        "skip" => Ok(LateAction::Skip),
-        "dead" => Ok(LateAction::Dead),
+        "run" => Ok(quote!(#private::LateAction::Run)),
+        "skip" => Ok(quote!(#private::LateAction::Skip)),
+        "dead" => Ok(quote!(#private::LateAction::Dead)),
         other => match other.strip_prefix("queue:") {
             Some(queue) => {
                 value::check_code(&LitStr::new(queue, text.span()))?;
-                Ok(LateAction::Queue(queue.to_owned()))
+                Ok(quote!(#private::adapter::late_queue(#queue)))
             }
             None => Err(syn::Error::new_spanned(
                 value,
                 "then must be \"run\", \"skip\", \"dead\" or \"queue:NAME\"",
             )),
         },
-    }
-}
-
-impl Backoff {
-    /// `key` is one of the [`BACKOFF_KEYS`].
-    fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
-        match key {
-            "initial" => self.initial = Some(value::duration(key, value)?),
-            "factor" => {
-                let factor = value::number(key, value, 1.0..=f64::MAX, "at least 1.0")?;
-                self.factor = Some(factor);
-            }
-            "max" => self.max = Some(value::duration(key, value)?),
-            "jitter" => {
-                let jitter = value::number(key, value, 0.0..=1.0, "0.0 to 1.0")?;
-                self.jitter = Some(jitter);
-            }
-            _ => unreachable!("`Keys` let an unknown key through"),
-        }
-        Ok(())
     }
 }
 

@@ -10,19 +10,21 @@ use syn::parse_quote;
 use syn::spanned::Spanned;
 use syn::{Ident, Path, Type};
 
-use super::arguments::{Arguments, Backoff, Code, Late, LateAction, Settings};
+use super::arguments::{Arguments, Code};
 use super::function::Function;
 use super::policies::Policies;
-use super::schedule::Schedule;
 use crate::value::duration_tokens;
 
-pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
-    let private = private(arguments.krate.clone());
+pub(super) fn generate(
+    arguments: &Arguments,
+    function: &Function,
+    private: &TokenStream,
+) -> TokenStream {
     let Function { name, cfgs, .. } = function;
     let queue_type = queue_type(function);
     let policies = Some(&arguments.policies);
-    let queue = queue(code(&arguments.code, &private), policies, function, &private);
-    let handler = handler(arguments, function, &private);
+    let queue = queue(code(&arguments.code, private), policies, function, private);
+    let handler = handler(arguments, function, private);
     quote! {
         #queue_type
 
@@ -37,11 +39,10 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
 
 /// For a function with errors, so that `schedule::<function>` causes no more errors. This code
 /// never runs.
-pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) -> TokenStream {
-    let private = private(krate);
+pub(super) fn queue_without_handler(function: &Function, private: &TokenStream) -> TokenStream {
     let cfgs = &function.cfgs;
     let queue_type = queue_type(function);
-    let queue = queue(quote!(::core::unreachable!()), None, function, &private);
+    let queue = queue(quote!(::core::unreachable!()), None, function, private);
     quote! {
         #queue_type
 
@@ -52,7 +53,8 @@ pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) ->
     }
 }
 
-fn private(krate: Option<Path>) -> TokenStream {
+/// The path of the items that generated code uses.
+pub(super) fn private(krate: Option<Path>) -> TokenStream {
     let krate = krate.unwrap_or_else(|| parse_quote!(::dq));
     quote!(#krate::__private)
 }
@@ -125,7 +127,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
     // With the function's span, `line!` gives its line and not the attribute's.
     let location =
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
-    let settings = settings(&arguments.settings, private);
+    let settings = &arguments.settings;
     let schedule = arguments.schedule.as_ref().map(|it| schedule(it, function, private));
     let requires = requires(arguments, function, private);
     let decode = decode(arguments, function, private);
@@ -167,8 +169,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
     }
 }
 
-fn schedule(schedule: &Schedule, function: &Function, private: &TokenStream) -> TokenStream {
-    let settings = schedule.tokens(private);
+fn schedule(settings: &TokenStream, function: &Function, private: &TokenStream) -> TokenStream {
     let payload = match &function.payload {
         Some(payload) => {
             let Pinned { ty, span, private } = Pinned::new(payload, private);
@@ -334,49 +335,6 @@ fn finish(
         }
         None => quote_spanned!(span=> #private::adapter::outcome::<#ty>(#called.await)),
     }
-}
-
-fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
-    let duration = |value| duration_tokens(value, private);
-    // Without a suffix, because the field is a `usize` on the target machine.
-    let concurrency = settings.concurrency.map(proc_macro2::Literal::u32_unsuffixed);
-    let set = [
-        set("concurrency", concurrency),
-        set("max_attempts", settings.max_attempts),
-        set("timeout", settings.timeout.map(duration)),
-        set("lease", settings.lease.map(duration)),
-        set("backoff", settings.backoff.as_ref().map(|it| backoff(it, private))),
-        set("max_losses", settings.max_losses),
-        set("late", settings.late.as_ref().map(|it| late(it, private))),
-    ];
-    quote!(#private::QueueSettings::new() #(#set)*)
-}
-
-fn late(late: &Late, private: &TokenStream) -> TokenStream {
-    let after = duration_tokens(late.after, private);
-    let then = match &late.then {
-        LateAction::Run => quote!(#private::LateAction::Run),
-        LateAction::Skip => quote!(#private::LateAction::Skip),
-        LateAction::Dead => quote!(#private::LateAction::Dead),
-        LateAction::Queue(queue) => quote!(#private::adapter::late_queue(#queue)),
-    };
-    quote!(#private::LatePolicy::new(#after, #then))
-}
-
-fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {
-    let duration = |value| duration_tokens(value, private);
-    let set = [
-        set("initial", backoff.initial.map(duration)),
-        set("factor", backoff.factor),
-        set("max", backoff.max.map(duration)),
-        set("jitter", backoff.jitter),
-    ];
-    quote!(#private::BackoffSettings::new() #(#set)*)
-}
-
-fn set(field: &str, value: Option<impl ToTokens>) -> Option<TokenStream> {
-    let field = format_ident!("{field}");
-    value.map(|value| quote!(.#field(#value)))
 }
 
 /// Cannot collide with the user's names.

@@ -9,6 +9,7 @@ mod schedule;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ItemFn;
+use syn::parse::{ParseStream, Parser};
 
 use self::arguments::Arguments;
 use self::function::Function;
@@ -20,7 +21,9 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     };
     // Both are parsed first, so that their errors are reported together.
     let mut errors = Errors::default();
-    let arguments = errors.keep(syn::parse2::<Arguments>(attribute.clone()));
+    let private = generate::private(arguments::crate_path(attribute.clone()));
+    let parse = |input: ParseStream<'_>| Arguments::parse(input, &private);
+    let arguments = errors.keep(parse.parse2(attribute));
     if let Some(arguments) = &arguments {
         errors.keep(function::check_asyncness(&item_fn.sig, arguments.blocking));
     }
@@ -29,13 +32,14 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
         errors.keep(arguments.policies.check_payload(function.payload.is_some()));
     }
     let generated = match (errors.finish(), arguments, function) {
-        (Ok(()), Some(arguments), Some(function)) => generate::generate(&arguments, &function),
+        (Ok(()), Some(arguments), Some(function)) => {
+            generate::generate(&arguments, &function, &private)
+        }
         (Ok(()), ..) => unreachable!("a missing part is an error"),
         (Err(error), _, function) => {
             let error = error.to_compile_error();
-            let queue = function.map(|function| {
-                generate::queue_without_handler(arguments::crate_path(attribute), &function)
-            });
+            let queue =
+                function.map(|function| generate::queue_without_handler(&function, &private));
             quote!(#error #queue)
         }
     };

@@ -180,7 +180,6 @@ impl Layer for RedisExpiryBackend {
     }
 }
 
-#[typetag::deserialize(name = "redis-expiry")]
 #[async_trait]
 impl BackendConfig for RedisExpiryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -190,6 +189,7 @@ impl BackendConfig for RedisExpiryConfig {
 
 dq_core::register_backend! {
     name: "redis-expiry",
+    settings: RedisExpiryConfig,
     schemes: ["redis-expiry", "redis-expiry+unix", "redis-expiry+cluster", "redis-expiry+sentinel"],
     from_url: |url| Ok(Box::new(RedisExpiryConfig::from_url(url)?)),
 }

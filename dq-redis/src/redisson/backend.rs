@@ -269,7 +269,6 @@ impl Layer for RedissonBackend {
     }
 }
 
-#[typetag::deserialize(name = "redisson")]
 #[async_trait]
 impl BackendConfig for RedissonConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
@@ -279,6 +278,7 @@ impl BackendConfig for RedissonConfig {
 
 dq_core::register_backend! {
     name: "redisson",
+    settings: RedissonConfig,
     schemes: ["redisson", "redisson+unix", "redisson+cluster", "redisson+sentinel"],
     from_url: |url| Ok(Box::new(RedissonConfig::from_url(url)?)),
 }

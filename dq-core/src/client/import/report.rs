@@ -38,7 +38,6 @@ const MAX_REASONS: usize = 20;
 
 impl ReasonCounts {
     /// Returns the number of rejected entries.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }

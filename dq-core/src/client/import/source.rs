@@ -162,7 +162,6 @@ impl ImportJob {
     ///
     /// Due time in Unix milliseconds (8 bytes, big endian), queue name length (1 byte), queue name,
     /// payload.
-    #[must_use]
     pub fn to_record(&self) -> Vec<u8> {
         let queue = self.queue.as_str().as_bytes();
         let mut record = Vec::with_capacity(9 + queue.len() + self.payload.len());
