@@ -232,6 +232,7 @@ enum Speed {
     Slow,
 }
 
+#[typetag::deserialize(name = "remote")]
 #[async_trait]
 impl BackendConfig for Remote {
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {

@@ -21,6 +21,7 @@ struct CloudConfig {
     token: Secret,
 }
 
+#[typetag::deserialize(name = "cloud")]
 #[async_trait]
 impl BackendConfig for CloudConfig {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
@@ -62,4 +63,16 @@ fn settings_are_validated_and_the_name_is_among_the_known_ones() {
     assert!(error.to_string().contains("regoin"), "{error}");
     let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();
     assert!(error.to_string().contains("`cloud`"), "{error}");
+}
+
+#[tokio::test]
+async fn an_application_has_a_store_among_its_own_settings() {
+    #[derive(Deserialize)]
+    struct Settings {
+        jobs: Box<dyn BackendConfig>,
+    }
+    let toml = "[jobs]\ntype = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
+    let settings: Settings = toml::from_str(toml).unwrap();
+    let store = settings.jobs.connect(&Environment::default()).await.unwrap();
+    Dq::builder().backend(store).connect().await.unwrap();
 }

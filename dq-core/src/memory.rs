@@ -216,6 +216,7 @@ impl MemoryConfig {
     }
 }
 
+#[typetag::deserialize(name = "memory")]
 #[async_trait]
 impl BackendConfig for MemoryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {

@@ -205,6 +205,7 @@ impl Backend for RabbitBackend {
     }
 }
 
+#[typetag::deserialize(name = "rabbitmq")]
 #[async_trait]
 impl BackendConfig for RabbitConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {

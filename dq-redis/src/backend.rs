@@ -289,6 +289,7 @@ impl Backend for RedisBackend {
     }
 }
 
+#[typetag::deserialize(name = "redis")]
 #[async_trait]
 impl BackendConfig for RedisConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {

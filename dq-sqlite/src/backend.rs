@@ -306,6 +306,7 @@ impl Backend for SqliteBackend {
     }
 }
 
+#[typetag::deserialize(name = "sqlite")]
 #[async_trait]
 impl BackendConfig for SqliteConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {

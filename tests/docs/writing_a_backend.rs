@@ -11,6 +11,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 struct MyStore {}
 
+#[typetag::deserialize(name = "mystore")]
 #[dq::async_trait]
 impl BackendConfig for MyStore {
     async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {

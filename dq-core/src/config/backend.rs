@@ -22,6 +22,10 @@ use crate::model::HistoryLimits;
 /// Implement it for a `Deserialize` struct with `#[serde(deny_unknown_fields)]`, and register that
 /// with [`register_backend!`](crate::register_backend). `Debug` must hide passwords;
 /// [`Secret`](super::Secret) does.
+///
+/// Mark the `impl` with `#[typetag::deserialize(name = "…")]`, with the same name: then an
+/// application can have a `Box<dyn BackendConfig>` among its own settings.
+#[typetag::deserialize(tag = "type")]
 #[async_trait]
 pub trait BackendConfig: fmt::Debug + Send + Sync {
     /// Opens the store.

@@ -196,6 +196,7 @@ impl Layer for FaultyStore {
 #[derive(Debug)]
 pub(crate) struct OpenStore(pub(crate) Arc<dyn Backend>);
 
+#[typetag::deserialize(name = "test-open-store")]
 #[async_trait]
 impl BackendConfig for OpenStore {
     async fn connect(&self, _: &Environment) -> Result<Arc<dyn Backend>> {

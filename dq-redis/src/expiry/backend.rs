@@ -180,6 +180,7 @@ impl Layer for RedisExpiryBackend {
     }
 }
 
+#[typetag::deserialize(name = "redis-expiry")]
 #[async_trait]
 impl BackendConfig for RedisExpiryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {

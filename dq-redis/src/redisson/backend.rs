@@ -269,6 +269,7 @@ impl Layer for RedissonBackend {
     }
 }
 
+#[typetag::deserialize(name = "redisson")]
 #[async_trait]
 impl BackendConfig for RedissonConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
