@@ -71,8 +71,8 @@ async fn an_application_has_a_store_among_its_own_settings() {
     struct Settings {
         jobs: Box<dyn BackendConfig>,
     }
-    let toml = "[jobs]\ntype = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
-    let settings: Settings = toml::from_str(toml).unwrap();
+    let json = r#"{"jobs": {"type": "cloud", "region": "eu", "token": "hunter2"}}"#;
+    let settings: Settings = serde_json::from_str(json).unwrap();
     let store = settings.jobs.connect(&Environment::default()).await.unwrap();
     Dq::builder().backend(store).connect().await.unwrap();
 }

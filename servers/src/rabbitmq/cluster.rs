@@ -1,8 +1,11 @@
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::fs::{self, File};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{TIMEOUT, retry};
+use crate::program::unpacked_programs;
 use crate::rabbitmq::server::RabbitMq;
 
 /// Running node count and partitioned nodes.
@@ -11,34 +14,29 @@ const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:p
 /// A cluster normally notices within this time that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// Whether this process runs a cluster.
-static IS_TAKEN: Mutex<bool> = Mutex::new(false);
-static RETURNED: Condvar = Condvar::new();
-
-/// The right to run a cluster: one at a time, because on a small machine two starve each other, and
-/// their queues elect no leaders for minutes.
+/// The right to run a cluster: one at a time on the machine, because two starve each other on two
+/// processors, and their queues elect no leaders for minutes. The lock of a file, so that it counts
+/// between test programs, and ends with them.
 #[derive(Debug)]
-pub(super) struct Turn;
+pub(super) struct Turn {
+    _locked: File,
+}
 
 impl Turn {
     /// Waits until no other cluster runs.
     pub(super) fn take() -> Self {
-        let taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = RETURNED.wait_while(taken, |is_taken| *is_taken);
-        *free.unwrap_or_else(PoisonError::into_inner) = true;
-        Self
+        let dir = unpacked_programs();
+        let lock = || {
+            fs::create_dir_all(&dir)?;
+            let file = File::create(dir.join("rabbitmq-cluster.lock"))?;
+            file.lock()?;
+            Ok(Self { _locked: file })
+        };
+        lock().unwrap_or_else(|error: io::Error| panic!("no lock in {}: {error}", dir.display()))
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        RETURNED.notify_one();
-    }
-}
-
-/// A RabbitMQ cluster. Dropping it ends its nodes. A process runs one at a time: the next start
-/// waits.
+/// A RabbitMQ cluster. Dropping it ends its nodes. One runs at a time: the next start waits.
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<RabbitMq>,
