@@ -141,9 +141,9 @@ impl SqliteBackend {
         self.writer.ensure_open("claim")?;
         let plan = move |conn: &Connection, shared: &StoreShared| {
             // Before the transaction begins; see `DueIndex::fill`.
-            let file_state = || lock(&shared.due_index).file_state(|| open_verified(shared));
-            let file_state = (wants.len() >= MIN_QUEUES).then(file_state).transpose()?;
-            let index = file_state.map(|state| (&shared.due_index, state));
+            let version = || lock(&shared.due_index).file_version(|| open_verified(shared));
+            let version = (wants.len() >= MIN_QUEUES).then(version).transpose()?;
+            let index = version.map(|version| (&shared.due_index, version));
             in_read_tx(conn, shared, |tx| {
                 let queues = shared.find_queues(conn, wants.iter().map(|want| &want.queue))?;
                 tx.plan_claim(&queues, &wants, limit, index)

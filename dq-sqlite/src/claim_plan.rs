@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use dq_core::sync::lock;
 use dq_core::{Timestamp, Want};
 
-use crate::due_index::{DueIndex, FileState};
+use crate::due_index::DueIndex;
 use crate::error::StoreResult;
 use crate::queue_directory::QueueSet;
 use crate::reader::ReadTx;
@@ -35,14 +35,14 @@ pub(crate) struct ClaimableQueue {
 type FirstJob = (i64, Timestamp);
 
 impl ReadTx<'_> {
-    /// With many queues, the caller passes the file state from before the transaction, and only
+    /// With many queues, the caller passes the file version from before the transaction, and only
     /// queues with due jobs cost time; otherwise all queues with jobs do.
     pub(crate) fn plan_claim(
         self,
         queues: &QueueSet,
         wants: &[Want],
         limit: usize,
-        index: Option<(&Mutex<DueIndex>, FileState)>,
+        index: Option<(&Mutex<DueIndex>, i64)>,
     ) -> StoreResult<ClaimPlan> {
         let (min_writer, granted): (i64, i64) =
             self.one(&self.statements.claim_limits, [], |row| row.try_into())?;
@@ -71,7 +71,7 @@ impl ReadTx<'_> {
         self,
         queues: &QueueSet,
         count: usize,
-        index: Option<(&Mutex<DueIndex>, FileState)>,
+        index: Option<(&Mutex<DueIndex>, i64)>,
     ) -> StoreResult<Vec<Option<FirstJob>>> {
         let mut first_jobs = vec![None; count];
         // The index may be newer than the transaction: a job leased in between is then missing,
@@ -87,8 +87,8 @@ impl ReadTx<'_> {
             queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
                 first_jobs[place] = Some((queue_id, due));
             })?;
-            if let Some((index, state)) = index {
-                lock(index).fill(state, queues, first_jobs.iter().flatten().copied());
+            if let Some((index, version)) = index {
+                lock(index).fill(version, queues, first_jobs.iter().flatten().copied());
             }
         }
         for (queue_id, due) in self.lapsed_jobs()? {

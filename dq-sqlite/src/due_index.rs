@@ -25,31 +25,23 @@ pub(crate) struct DueIndex {
     /// none.
     watcher: Option<Connection>,
     version: Option<i64>,
-    /// Counts the writer's commits, and the foreign ones it noticed.
-    generation: u64,
     /// With or without waiting jobs.
     covered: QueueSet,
     by_queue: HashMap<i64, Timestamp>,
     by_due: BTreeSet<(Timestamp, i64)>,
 }
 
-/// A claim that reads queues in this state can [fill](DueIndex::fill) the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileState {
-    version: i64,
-    generation: u64,
-}
-
 impl DueIndex {
-    pub(crate) fn file_state(
+    /// A claim that then reads the queues can [fill](Self::fill) the index.
+    pub(crate) fn file_version(
         &mut self,
         open: impl FnOnce() -> StoreResult<Connection>,
-    ) -> StoreResult<FileState> {
+    ) -> StoreResult<i64> {
         let watcher = match &mut self.watcher {
             Some(watcher) => watcher,
             empty => empty.insert(open()?),
         };
-        Ok(FileState { version: data_version(watcher)?, generation: self.generation })
+        Ok(data_version(watcher)?)
     }
 
     /// Visits queues in due order, up to the first one due after `now`. Returns `false` without any
@@ -78,18 +70,18 @@ impl DueIndex {
     }
 
     /// Fills the index with the `waiting` queues among `covered`, read in a transaction begun after
-    /// `state` was taken. Does nothing if the file has changed since.
+    /// `version`. Does nothing if the file has changed since.
     pub(crate) fn fill(
         &mut self,
-        state: FileState,
+        version: i64,
         covered: &QueueSet,
         waiting: impl Iterator<Item = (i64, Timestamp)>,
     ) {
-        if self.generation == state.generation && self.read_version() == Some(state.version) {
+        if self.read_version() == Some(version) {
             self.covered = covered.clone();
             self.by_queue = waiting.collect();
             self.by_due = self.by_queue.iter().map(|(queue_id, due)| (*due, *queue_id)).collect();
-            self.version = Some(state.version);
+            self.version = Some(version);
         }
     }
 
@@ -100,7 +92,6 @@ impl DueIndex {
         changes: &[NextDue],
         others_committed: impl FnOnce() -> bool,
     ) {
-        self.generation += 1;
         if self.version.take().is_none() {
             return;
         }
@@ -115,7 +106,6 @@ impl DueIndex {
     }
 
     pub(crate) fn invalidate(&mut self) {
-        self.generation += 1;
         self.version = None;
     }
 

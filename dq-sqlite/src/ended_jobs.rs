@@ -8,7 +8,6 @@ use dq_core::{HistoryLimit, QueueName};
 use crate::error::StoreResult;
 use crate::reader::ReadTx;
 use crate::row::Position;
-use crate::write_tx::WriteTx;
 
 /// Beyond two for each added row.
 const EXTRA_DELETIONS: i64 = 64;
@@ -47,7 +46,8 @@ impl EndedJobs {
         self.pins += 1;
     }
 
-    pub(crate) fn trim(&self, tx: &WriteTx<'_>) -> StoreResult<()> {
+    /// Needs a write transaction.
+    pub(crate) fn trim(&self, tx: ReadTx<'_>) -> StoreResult<()> {
         for (queue_id, AddedRows { limit, added, removed }) in &self.queues {
             let mut count = added - removed;
             if let Some(limit) = limit {
@@ -55,12 +55,14 @@ impl EndedJobs {
                 count -= trim_queue(tx, *queue_id, *limit, stored, added * 2 + EXTRA_DELETIONS)?;
             }
             if count != 0 {
-                tx.execute(&tx.statements.add_ended_count, [*queue_id, count])?;
+                let mut add = tx.conn.prepare_cached(&tx.statements.add_ended_count)?;
+                add.execute([*queue_id, count])?;
             }
         }
         if self.pins > 0 {
             let max = self.pins * 2 + EXTRA_DELETIONS;
-            tx.execute(&tx.statements.remove_pins, [tx.now.as_millis(), max])?;
+            let mut remove = tx.conn.prepare_cached(&tx.statements.remove_pins)?;
+            remove.execute([tx.now.as_millis(), max])?;
         }
         Ok(())
     }
@@ -68,7 +70,7 @@ impl EndedJobs {
 
 /// Deletes a queue's oldest rows beyond the limit, at most `max`; returns how many.
 fn trim_queue(
-    tx: &WriteTx<'_>,
+    tx: ReadTx<'_>,
     queue_id: i64,
     limit: HistoryLimit,
     stored: i64,
@@ -86,7 +88,8 @@ fn trim_queue(
     let Some((at, seq)) = tx.ended_at(queue_id, excess - 1)? else {
         return Ok(0);
     };
-    Ok(tx.execute(&tx.statements.remove_ended, [queue_id, at, seq])? as i64)
+    let mut remove = tx.conn.prepare_cached(&tx.statements.remove_ended)?;
+    Ok(remove.execute([queue_id, at, seq])? as i64)
 }
 
 impl ReadTx<'_> {

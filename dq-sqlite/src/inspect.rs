@@ -1,6 +1,7 @@
 //! Stats, browse, get and forecast.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use dq_core::{
     BrowseParams, Cursor, JobRef, JobState, JobView, Order, Page, QueueName, QueueStats, Target,
@@ -16,7 +17,6 @@ use crate::row;
 /// By queue id.
 struct Leases {
     running: HashMap<i64, u64>,
-    /// Due times of the jobs with expired leases: they wait again.
     lapsed: HashMap<i64, Vec<i64>>,
 }
 
@@ -26,10 +26,7 @@ impl ReadTx<'_> {
         let now = [self.now.as_millis()];
         let running = self
             .all(&self.statements.count_leases, now, |row| Ok((row.get(0)?, unsigned(row, 1)?)))?;
-        let mut leases = Leases { running: HashMap::from_iter(running), lapsed: HashMap::new() };
-        for (queue_id, due) in self.lapsed_jobs()? {
-            leases.lapsed.entry(queue_id).or_default().push(due);
-        }
+        let leases = Leases { running: running.into_iter().collect(), lapsed: self.lapsed_dues()? };
         if !queues.is_empty() {
             return queues.iter().map(|queue| self.queue_stats(queue, &leases)).collect();
         }
@@ -53,21 +50,28 @@ impl ReadTx<'_> {
         stats.paused = paused;
         stats.totals = Some(totals);
         let lapsed = leases.lapsed.get(&queue_id).map_or(&[][..], Vec::as_slice);
-        let lapsed_ready = lapsed.iter().filter(|due| **due <= now).count();
-        let lapsed_scheduled = lapsed.len() - lapsed_ready;
-        stats.ready =
-            lapsed_ready as u64 + self.count(&self.statements.count_due, &[queue_id, now])?;
-        stats.scheduled =
-            lapsed_scheduled as u64 + self.count(&self.statements.count_later, &[queue_id, now])?;
+        stats.ready = self.count_waiting(queue_id, lapsed, i64::MIN..now + 1)?;
+        stats.scheduled = self.count_waiting(queue_id, lapsed, now + 1..i64::MAX)?;
         stats.running = leases.running.get(&queue_id).copied().unwrap_or(0);
-        stats.dead = self.count(&self.statements.count_dead, &[queue_id])?;
+        stats.dead = self.one(&self.statements.count_dead, [queue_id], |row| unsigned(row, 0))?;
         let lapsed_due = lapsed.iter().min().copied().map(Timestamp::from_millis);
         stats.next_due = self.earliest_due(queue_id)?.into_iter().chain(lapsed_due).min();
         Ok(stats)
     }
 
-    fn count(self, sql: &str, params: &[i64]) -> StoreResult<u64> {
-        self.one(sql, rusqlite::params_from_iter(params), |row| unsigned(row, 0))
+    /// Due times of the jobs with expired leases, by queue id: they wait again.
+    fn lapsed_dues(self) -> StoreResult<HashMap<i64, Vec<i64>>> {
+        let mut dues: HashMap<i64, Vec<i64>> = HashMap::new();
+        for (queue_id, due) in self.lapsed_jobs()? {
+            dues.entry(queue_id).or_default().push(due);
+        }
+        Ok(dues)
+    }
+
+    fn count_waiting(self, queue_id: i64, lapsed: &[i64], dues: Range<i64>) -> StoreResult<u64> {
+        let bounds = [queue_id, dues.start, dues.end];
+        let waiting = self.one(&self.statements.count_due, bounds, |row| unsigned(row, 0))?;
+        Ok(waiting + lapsed.iter().filter(|due| dues.contains(due)).count() as u64)
     }
 
     /// Jobs in one state, ordered by a time and `seq`: the due time if waiting, the lease end if
@@ -140,17 +144,11 @@ impl ReadTx<'_> {
         let Some(queue_id) = self.find_queue(queue)? else {
             return Ok(vec![0; edges.len().saturating_sub(1)]);
         };
-        let lapsed = self.lapsed_jobs()?;
-        let mut counts = Vec::with_capacity(edges.len());
-        for pair in edges.windows(2) {
-            let (from, before) = (pair[0], pair[1]);
-            let waiting = self.count(&self.statements.count_between, &[queue_id, from, before])?;
-            let is_counted = |(lapsed_queue, due): &&(i64, i64)| {
-                *lapsed_queue == queue_id && (from..before).contains(due)
-            };
-            counts.push(waiting + lapsed.iter().filter(is_counted).count() as u64);
-        }
-        Ok(counts)
+        let lapsed = self.lapsed_dues()?.remove(&queue_id).unwrap_or_default();
+        edges
+            .windows(2)
+            .map(|pair| self.count_waiting(queue_id, &lapsed, pair[0]..pair[1]))
+            .collect()
     }
 
     /// By id live, dead or ended; by key only live.

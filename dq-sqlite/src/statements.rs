@@ -118,9 +118,7 @@ statements! {
     );
     remove_due_until = "DELETE FROM {p}due WHERE q = ?1 AND (at, seq) <= (?2, ?3)";
     first_due_entries = "SELECT at, seq FROM {p}due WHERE q = ?1 ORDER BY at, seq LIMIT ?2";
-    count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at <= ?2";
-    count_later = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at > ?2";
-    count_between = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at >= ?2 AND at < ?3";
+    count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at >= ?2 AND at < ?3";
 
     // Running jobs.
     /// A renewal changes `granted`, but not `since`.

@@ -107,7 +107,7 @@ impl<'c> WriteTx<'c> {
             let values = [*queue_id, created, done, skipped, cancelled, replaced, removed];
             self.execute(&self.statements.add_totals, values)?;
         }
-        self.buffered.ended.trim(&self)?;
+        self.buffered.ended.trim(self.reading)?;
         self.changes()
     }
 

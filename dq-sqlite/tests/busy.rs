@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, WriteLock, claim};
+use common::{Fixture, MINUTE, WriteLock, claim, open_store};
 use dq_core::{Backend, Due, NewJob, Renewal, Renewed, Settled, Settlement, Verdict};
-use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use common::{Fixture, MINUTE, WriteLock, assert_kind, claim, open_store, queue, stats};
 use dq_core::{Backend, DeadKind, Due, ErrorKind, JobRef};
-use dq_sqlite::SqliteBackend;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -4,9 +4,9 @@ mod common;
 
 use common::{Fixture, MINUTE, claim, open_store, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
+use dq_sqlite::SCHEDULE_SQL;
 use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
-use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
 fn open(fixture: &Fixture) -> Connection {
     let conn = Connection::open(fixture.path()).unwrap();
