@@ -15,13 +15,11 @@ pub(crate) struct Program {
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mode {
-    Produce,
-    Drain,
-    /// Like `Produce`, with more jobs. The log holds the store's job count.
-    Soak,
-}
+/// The client's modes.
+pub(crate) const PRODUCE: &str = "produce";
+pub(crate) const DRAIN: &str = "drain";
+/// Like [`PRODUCE`], with more jobs. The log holds the store's job count.
+pub(crate) const SOAK: &str = "soak";
 
 /// How long a process may take to stop or to drain the store, on a slow machine.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -58,14 +56,9 @@ impl Crew {
         Self { url, dir, extension, running: Vec::new(), started: 0, ends: Ends::default() }
     }
 
-    pub(crate) fn start(&mut self, program: &Program, mode: Mode) -> Result {
+    pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);
-        let mode = match mode {
-            Mode::Produce => "produce",
-            Mode::Drain => "drain",
-            Mode::Soak => "soak",
-        };
         let child = Command::new(&program.path)
             .arg(&self.url)
             .arg(self.log(&name))

@@ -3,10 +3,7 @@
 //! A program can link only one SQLite, so dq-sqlite must accept the rusqlite version that the rest
 //! of the program needs. `Cargo.lock` pins the newest one, used by all other tests.
 
-use std::fs;
-use std::path::Path;
-
-use crate::run::{Result, built, cargo, root, step};
+use crate::run::{Result, built, cargo, read, root, step, write};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
@@ -37,17 +34,6 @@ fn oldest(manifest: &str) -> Result<&str> {
         .and_then(|(_, range)| range.split_once(','))
         .map(|(oldest, _)| oldest)
         .ok_or_else(|| "Cargo.toml has no line `rusqlite = \">=…, <…\"`".to_owned())
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result {
-    let dir = path.parent().unwrap_or(path);
-    fs::create_dir_all(dir)
-        .and_then(|()| fs::write(path, text))
-        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use dq_servers::{RabbitMq, Redis, install};
+use dq_servers::{RabbitCluster, RabbitMq, Redis, install};
 
-use super::cluster::Cluster;
 use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
+use super::redis_cluster::Replicated;
+use super::sentinel::Watched;
 use super::small_disk::SmallDisk;
 use crate::run::Result;
 
@@ -18,7 +19,9 @@ pub(crate) enum Server {
     Sqlite(String, Option<SmallDisk>),
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
-    Cluster(Cluster),
+    RedisCluster(Replicated),
+    Sentinel(Box<Watched>),
+    RabbitCluster(RabbitCluster),
 }
 
 impl Server {
@@ -41,9 +44,9 @@ impl Server {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
-            "redis-cluster" => Self::Cluster(Cluster::redis()),
-            "redis-sentinel" => Self::Cluster(Cluster::sentinel()),
-            "rabbitmq-cluster" => Self::Cluster(Cluster::rabbitmq()),
+            "redis-cluster" => Self::RedisCluster(Replicated::start()),
+            "redis-sentinel" => Self::Sentinel(Box::new(Watched::start())),
+            "rabbitmq-cluster" => Self::RabbitCluster(RabbitCluster::start(3)),
             scheme => Self::Redis(DurableRedis::start(scheme)),
         }
     }
@@ -74,7 +77,13 @@ impl Server {
             Self::Sqlite(url, _) => url.clone(),
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
-            Self::Cluster(cluster) => cluster.url(),
+            Self::RedisCluster(replicated) => replicated.url(),
+            Self::Sentinel(watched) => watched.url(),
+            Self::RabbitCluster(cluster) => {
+                let first = &cluster.nodes()[0];
+                let nodes: Vec<String> = cluster.nodes().iter().map(RabbitMq::address).collect();
+                first.url().replace(&first.address(), &nodes.join(","))
+            }
         }
     }
 
@@ -93,33 +102,42 @@ impl Server {
     /// addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
-            Self::Sqlite(..) | Self::Cluster(_) => None,
             Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
+            _ => None,
         }
     }
 
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let more: &[Fault] = match self {
-            Self::Sqlite(_, None) => return OF_PROCESSES.to_vec(),
-            Self::Sqlite(_, Some(_)) => return [&OF_PROCESSES[..], &[Fault::FillDisk]].concat(),
-            // Here the server's clock decides. With SQLite and RabbitMQ, the claiming process's
-            // clock decides: if it is wrong, jobs start at the wrong time, as documented.
+        use Fault::{CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillServer, WrongClock};
+        // `WrongClock` is for stores whose server's clock decides. With SQLite and RabbitMQ, the
+        // claiming process's clock decides: if it is wrong, jobs start at the wrong time, as
+        // documented.
+        let (of_servers, more): (&[Fault], &[Fault]) = match self {
+            Self::Sqlite(_, None) => (&[], &[]),
+            Self::Sqlite(_, Some(_)) => (&[], &[FillDisk]),
             Self::Redis(redis) if redis.disk.is_some() => {
-                &[Fault::FillMemory, Fault::FillDisk, Fault::WrongClock]
+                (&OF_SERVERS, &[FillMemory, FillDisk, WrongClock])
             }
-            Self::Redis(_) => &[Fault::FillMemory, Fault::WrongClock],
-            Self::RabbitMq(_) => &[Fault::FillMemory, Fault::FillDisk],
-            Self::Cluster(cluster) => return [&OF_PROCESSES[..], cluster.faults()].concat(),
+            Self::Redis(_) => (&OF_SERVERS, &[FillMemory, WrongClock]),
+            Self::RabbitMq(_) => (&OF_SERVERS, &[FillMemory, FillDisk]),
+            // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
+            // just acknowledged, as documented. A requested failover loses nothing.
+            Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
+            // Both write to disk before they reply, and no failover happens unasked.
+            Self::Sentinel(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
+            Self::RabbitCluster(_) => (&[], &[KillServer, FreezeServer, CutOff]),
         };
-        [&OF_PROCESSES[..], &OF_SERVERS, more].concat()
+        [&OF_PROCESSES[..], of_servers, more].concat()
     }
 
     pub(super) fn sync(&self) {
         match self {
-            Self::Sqlite(..) | Self::Redis(_) => {}
             Self::RabbitMq(rabbit) => rabbit.sync_declarations(),
-            Self::Cluster(cluster) => cluster.sync(),
+            Self::RabbitCluster(cluster) => {
+                cluster.nodes().iter().for_each(RabbitMq::sync_declarations);
+            }
+            _ => {}
         }
     }
 
@@ -145,23 +163,24 @@ impl Server {
     }
 
     pub(super) fn cut_off(&self, node: usize, lasts: Duration) {
-        if let Self::Cluster(Cluster::RabbitMq(cluster)) = self {
+        if let Self::RabbitCluster(cluster) = self {
             cluster.partition(node % cluster.nodes().len());
             thread::sleep(lasts);
             cluster.heal();
         }
     }
 
+    /// Swaps primary and replica.
     pub(super) fn fail_over(&self) -> Result {
         match self {
-            Self::Cluster(cluster) => cluster.fail_over(),
-            Self::Sqlite(..) | Self::Redis(_) | Self::RabbitMq(_) => Ok(()),
+            Self::RedisCluster(replicated) => replicated.fail_over(),
+            Self::Sentinel(watched) => watched.fail_over(),
+            _ => Ok(()),
         }
     }
 
     pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
         match self {
-            Self::Sqlite(..) | Self::Cluster(_) => {}
             Self::Redis(DurableRedis { server: redis, .. }) => {
                 // By default, Redis refuses commands that need memory, and evicts nothing.
                 set_redis_memory(redis, "1")?;
@@ -174,6 +193,7 @@ impl Server {
                 thread::sleep(lasts);
                 rabbit.eval(&format!("{set}({{absolute, 2000000000}})"));
             }
+            _ => {}
         }
         Ok(())
     }
@@ -187,13 +207,13 @@ impl Server {
                 disk.make_room()?;
             }
             Self::Redis(redis) => redis.fill_disk(|| thread::sleep(lasts))?,
-            Self::Sqlite(_, None) | Self::Cluster(_) => {}
             Self::RabbitMq(rabbit) => {
                 let set = "rabbit_disk_monitor:set_disk_free_limit";
                 rabbit.eval(&format!("{set}(1000000000000000)"));
                 thread::sleep(lasts);
                 rabbit.eval(&format!("{set}(10000000)"));
             }
+            _ => {}
         }
         Ok(())
     }
@@ -204,11 +224,9 @@ impl Server {
             Self::Sqlite(..) => return None,
             Self::Redis(durable) => redis(&durable.server),
             Self::RabbitMq(server) => rabbit(server),
-            Self::Cluster(Cluster::Redis(cluster)) => redis(cluster.node(node)),
-            Self::Cluster(Cluster::Sentinel(watched)) => redis(watched.node(node)),
-            Self::Cluster(Cluster::RabbitMq(cluster)) => {
-                rabbit(&cluster.nodes()[node % cluster.nodes().len()])
-            }
+            Self::RedisCluster(cluster) => redis(cluster.node(node)),
+            Self::Sentinel(watched) => redis(watched.node(node)),
+            Self::RabbitCluster(cluster) => rabbit(&cluster.nodes()[node % cluster.nodes().len()]),
         })
     }
 }

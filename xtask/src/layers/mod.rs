@@ -15,7 +15,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use self::source::CrateSource;
-use crate::run::{Result, root};
+use crate::run::{Result, read, root};
 
 /// dq-core's top-level modules, lowest first. A module may import only from rows above its own
 /// here; `lib.rs` may import all.
@@ -47,10 +47,7 @@ pub(crate) fn layers() -> Result {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         problems.extend(imports.cycles().iter().map(|cycle| format!("{name}: {cycle}")));
         if name == "dq-core" {
-            let order: Vec<&[&str]> = CORE_ORDER.to_vec();
-            problems.extend(
-                imports.order_violations(&order).iter().map(|import| format!("{name}: {import}")),
-            );
+            problems.extend(imports.order_violations(&CORE_ORDER));
         }
     }
     if problems.is_empty() {
@@ -62,9 +59,7 @@ pub(crate) fn layers() -> Result {
 
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
-    let path = root.join("Cargo.toml");
-    let manifest = fs::read_to_string(&path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let manifest = read(&root.join("Cargo.toml"))?;
     let members = manifest
         .split_once("members = [")
         .and_then(|(_, rest)| rest.split_once(']'))

@@ -40,8 +40,8 @@ pub(super) fn series(server: &Server) -> Vec<Series> {
             // Two log segments.
             ("files of the store", "MiB", 16.0),
         ],
-        // No soak runs on one.
-        Server::Cluster(_) => &[],
+        // No soak runs on a cluster.
+        _ => &[],
     };
     all.extend(store.iter().map(|(name, unit, slack)| Series::new(name, unit, *slack)));
     all
@@ -59,7 +59,7 @@ pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Ve
         Server::Sqlite(url, _) => sqlite(url)?,
         Server::Redis(redis) => of_redis(&redis.server)?,
         Server::RabbitMq(rabbit) => of_rabbitmq(rabbit)?,
-        Server::Cluster(_) => Vec::new(),
+        _ => Vec::new(),
     });
     Ok(values)
 }
@@ -92,7 +92,7 @@ fn status(id: u32, field: &str) -> Result<f64> {
         .ok_or_else(|| format!("{path} has no number {field} (has the process ended?)"))
 }
 
-/// The size of the run's directory: the database, SQLite's files beside it, and small process logs.
+/// The size of the database and SQLite's files beside it.
 fn sqlite(url: &str) -> Result<Vec<f64>> {
     let file = Path::new(url.strip_prefix("sqlite://").unwrap_or(url));
     let dir = file.parent().unwrap_or(file);
