@@ -72,11 +72,9 @@ impl Crew {
     }
 
     pub(crate) fn kill_one(&mut self, program: &Program) {
-        let Some(at) = self.running.iter().position(|of| of.program == program.name) else {
-            return;
-        };
-        let process = self.running.remove(at);
-        self.kill(process);
+        if let Some(at) = self.running.iter().position(|of| of.program == program.name) {
+            self.kill(at);
+        }
     }
 
     /// Sends a signal, named as for `kill -s`, to a running process. `number` counts modulo the
@@ -104,11 +102,6 @@ impl Crew {
         }
     }
 
-    /// For the last process started.
-    pub(crate) fn await_last_log(&self) {
-        self.await_log(self.running.len().saturating_sub(1));
-    }
-
     pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
         let own = self.running.iter().filter(|of| of.program == program.name);
         own.map(|process| (process.child.id(), self.log(&process.name))).collect()
@@ -121,8 +114,7 @@ impl Crew {
     /// For `number`, see [`signal`](Self::signal).
     pub(crate) fn kill_nth(&mut self, number: usize) {
         if let Some(at) = self.nth(number) {
-            let process = self.running.remove(at);
-            self.kill(process);
+            self.kill(at);
         }
     }
 
@@ -134,12 +126,18 @@ impl Crew {
         }
     }
 
+    /// The number of the process started last.
+    pub(crate) fn last(&self) -> usize {
+        self.running.len().saturating_sub(1)
+    }
+
     fn nth(&self, number: usize) -> Option<usize> {
         number.checked_rem(self.running.len())
     }
 
     /// Records a failure if the process has already ended with an error.
-    fn kill(&mut self, mut process: Process) {
+    fn kill(&mut self, at: usize) {
+        let mut process = self.running.remove(at);
         if let Ok(None) = process.child.try_wait() {
             kill(&mut process.child);
             self.ends.crashed.push(process.name);

@@ -3,7 +3,7 @@
 //! A program can link only one SQLite, so dq-sqlite must accept the rusqlite version that the rest
 //! of the program needs. `Cargo.lock` pins the newest one, used by all other tests.
 
-use crate::run::{Result, built, cargo, read, root, step, write};
+use crate::run::{Result, built, cargo_in, read, root, step, write};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
@@ -21,9 +21,7 @@ pub(crate) fn oldest_rusqlite() -> Result {
     write(&dir.join("src/lib.rs"), "")?;
     // Keeps the tested versions for all other dependencies.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
-    let mut check = cargo(["check"]);
-    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
-    step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
+    step(&format!("dq-sqlite with rusqlite {oldest}"), &mut cargo_in(&dir, ["check"]))
 }
 
 /// The lower bound in `rusqlite = ">=0.32.1, <0.42"`.

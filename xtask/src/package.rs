@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Result, built, cargo, read, root, step, write};
+use crate::run::{Result, built, cargo, cargo_in, read, root, step, write};
 
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
@@ -49,11 +49,8 @@ pub(crate) fn package() -> Result {
         )?;
     }
     write(&dir.join("Cargo.toml"), &workspace(&dir)?)?;
-    let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
-    // Uses this workspace's profiles, because cargo recompiles all dependencies for others.
-    check.arg("--config").arg(root().join(".cargo/config.toml"));
-    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
-    step("unpacked crates", &mut check)
+    let check = ["check", "--workspace", "--all-features", "--offline"];
+    step("unpacked crates", &mut cargo_in(&dir, check))
 }
 
 fn crates_in(packages: &Path) -> Result<Vec<String>> {

@@ -38,6 +38,15 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
     command
 }
 
+/// Same, in another workspace. Uses this workspace's profiles, because cargo recompiles all
+/// dependencies for others.
+pub(crate) fn cargo_in<'a>(dir: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = cargo(arguments);
+    command.arg("--config").arg(root().join(".cargo/config.toml"));
+    command.current_dir(dir).env("CARGO_TARGET_DIR", built());
+    command
+}
+
 pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }

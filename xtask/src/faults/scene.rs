@@ -44,7 +44,7 @@ impl Scene<'_> {
                 wrong.environment.push(("DQ_FAULTS_CLOCK", "jumping".to_owned()));
                 self.crew.kill_nth(number);
                 self.crew.start(&wrong, PRODUCE)?;
-                self.crew.await_last_log();
+                self.crew.await_log(self.crew.last());
                 thread::sleep(CLOCK_ERROR + lasts);
             }
             Fault::FreezeProcess => {
@@ -58,13 +58,6 @@ impl Scene<'_> {
                 self.crew.await_nth(number);
                 self.crew.start(self.program, PRODUCE)?;
             }
-            Fault::KillServer => self.server.kill(number, lasts),
-            Fault::StopServer => self.server.stop(number, lasts),
-            Fault::FreezeServer => self.server.freeze(number, lasts),
-            Fault::CutOff => self.server.cut_off(number, lasts),
-            Fault::FailOver => self.server.fail_over()?,
-            Fault::FillMemory => self.server.fill_memory(lasts)?,
-            Fault::FillDisk => self.server.fill_disk(lasts)?,
             Fault::PauseConnections => self.interfere("pause", "resume", lasts)?,
             Fault::PauseRequests => self.interfere("pause-requests", "resume", lasts)?,
             Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
@@ -79,6 +72,7 @@ impl Scene<'_> {
             Fault::CutRequests => self.command(&format!("cut-requests {bytes}"))?,
             Fault::CutReplies => self.command(&format!("cut-replies {bytes}"))?,
             Fault::ResetReplies => self.command(&format!("reset-replies {bytes}"))?,
+            of_server => self.server.inflict(of_server, number, lasts)?,
         }
         Ok(())
     }

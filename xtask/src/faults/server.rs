@@ -141,78 +141,60 @@ impl Server {
         }
     }
 
-    /// Kills the server and restarts it after `away`. Here and below, `node` selects a cluster
+    /// Inflicts a fault for a while, unless the store does not know it. `node` selects a cluster
     /// node, modulo their number.
-    pub(super) fn kill(&self, node: usize, away: Duration) {
-        self.act(node, Redis::kill, RabbitMq::kill);
-        thread::sleep(away);
-        self.act(node, Redis::restart, RabbitMq::restart);
-    }
-
-    /// Stops the server cleanly and restarts it after `away`.
-    pub(super) fn stop(&self, node: usize, away: Duration) {
-        self.act(node, Redis::stop, RabbitMq::stop);
-        thread::sleep(away);
-        self.act(node, Redis::restart, RabbitMq::restart);
-    }
-
-    pub(super) fn freeze(&self, node: usize, away: Duration) {
-        self.act(node, Redis::freeze, RabbitMq::freeze);
-        thread::sleep(away);
-        self.act(node, Redis::thaw, RabbitMq::thaw);
-    }
-
-    pub(super) fn cut_off(&self, node: usize, lasts: Duration) {
-        if let Self::RabbitCluster(cluster) = self {
-            cluster.partition(node % cluster.nodes().len());
+    pub(super) fn inflict(&self, fault: Fault, node: usize, lasts: Duration) -> Result {
+        let alarm = |rabbit: &RabbitMq, begin: &str, end: &str| {
+            rabbit.eval(begin);
             thread::sleep(lasts);
-            cluster.heal();
-        }
-    }
-
-    /// Swaps primary and replica.
-    pub(super) fn fail_over(&self) -> Result {
-        match self {
-            Self::RedisCluster(replicated) => replicated.fail_over(),
-            Self::Sentinel(watched) => watched.fail_over(),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
-        match self {
-            Self::Redis(DurableRedis { server: redis, .. }) => {
+            rabbit.eval(end);
+        };
+        match (fault, self) {
+            (Fault::KillServer, _) => {
+                self.act(node, Redis::kill, RabbitMq::kill);
+                thread::sleep(lasts);
+                self.act(node, Redis::restart, RabbitMq::restart);
+            }
+            (Fault::StopServer, _) => {
+                self.act(node, Redis::stop, RabbitMq::stop);
+                thread::sleep(lasts);
+                self.act(node, Redis::restart, RabbitMq::restart);
+            }
+            (Fault::FreezeServer, _) => {
+                self.act(node, Redis::freeze, RabbitMq::freeze);
+                thread::sleep(lasts);
+                self.act(node, Redis::thaw, RabbitMq::thaw);
+            }
+            (Fault::CutOff, Self::RabbitCluster(cluster)) => {
+                cluster.partition(node % cluster.nodes().len());
+                thread::sleep(lasts);
+                cluster.heal();
+            }
+            (Fault::FailOver, Self::RedisCluster(replicated)) => replicated.fail_over()?,
+            (Fault::FailOver, Self::Sentinel(watched)) => watched.fail_over()?,
+            (Fault::FillMemory, Self::Redis(redis)) => {
                 // By default, Redis refuses commands that need memory, and evicts nothing.
-                set_redis_memory(redis, "1")?;
+                set_redis_memory(&redis.server, "1")?;
                 thread::sleep(lasts);
-                set_redis_memory(redis, "0")?;
+                set_redis_memory(&redis.server, "0")?;
             }
-            Self::RabbitMq(rabbit) => {
-                let set = "vm_memory_monitor:set_vm_memory_high_watermark";
-                rabbit.eval(&format!("{set}(0.00001)"));
-                thread::sleep(lasts);
-                rabbit.eval(&format!("{set}({{absolute, 2000000000}})"));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Leaves no disk space; RabbitMQ only believes so.
-    pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
-        match self {
-            Self::Sqlite(_, Some(disk)) => {
+            (Fault::FillMemory, Self::RabbitMq(rabbit)) => alarm(
+                rabbit,
+                "vm_memory_monitor:set_vm_memory_high_watermark(0.00001)",
+                "vm_memory_monitor:set_vm_memory_high_watermark({absolute, 2000000000})",
+            ),
+            (Fault::FillDisk, Self::Sqlite(_, Some(disk))) => {
                 disk.fill()?;
                 thread::sleep(lasts);
                 disk.make_room()?;
             }
-            Self::Redis(redis) => redis.fill_disk(|| thread::sleep(lasts))?,
-            Self::RabbitMq(rabbit) => {
-                let set = "rabbit_disk_monitor:set_disk_free_limit";
-                rabbit.eval(&format!("{set}(1000000000000000)"));
-                thread::sleep(lasts);
-                rabbit.eval(&format!("{set}(10000000)"));
-            }
+            (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(|| thread::sleep(lasts))?,
+            // RabbitMQ only believes that its disk is full.
+            (Fault::FillDisk, Self::RabbitMq(rabbit)) => alarm(
+                rabbit,
+                "rabbit_disk_monitor:set_disk_free_limit(1000000000000000)",
+                "rabbit_disk_monitor:set_disk_free_limit(10000000)",
+            ),
             _ => {}
         }
         Ok(())

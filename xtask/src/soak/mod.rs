@@ -132,7 +132,7 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
         crew.start(&steady, SOAK)?;
     }
     crew.start(&replaced, SOAK)?;
-    let mut all = sample::series(&server);
+    let mut all: Vec<Series> = Vec::new();
     let pause = (soak.length / SAMPLES).max(Duration::from_secs(1));
     let begin = Instant::now();
     let mut replaced_at = begin;
@@ -143,8 +143,14 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
             crew.start(&replaced, SOAK)?;
             replaced_at = Instant::now();
         }
-        let values = sample::sample(&server, &crew.processes(&steady))?;
-        all.iter_mut().zip(values).for_each(|(series, value)| series.samples.push(value));
+        let now = sample::sample(&server, &crew.processes(&steady))?;
+        if all.is_empty() {
+            all =
+                now.iter().map(|(name, unit, slack, _)| Series::new(name, unit, *slack)).collect();
+        }
+        for (series, (.., value)) in all.iter_mut().zip(now) {
+            series.samples.push(value);
+        }
     }
     crew.stop_all(&steady);
     crew.stop_all(&replaced);
