@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use dq::{Dq, Timestamp};
 
 use crate::measure::{Times, in_task, millis, rate};
-use crate::plan::{Plan, Result, progress};
+use crate::plan::{Plan, Result};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
 use crate::table::Figure;
@@ -77,7 +77,6 @@ pub(crate) fn steady(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         let dq = Dq::connect(&url).await?;
         let (mut workload, later) = (Workload::with_seed(5).payloads(PAYLOAD), now() + HOUR);
         fill(&**dq.backend(), pending, |bulk| workload.random(later, bulk)).await?;
-        progress(format_args!("{pending} jobs stored"));
         let first = now() + lead;
         let due = |job| first + Duration::from_millis((job * 1_000 / per_second) as u64);
         schedule(&dq, jobs, first, due).await?;

@@ -26,11 +26,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
-use crate::plan::{CHILD, Plan, Result, child_process, progress};
+use crate::plan::{CHILD, Plan, Result, START, child_process, progress};
 use crate::store::Store;
 use crate::table::Figure;
 
@@ -90,6 +91,7 @@ const MEASUREMENTS: [(&str, &[&str], Measure); 28] = [
 ];
 
 fn main() -> ExitCode {
+    LazyLock::force(&START);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {

@@ -2,7 +2,7 @@
 
 use dq::Dq;
 
-use crate::measure::{in_task, medians, micros, rate};
+use crate::measure::{block_on, in_task, medians, micros, rate};
 use crate::plan::{Plan, Result};
 use crate::probe::{Bench, Probe, concurrency_name};
 use crate::store::Store;
@@ -18,18 +18,18 @@ pub(crate) fn measure(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for concurrency in [Some(256), None] {
         let [rate, server, client] = medians(plan.full_or_quick(5, 1), |_turn| {
-            let url = store.fresh()?;
+            let dq = block_on(Dq::connect(&store.fresh()?))?;
+            let closing = dq.clone();
             let whole = async move {
-                let dq = Dq::connect(&url).await?;
                 // JSON adds two quotes.
                 let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
                 for _ in 0..jobs / BULK {
                     let _ = dq.schedule_many((0..BULK).map(job)).await?;
                 }
-                Probe::counting(jobs).concurrency(concurrency).run(&dq).await?;
-                Ok(dq.close().await?)
+                Probe::counting(jobs).concurrency(concurrency).run(&dq).await
             };
-            let ((), cost) = store.cost(|| in_task(whole))?;
+            let (_, cost) = store.cost(|| in_task(whole))?;
+            block_on(closing.close())?;
             let [server, client] = [cost.server, cost.client].map(|cpu| micros(cpu) / jobs as f64);
             Ok([rate(jobs, cost.wall), server, client])
         })?;

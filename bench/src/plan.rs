@@ -32,7 +32,7 @@ pub(crate) fn child_process(task: &str, arguments: &[&str]) -> Command {
     command
 }
 
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 pub(crate) fn progress(what: std::fmt::Arguments<'_>) {
     eprintln!("[{:6.1} s] {what}", START.elapsed().as_secs_f64());

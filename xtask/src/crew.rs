@@ -15,13 +15,11 @@ pub(crate) struct Program {
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mode {
-    Produce,
-    Drain,
-    /// Like `Produce`, with more jobs. The log holds the store's job count.
-    Soak,
-}
+/// The client's modes.
+pub(crate) const PRODUCE: &str = "produce";
+pub(crate) const DRAIN: &str = "drain";
+/// Like [`PRODUCE`], with more jobs. The log holds the store's job count.
+pub(crate) const SOAK: &str = "soak";
 
 /// How long a process may take to stop or to drain the store, on a slow machine.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -58,14 +56,9 @@ impl Crew {
         Self { url, dir, extension, running: Vec::new(), started: 0, ends: Ends::default() }
     }
 
-    pub(crate) fn start(&mut self, program: &Program, mode: Mode) -> Result {
+    pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);
-        let mode = match mode {
-            Mode::Produce => "produce",
-            Mode::Drain => "drain",
-            Mode::Soak => "soak",
-        };
         let child = Command::new(&program.path)
             .arg(&self.url)
             .arg(self.log(&name))
@@ -79,11 +72,9 @@ impl Crew {
     }
 
     pub(crate) fn kill_one(&mut self, program: &Program) {
-        let Some(at) = self.running.iter().position(|of| of.program == program.name) else {
-            return;
-        };
-        let process = self.running.remove(at);
-        self.kill(process);
+        if let Some(at) = self.running.iter().position(|of| of.program == program.name) {
+            self.kill(at);
+        }
     }
 
     /// Sends a signal, named as for `kill -s`, to a running process. `number` counts modulo the
@@ -111,11 +102,6 @@ impl Crew {
         }
     }
 
-    /// For the last process started.
-    pub(crate) fn await_last_log(&self) {
-        self.await_log(self.running.len().saturating_sub(1));
-    }
-
     pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
         let own = self.running.iter().filter(|of| of.program == program.name);
         own.map(|process| (process.child.id(), self.log(&process.name))).collect()
@@ -128,8 +114,7 @@ impl Crew {
     /// For `number`, see [`signal`](Self::signal).
     pub(crate) fn kill_nth(&mut self, number: usize) {
         if let Some(at) = self.nth(number) {
-            let process = self.running.remove(at);
-            self.kill(process);
+            self.kill(at);
         }
     }
 
@@ -141,12 +126,18 @@ impl Crew {
         }
     }
 
+    /// The number of the process started last.
+    pub(crate) fn last(&self) -> usize {
+        self.running.len().saturating_sub(1)
+    }
+
     fn nth(&self, number: usize) -> Option<usize> {
         number.checked_rem(self.running.len())
     }
 
     /// Records a failure if the process has already ended with an error.
-    fn kill(&mut self, mut process: Process) {
+    fn kill(&mut self, at: usize) {
+        let mut process = self.running.remove(at);
         if let Ok(None) = process.child.try_wait() {
             kill(&mut process.child);
             self.ends.crashed.push(process.name);

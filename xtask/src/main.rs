@@ -6,6 +6,7 @@ mod faults;
 mod layers;
 mod licences;
 mod oldest_rusqlite;
+mod options;
 mod package;
 mod programs;
 mod run;

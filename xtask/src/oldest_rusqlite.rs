@@ -3,10 +3,7 @@
 //! A program can link only one SQLite, so dq-sqlite must accept the rusqlite version that the rest
 //! of the program needs. `Cargo.lock` pins the newest one, used by all other tests.
 
-use std::fs;
-use std::path::Path;
-
-use crate::run::{Result, built, cargo, root, step};
+use crate::run::{Result, built, cargo_in, read, root, step, write};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
@@ -24,9 +21,7 @@ pub(crate) fn oldest_rusqlite() -> Result {
     write(&dir.join("src/lib.rs"), "")?;
     // Keeps the tested versions for all other dependencies.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
-    let mut check = cargo(["check"]);
-    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
-    step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
+    step(&format!("dq-sqlite with rusqlite {oldest}"), &mut cargo_in(&dir, ["check"]))
 }
 
 /// The lower bound in `rusqlite = ">=0.32.1, <0.42"`.
@@ -37,17 +32,6 @@ fn oldest(manifest: &str) -> Result<&str> {
         .and_then(|(_, range)| range.split_once(','))
         .map(|(oldest, _)| oldest)
         .ok_or_else(|| "Cargo.toml has no line `rusqlite = \">=…, <…\"`".to_owned())
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result {
-    let dir = path.parent().unwrap_or(path);
-    fs::create_dir_all(dir)
-        .and_then(|()| fs::write(path, text))
-        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Result, built, cargo, root, step};
+use crate::run::{Result, built, cargo, cargo_in, read, root, step, write};
 
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
@@ -37,7 +37,8 @@ pub(crate) fn package() -> Result {
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     }
-    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    // Before the crates, because it makes the directory.
+    write(&dir.join("Cargo.lock"), &read(&root().join("Cargo.lock"))?)?;
     let crates = crates_in(&packages)?;
     // `-m` sets the current time: packaged timestamps never change, so cargo would miss changes
     // since the last check.
@@ -48,13 +49,8 @@ pub(crate) fn package() -> Result {
         )?;
     }
     write(&dir.join("Cargo.toml"), &workspace(&dir)?)?;
-    let lock = root().join("Cargo.lock");
-    fs::copy(&lock, dir.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
-    let mut check = cargo(["check", "--workspace", "--all-features", "--offline"]);
-    // Uses this workspace's profiles, because cargo recompiles all dependencies for others.
-    check.arg("--config").arg(root().join(".cargo/config.toml"));
-    check.current_dir(&dir).env("CARGO_TARGET_DIR", built());
-    step("unpacked crates", &mut check)
+    let check = ["check", "--workspace", "--all-features", "--offline"];
+    step("unpacked crates", &mut cargo_in(&dir, check))
 }
 
 fn crates_in(packages: &Path) -> Result<Vec<String>> {
@@ -65,9 +61,10 @@ fn crates_in(packages: &Path) -> Result<Vec<String>> {
 
 /// A workspace manifest for all crates in a directory, patched to use each other.
 fn workspace(dir: &Path) -> Result<String> {
-    let crates = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let names = crates.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
+    let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let crates = entries.flatten().filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> =
+        crates.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     let mut patches = String::new();
     for directory in &names {
@@ -79,8 +76,4 @@ fn workspace(dir: &Path) -> Result<String> {
     Ok(format!(
         "[workspace]\nresolver = \"3\"\nmembers = {names:?}\n\n[patch.crates-io]\n{patches}"
     ))
-}
-
-fn write(path: &Path, text: &str) -> Result {
-    fs::write(path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,5 +1,6 @@
 //! Runs external commands as timed steps.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -35,6 +36,27 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
         command.env_remove(name);
     }
     command
+}
+
+/// Same, in another workspace. Uses this workspace's profiles, because cargo recompiles all
+/// dependencies for others.
+pub(crate) fn cargo_in<'a>(dir: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = cargo(arguments);
+    command.arg("--config").arg(root().join(".cargo/config.toml"));
+    command.current_dir(dir).env("CARGO_TARGET_DIR", built());
+    command
+}
+
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+/// Writes a file, and makes its directory.
+pub(crate) fn write(path: &Path, text: &str) -> Result {
+    let dir = path.parent().unwrap_or(path);
+    fs::create_dir_all(dir)
+        .and_then(|()| fs::write(path, text))
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 pub(crate) fn step(name: &str, command: &mut Command) -> Result {

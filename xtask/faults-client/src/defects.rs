@@ -1,6 +1,7 @@
 //! Backends with a deliberate defect. The judge must report a violation for each.
 
 use std::collections::HashMap;
+use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,81 +10,39 @@ use dq::async_trait;
 use dq::backend::{
     Backend, Cancelled, ClaimParams, Claimed, Layer, Receipt, Scheduled, Settled, Settlement, Want,
 };
-use dq::{BoxError, Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
-
-/// `xtask/src/faults/defect.rs` lists the promise each one breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Defect {
-    /// Confirms a job without storing it.
-    LosesJobs,
-    /// Ignores new jobs' due times.
-    StartsEarly,
-    /// Leases jobs for a fraction of the reported time.
-    EndsLeasesEarly,
-    /// Confirms a job as done without settling it.
-    DropsSettlements,
-    /// Confirms a cancel without cancelling.
-    IgnoresCancels,
-    /// Stores a replaced job again.
-    RestoresReplaced,
-    /// Does not count failed attempts.
-    ForgetsFailures,
-    /// Returns jobs with another job's payload.
-    ExchangesPayloads,
-    ForgetsPins,
-    /// Reports one job too many as done.
-    Miscounts,
-    /// Keeps memory for each new job. Breaks no promise; `cargo xtask soak` must find it.
-    LeaksMemory,
-    /// Stores a second job with each, due in a year. Found as [`Self::LeaksMemory`].
-    LeavesJobs,
-}
+use dq::{Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
 
 /// Hits the first and then every twentieth stored job, settlement or claimed payload.
 const EVERY: usize = 20;
-/// Bytes kept per call by [`Defect::LeaksMemory`].
+/// Bytes that `leaks-memory` keeps for each call.
 const LEAK: usize = 64 << 10;
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const SHORT_LEASE: Duration = Duration::from_millis(100);
 
-impl Defect {
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "loses-jobs" => Self::LosesJobs,
-            "starts-early" => Self::StartsEarly,
-            "ends-leases-early" => Self::EndsLeasesEarly,
-            "drops-settlements" => Self::DropsSettlements,
-            "ignores-cancels" => Self::IgnoresCancels,
-            "restores-replaced" => Self::RestoresReplaced,
-            "forgets-failures" => Self::ForgetsFailures,
-            "exchanges-payloads" => Self::ExchangesPayloads,
-            "forgets-pins" => Self::ForgetsPins,
-            "miscounts" => Self::Miscounts,
-            "leaks-memory" => Self::LeaksMemory,
-            "leaves-jobs" => Self::LeavesJobs,
-            _ => return None,
-        })
-    }
-}
-
-/// Wraps the backend with the named defect.
-pub(crate) fn add(name: &str, inner: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, BoxError> {
-    let defect = Defect::parse(name).ok_or_else(|| format!("no such defect: {name:?}"))?;
+/// Wraps the backend with the defect in `DQ_FAULTS_DEFECT`, if there is one. docs/faults.md
+/// describes the defects; `cargo xtask` knows their names.
+pub(crate) fn add(inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+    let Ok(defect) = env::var("DQ_FAULTS_DEFECT") else { return inner };
     let (calls, leaked, last) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
-    Ok(Arc::new(Defective { inner, defect, calls, leaked, last }))
+    Arc::new(Defective { inner, defect, calls, leaked, last })
 }
 
 #[derive(Debug)]
 struct Defective {
     inner: Arc<dyn Backend>,
-    defect: Defect,
+    defect: String,
     calls: AtomicUsize,
+    /// For `leaks-memory`.
     leaked: Mutex<Vec<Vec<u8>>>,
-    /// The last job for each key, for [`Defect::RestoresReplaced`].
+    /// The last job for each key, for `restores-replaced`.
     last: Mutex<HashMap<JobKey, NewJob>>,
 }
 
 impl Defective {
+    fn is(&self, defect: &str) -> bool {
+        self.defect == defect
+    }
+
     fn is_next_hit(&self) -> bool {
         self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
     }
@@ -96,27 +55,27 @@ impl Layer for Defective {
     }
 
     async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        if self.defect == Defect::LosesJobs && self.is_next_hit() {
+        if self.is("loses-jobs") && self.is_next_hit() {
             let now = self.inner.now().await?;
             let lost = |job: &NewJob| Receipt { id: job.id, due: job.due.resolve(now) };
             return Ok(jobs.iter().map(|job| Scheduled::Created(lost(job))).collect());
         }
-        if self.defect == Defect::StartsEarly {
+        if self.is("starts-early") {
             for job in &mut jobs {
                 job.due = Due::NOW;
             }
         }
-        if self.defect == Defect::ForgetsPins {
+        if self.is("forgets-pins") {
             for job in &mut jobs {
                 job.remember = Duration::ZERO;
             }
         }
-        if self.defect == Defect::LeaksMemory {
+        if self.is("leaks-memory") {
             // Not zeros: unwritten zero pages take no memory.
             let leak = vec![1; LEAK];
             self.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(leak);
         }
-        if self.defect == Defect::LeavesJobs {
+        if self.is("leaves-jobs") {
             let now = self.inner.now().await?;
             let left = |job: &NewJob| {
                 let id = Entropy::from_os().job_id(now);
@@ -125,7 +84,7 @@ impl Layer for Defective {
             let left = jobs.iter().map(left).collect();
             let _ = self.inner.schedule(left).await?;
         }
-        if self.defect != Defect::RestoresReplaced {
+        if !self.is("restores-replaced") {
             return self.inner.schedule(jobs).await;
         }
         let scheduled = self.inner.schedule(jobs.clone()).await?;
@@ -144,20 +103,20 @@ impl Layer for Defective {
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        match self.defect {
-            Defect::IgnoresCancels => Ok(vec![Cancelled::Cancelled; jobs.len()]),
-            _ => self.inner.cancel(jobs).await,
+        match self.is("ignores-cancels") {
+            true => Ok(vec![Cancelled::Cancelled; jobs.len()]),
+            false => self.inner.cancel(jobs).await,
         }
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        if self.defect == Defect::ExchangesPayloads {
+        if self.is("exchanges-payloads") {
             let mut claimed = self.inner.claim(params).await?;
             let hits = claimed.jobs.iter_mut().filter(|_| self.is_next_hit());
             hits.for_each(|leased| leased.job.payload = b"1000000".as_slice().into());
             return Ok(claimed);
         }
-        if self.defect != Defect::EndsLeasesEarly {
+        if !self.is("ends-leases-early") {
             return self.inner.claim(params).await;
         }
         let short = |want: &Want| Want::new(want.queue.clone(), want.max, SHORT_LEASE);
@@ -173,7 +132,7 @@ impl Layer for Defective {
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let mut stats = self.inner.stats(queues).await?;
-        if self.defect == Defect::Miscounts {
+        if self.is("miscounts") {
             stats.iter_mut().filter_map(|stats| stats.totals.as_mut()).for_each(|it| it.done += 1);
         }
         Ok(stats)
@@ -181,11 +140,11 @@ impl Layer for Defective {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let done = settlements.iter().any(|settlement| settlement.verdict == Verdict::Done);
-        if self.defect == Defect::DropsSettlements && done && self.is_next_hit() {
+        if self.is("drops-settlements") && done && self.is_next_hit() {
             return Ok(vec![Settled::Accepted; settlements.len()]);
         }
         let mut settlements = settlements.to_vec();
-        if self.defect == Defect::ForgetsFailures {
+        if self.is("forgets-failures") {
             for settlement in &mut settlements {
                 if let Verdict::Retry { due, .. } = settlement.verdict {
                     settlement.verdict = Verdict::Snooze(due);

@@ -1,7 +1,6 @@
 //! The judge: compares the traces of all processes with the promises and the store.
 
 use std::collections::BTreeMap;
-use std::env;
 
 use dq::backend::{Backend, BrowseParams, backend_from_url};
 use dq::config::Environment;
@@ -23,10 +22,7 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let history = read_journals(directory, begin)?;
     println!("   {}", summary(&history));
     let (config, environment) = (backend_from_url(url)?, Environment::default());
-    let mut backend = retry(|| config.connect(&environment)).await;
-    if let Ok(defect) = env::var("DQ_FAULTS_DEFECT") {
-        backend = defects::add(&defect, backend)?;
-    }
+    let backend = defects::add(retry(|| config.connect(&environment)).await);
     let mut problems = Vec::new();
     for stats in retry(|| backend.stats(&[])).await {
         if stats.adds_up() == Some(false) {

@@ -69,16 +69,14 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
     let environment = Environment::new(clock.clone(), Arc::new(Entropy::from_os()))
         .history(HistoryLimits::all(history.unwrap_or(HistoryLimit::OFF)));
     let begin = Instant::now();
-    let mut backend = loop {
+    let backend = loop {
         match backend_from_url(url)?.connect(&environment).await {
             Ok(backend) => break backend,
             Err(error) if begin.elapsed() > CONNECT_LIMIT => return Err(error.into()),
             Err(_) => tokio::time::sleep(100.millis()).await,
         }
     };
-    if let Ok(defect) = env::var("DQ_FAULTS_DEFECT") {
-        backend = defects::add(&defect, backend)?;
-    }
+    let mut backend = defects::add(backend);
     if let Some(journal) = journal {
         backend = Journal::over(backend, journal)?;
     }

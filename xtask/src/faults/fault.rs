@@ -1,6 +1,7 @@
-//! A storm's faults and their order.
+//! A storm's faults, their order, and the client's defects.
 
-use super::dice::Dice;
+use rand::Rng;
+use rand::rngs::SmallRng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
@@ -55,6 +56,21 @@ pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::ResetReplies,
 ];
 
+/// The client's possible defects, which prove that a storm can fail, and how the violation begins
+/// that the judge must report.
+pub(super) const DEFECTS: [(&str, &str); 10] = [
+    ("loses-jobs", "promise 1: "),
+    ("exchanges-payloads", "promise 1: "),
+    ("starts-early", "promise 2: "),
+    ("ends-leases-early", "promise 4: "),
+    ("drops-settlements", "promise 4: "),
+    ("ignores-cancels", "promise 5: "),
+    ("restores-replaced", "promise 5: "),
+    ("forgets-failures", "promise 6: "),
+    ("forgets-pins", "promise 4: "),
+    ("miscounts", "the counts of "),
+];
+
 /// A store's faults in random order: each comes once before any comes again.
 #[derive(Debug)]
 pub(super) struct Deck {
@@ -69,40 +85,32 @@ impl Deck {
         Self { all, left: Vec::new(), dealt: 0 }
     }
 
-    pub(super) fn draw(&mut self, dice: &mut Dice) -> Fault {
+    pub(super) fn draw(&mut self, rng: &mut SmallRng) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.all);
         }
         self.dealt += 1;
-        let number = dice.below(self.left.len() as u64) as usize;
-        self.left.swap_remove(number)
+        self.left.swap_remove(rng.random_range(0..self.left.len()))
     }
 
-    pub(super) fn has_dealt_all(&self) -> bool {
-        self.dealt >= self.all.len()
-    }
-
-    pub(super) fn dealt(&self) -> usize {
-        self.dealt
+    /// Each fault has come once, and at least `faults` in all.
+    pub(super) fn has_dealt(&self, faults: usize) -> bool {
+        self.dealt >= self.all.len().max(faults)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
 
     #[test]
     fn each_fault_comes_once_before_any_comes_again() {
-        let mut deck = Deck::new(OF_SERVERS.to_vec());
-        let mut dice = Dice::new(1);
-        let mut round =
-            || OF_SERVERS.map(|_| (deck.has_dealt_all(), deck.draw(&mut dice))).to_vec();
-        let dealt = [round(), round()];
-        assert!(dealt[0].iter().all(|(all, _)| !all) && dealt[1].iter().all(|(all, _)| *all));
-        let mut rounds = dealt.map(|round| round.into_iter().map(|(_, it)| it).collect::<Vec<_>>());
+        let (mut deck, mut rng) = (Deck::new(OF_SERVERS.to_vec()), SmallRng::seed_from_u64(1));
+        let mut rounds = [(); 2].map(|()| OF_SERVERS.map(|_| deck.draw(&mut rng)));
         assert_ne!(rounds[0], rounds[1], "the order is random");
         rounds.iter_mut().for_each(|round| round.sort_unstable());
         assert_eq!(rounds[0], rounds[1]);
-        assert_eq!(rounds[0].len(), OF_SERVERS.len());
     }
 }

@@ -7,13 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, thread};
 
-use super::defect::Defect;
-use super::dice::Dice;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use super::fault::Deck;
 use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
-use crate::crew::{Crew, Mode, Program};
+use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::run::{Result, built, cargo, output, root, step, wait};
 
 const PROCESSES: usize = 3;
@@ -37,40 +38,18 @@ pub(crate) fn build() -> Result {
     step("faults client", &mut cargo(build))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Length {
-    Time(Duration),
-    /// Until each of the store's faults has come once, in quick succession.
-    EachFaultOnce,
-}
-
-impl Length {
-    /// Milliseconds between the end of a fault and the next one.
-    const fn pause(self) -> (u64, u64) {
-        match self {
-            Self::Time(_) => (300, 2_000),
-            Self::EachFaultOnce => (100, 600),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Run {
     pub(super) store: String,
     pub(super) seed: u64,
-    pub(super) length: Length,
-    pub(super) defect: Option<Defect>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Kept,
-    Violated,
+    /// `None`: until each of the store's faults has come once, in quick succession.
+    pub(super) length: Option<Duration>,
+    pub(super) defect: Option<String>,
 }
 
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) verdict: Verdict,
+    pub(super) is_violated: bool,
     pub(super) text: String,
 }
 
@@ -78,21 +57,17 @@ impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, seed {}, ", self.store, self.seed)?;
         match self.length {
-            Length::Time(time) => write!(f, "{} s", time.as_secs())?,
-            Length::EachFaultOnce => f.write_str("each fault once")?,
+            Some(time) => write!(f, "{} s", time.as_secs())?,
+            None => f.write_str("each fault once")?,
         }
         match &self.defect {
-            Some(defect) => write!(f, ", defect {}", defect.name),
+            Some(defect) => write!(f, ", defect {defect}"),
             None => Ok(()),
         }
     }
 }
 
 impl Run {
-    pub(super) fn new(store: &str, seed: u64, length: Length) -> Self {
-        Self { store: store.to_owned(), seed, length, defect: None }
-    }
-
     /// Runs with the built client. Fails if the run cannot be judged. The journals stay in
     /// `target/faults` after a failure, or if a sound client breaks a promise. A run with a defect
     /// removes them, because the defect is meant to break a promise.
@@ -101,7 +76,7 @@ impl Run {
         let report = self
             .storm_and_judge(&dir)
             .map_err(|error| format!("{self}: {error}\nthe journals are in {}", dir.display()))?;
-        if report.verdict == Verdict::Kept || self.defect.is_some() {
+        if !report.is_violated || self.defect.is_some() {
             fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
             return Ok(report);
         }
@@ -112,8 +87,8 @@ impl Run {
     fn directory(&self) -> Result<PathBuf> {
         let millis =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-        let defect = self.defect.map_or_else(String::new, |defect| format!("-{}", defect.name));
-        let name = format!("{}{defect}-{}-{millis}", self.store, self.seed);
+        let defect = self.defect.as_deref().unwrap_or("sound");
+        let name = format!("{}-{defect}-{}-{millis}", self.store, self.seed);
         let dir = root().join("target/faults").join(name);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         Ok(dir)
@@ -128,14 +103,14 @@ impl Run {
             sound.environment.push(("DQ_FAULTS_HISTORY", "1".to_owned()));
         }
         let mut program = sound.clone();
-        if let Some(defect) = self.defect {
-            program.environment.push(("DQ_FAULTS_DEFECT", defect.name.to_owned()));
+        if let Some(defect) = &self.defect {
+            program.environment.push(("DQ_FAULTS_DEFECT", defect.clone()));
         }
         let server = Server::start_on_small_disk(&self.store, dir)?;
         let faults = self.storm(&server, &program, &sound, dir)?;
         let conditions = conditions(&server);
-        let (verdict, judgement) = judge(&program, &server.url(), dir)?;
-        Ok(Report { verdict, text: format!("   {conditions}\n   {faults}\n{judgement}") })
+        let (is_violated, judgement) = judge(&program, &server.url(), dir)?;
+        Ok(Report { is_violated, text: format!("   {conditions}\n   {faults}\n{judgement}") })
     }
 
     /// Runs clients under faults, then a sound one without faults until no job is left. Returns the
@@ -147,7 +122,7 @@ impl Run {
         sound: &Program,
         dir: &Path,
     ) -> Result<String> {
-        let mut dice = Dice::new(self.seed);
+        let mut rng = SmallRng::seed_from_u64(self.seed);
         let mut deck = Deck::new(server.faults());
         let address = server.address();
         let proxy = address.as_ref().map(|address| Proxy::start(sound, address)).transpose()?;
@@ -157,29 +132,30 @@ impl Run {
         };
         let mut scene = Scene { server, proxy, crew: Crew::new(&url, dir, "jsonl"), program };
         for _process in 0..PROCESSES {
-            scene.crew.start(program, Mode::Produce)?;
+            scene.crew.start(program, PRODUCE)?;
         }
         await_work(&scene.crew, program)?;
         // A server killed right after a declaration may forget it; that is not under test.
         thread::sleep(Duration::from_secs(1));
         server.sync();
         let begin = Instant::now();
-        let goes_on = |deck: &Deck| match self.length {
-            Length::Time(time) => begin.elapsed() < time,
-            Length::EachFaultOnce => !deck.has_dealt_all() || deck.dealt() < MIN_FAULTS,
+        let is_over = |deck: &Deck| match self.length {
+            Some(time) => begin.elapsed() >= time,
+            None => deck.has_dealt(MIN_FAULTS),
         };
-        let (min_pause, max_pause) = self.length.pause();
+        // Milliseconds between the end of a fault and the next one.
+        let pause = if self.length.is_some() { 300..2_000 } else { 100..600 };
         let mut counts = BTreeMap::<String, usize>::new();
-        while goes_on(&deck) {
-            thread::sleep(dice.millis(min_pause, max_pause));
-            let fault = deck.draw(&mut dice);
+        while !is_over(&deck) {
+            thread::sleep(Duration::from_millis(rng.random_range(pause.clone())));
+            let fault = deck.draw(&mut rng);
             *counts.entry(format!("{fault:?}")).or_default() += 1;
-            scene.inflict(fault, &mut dice)?;
+            scene.inflict(fault, &mut rng)?;
         }
         // Waits until the leases of recently killed processes expire and their jobs run again.
         thread::sleep(LAST_PAUSE);
         scene.crew.stop_all(program);
-        scene.crew.start(sound, Mode::Drain)?;
+        scene.crew.start(sound, DRAIN)?;
         let Scene { crew, .. } = scene;
         let ends = crew.finish();
         let counts: Vec<_> = counts.iter().map(|(name, times)| format!("{name} {times}")).collect();
@@ -221,8 +197,9 @@ fn conditions(server: &Server) -> String {
     format!("revision {}{server}, {processors} processors", revision.trim())
 }
 
-/// Judges the journals in `dir` against the store. Also returns the judge's output.
-fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> {
+/// Judges the journals in `dir` against the store. Returns whether a promise is broken, and the
+/// judge's output.
+fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     let path = dir.join("judgement");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::create(&path).map_err(failed)?;
@@ -233,9 +210,9 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(Verdict, String)> 
     let status = wait("the judge", &mut command, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;
     match status.code() {
-        Some(0) => Ok((Verdict::Kept, text)),
+        Some(0) => Ok((false, text)),
         // The judge also fails for other reasons.
-        Some(_) if text.contains(" violations:") => Ok((Verdict::Violated, text)),
+        Some(_) if text.contains(" violations:") => Ok((true, text)),
         _ => Err(format!("the judge ended with {status}:\n{text}")),
     }
 }

@@ -1,17 +1,20 @@
 //! Inflicts a storm's faults.
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use super::dice::Dice;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
 use super::fault::Fault;
 use super::proxy::Proxy;
 use super::server::Server;
-use crate::crew::{Crew, Mode, Program};
+use crate::crew::{Crew, PRODUCE, Program};
 use crate::run::Result;
 
-/// Maximum fault duration in milliseconds: longer than the client's lease (3 s).
-const MAX_MILLIS: u64 = 5_000;
+/// A fault's duration. The longest exceed the client's lease (3 s).
+const MILLIS: Range<u64> = 100..5_000;
 /// Equals `PERIOD` in `xtask/faults-client/src/clock.rs`.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
 const MAX_BYTES: u64 = 2_000;
@@ -26,22 +29,22 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    pub(super) fn inflict(&mut self, fault: Fault, dice: &mut Dice) -> Result {
+    pub(super) fn inflict(&mut self, fault: Fault, rng: &mut SmallRng) -> Result {
         // Selects a process or cluster node.
-        let number = dice.below(u64::from(u16::MAX)) as usize;
-        let bytes = dice.below(MAX_BYTES);
-        let lasts = dice.millis(100, MAX_MILLIS);
+        let number = rng.random_range(0..usize::from(u16::MAX));
+        let bytes = rng.random_range(0..MAX_BYTES);
+        let lasts = Duration::from_millis(rng.random_range(MILLIS));
         match fault {
             Fault::KillProcess => {
                 self.crew.kill_nth(number);
-                self.crew.start(self.program, Mode::Produce)?;
+                self.crew.start(self.program, PRODUCE)?;
             }
             Fault::WrongClock => {
                 let mut wrong = self.program.clone();
                 wrong.environment.push(("DQ_FAULTS_CLOCK", "jumping".to_owned()));
                 self.crew.kill_nth(number);
-                self.crew.start(&wrong, Mode::Produce)?;
-                self.crew.await_last_log();
+                self.crew.start(&wrong, PRODUCE)?;
+                self.crew.await_log(self.crew.last());
                 thread::sleep(CLOCK_ERROR + lasts);
             }
             Fault::FreezeProcess => {
@@ -53,20 +56,13 @@ impl Scene<'_> {
                 self.crew.await_log(number);
                 self.crew.signal(number, "INT");
                 self.crew.await_nth(number);
-                self.crew.start(self.program, Mode::Produce)?;
+                self.crew.start(self.program, PRODUCE)?;
             }
-            Fault::KillServer => self.server.kill(number, lasts),
-            Fault::StopServer => self.server.stop(number, lasts),
-            Fault::FreezeServer => self.server.freeze(number, lasts),
-            Fault::CutOff => self.server.cut_off(number, lasts),
-            Fault::FailOver => self.server.fail_over()?,
-            Fault::FillMemory => self.server.fill_memory(lasts)?,
-            Fault::FillDisk => self.server.fill_disk(lasts)?,
             Fault::PauseConnections => self.interfere("pause", "resume", lasts)?,
             Fault::PauseRequests => self.interfere("pause-requests", "resume", lasts)?,
             Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
             Fault::DelayConnections => {
-                let delay = dice.millis(100, MAX_MILLIS);
+                let delay = Duration::from_millis(rng.random_range(MILLIS));
                 // A request and its reply each wait for the whole delay.
                 let begin = format!("delay {}", delay.as_millis());
                 self.interfere(&begin, "delay 0", lasts + 2 * delay)?;
@@ -76,6 +72,7 @@ impl Scene<'_> {
             Fault::CutRequests => self.command(&format!("cut-requests {bytes}"))?,
             Fault::CutReplies => self.command(&format!("cut-replies {bytes}"))?,
             Fault::ResetReplies => self.command(&format!("reset-replies {bytes}"))?,
+            of_server => self.server.inflict(of_server, number, lasts)?,
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::defect::{DEFECTS, Defect};
-use super::run::{Length, Run, Verdict, build};
+use super::fault::DEFECTS;
+use super::run::{Run, build};
 use super::server::Server;
 use crate::run::Result;
 
@@ -25,31 +25,28 @@ pub(crate) fn selection() -> Result {
     build()?;
     println!("── storms");
     let start = Instant::now();
-    let storms = STORMS.map(|(store, seed)| {
-        Box::new(move || sound(&Run::new(store, seed, Length::EachFaultOnce))) as Task
-    });
-    let defects = DEFECTS.map(|defect| Box::new(move || defective(defect)) as Task);
     // The longest first.
-    let tasks = Mutex::new(storms.into_iter().chain(defects));
-    let failures = Mutex::new(Vec::new());
+    let storms = STORMS.iter().map(|(store, seed)| (*store, *seed, None));
+    let defects = DEFECTS.iter().map(|defect| ("sqlite", 1, Some(defect)));
+    let storms = Mutex::new(storms.chain(defects));
     let lane = || {
+        let mut failures = Vec::new();
         loop {
-            let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(task) = next else { break };
-            if let Err(failure) = task() {
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
-            }
+            let next = storms.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((store, seed, defect)) = next else { return failures };
+            let result = match defect {
+                None => sound(store, seed),
+                Some((name, finding)) => defective(store, seed, name, finding),
+            };
+            failures.extend(result.err());
         }
     };
-    let panicked = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        // Awaits all lanes. A lane panics if its server fails to start.
-        lanes.into_iter().filter_map(|lane| lane.join().err()).count()
+    let failures = thread::scope(|scope| {
+        let lanes = [(); LANES].map(|()| scope.spawn(lane));
+        // A lane panics if its server fails to start.
+        let panicked = |_| vec!["a server has failed; the message is above".to_owned()];
+        lanes.map(|lane| lane.join().unwrap_or_else(panicked)).concat()
     });
-    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if panicked > 0 {
-        failures.push("a server has failed; the message is above".to_owned());
-    }
     if !failures.is_empty() {
         return Err(format!("storms failed:\n{}", failures.join("\n")));
     }
@@ -57,37 +54,29 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
-/// A run with its expectation; the error says how it was missed.
-type Task = Box<dyn FnOnce() -> Result + Send>;
-
-fn sound(run: &Run) -> Result {
+fn sound(store: &str, seed: u64) -> Result {
+    let run = Run { store: store.to_owned(), seed, length: None, defect: None };
     let report = run.execute()?;
-    match report.verdict {
-        Verdict::Kept => {
-            println!("   {run}: ok\n{}", report.text.trim_end());
-            Ok(())
-        }
-        Verdict::Violated => Err(format!("{run}:\n{}", report.text)),
+    if report.is_violated {
+        return Err(format!("{run}:\n{}", report.text));
     }
+    println!("   {run}: ok\n{}", report.text.trim_end());
+    Ok(())
 }
 
-fn defective(defect: Defect) -> Result {
-    let Defect { name, finding } = defect;
+fn defective(store: &str, seed: u64, defect: &str, finding: &str) -> Result {
     let mut seen = String::new();
     for length in DEFECT_LENGTHS {
-        let run = Run { defect: Some(defect), ..Run::new("sqlite", 1, Length::Time(length)) };
-        let report = match run.execute() {
-            Ok(report) => report,
-            Err(error) => {
-                seen = error;
-                continue;
+        let (length, defect) = (Some(length), Some(defect.to_owned()));
+        let run = Run { store: store.to_owned(), seed, length, defect };
+        match run.execute() {
+            Ok(report) if report.is_violated && report.text.contains(finding) => {
+                println!("   {run}: found, as it should be: {finding}…");
+                return Ok(());
             }
-        };
-        if report.verdict == Verdict::Violated && report.text.contains(finding) {
-            println!("   {run}: found, as it should be: {finding}…");
-            return Ok(());
+            Ok(report) => seen = report.text,
+            Err(error) => seen = error,
         }
-        seen = report.text;
     }
-    Err(format!("the defect {name} was not found: no {finding:?} in\n{seen}"))
+    Err(format!("the defect {defect} was not found: no {finding:?} in\n{seen}"))
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use dq_servers::{RabbitMq, Redis, install};
+use dq_servers::{RabbitCluster, RabbitMq, Redis, install};
 
-use super::cluster::Cluster;
 use super::durable_redis::DurableRedis;
 use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
+use super::redis_cluster::Replicated;
+use super::sentinel::Watched;
 use super::small_disk::SmallDisk;
 use crate::run::Result;
 
@@ -18,7 +19,9 @@ pub(crate) enum Server {
     Sqlite(String, Option<SmallDisk>),
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
-    Cluster(Cluster),
+    RedisCluster(Replicated),
+    Sentinel(Box<Watched>),
+    RabbitCluster(RabbitCluster),
 }
 
 impl Server {
@@ -41,9 +44,9 @@ impl Server {
         match store {
             "sqlite" => Self::Sqlite(format!("sqlite://{}/jobs.db", dir.display()), None),
             "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
-            "redis-cluster" => Self::Cluster(Cluster::redis()),
-            "redis-sentinel" => Self::Cluster(Cluster::sentinel()),
-            "rabbitmq-cluster" => Self::Cluster(Cluster::rabbitmq()),
+            "redis-cluster" => Self::RedisCluster(Replicated::start()),
+            "redis-sentinel" => Self::Sentinel(Box::new(Watched::start())),
+            "rabbitmq-cluster" => Self::RabbitCluster(RabbitCluster::start(3)),
             scheme => Self::Redis(DurableRedis::start(scheme)),
         }
     }
@@ -74,7 +77,13 @@ impl Server {
             Self::Sqlite(url, _) => url.clone(),
             Self::Redis(redis) => redis.url(),
             Self::RabbitMq(rabbit) => rabbit.url(),
-            Self::Cluster(cluster) => cluster.url(),
+            Self::RedisCluster(replicated) => replicated.url(),
+            Self::Sentinel(watched) => watched.url(),
+            Self::RabbitCluster(cluster) => {
+                let first = &cluster.nodes()[0];
+                let nodes: Vec<String> = cluster.nodes().iter().map(RabbitMq::address).collect();
+                first.url().replace(&first.address(), &nodes.join(","))
+            }
         }
     }
 
@@ -93,107 +102,100 @@ impl Server {
     /// addresses.
     pub(super) fn address(&self) -> Option<String> {
         match self {
-            Self::Sqlite(..) | Self::Cluster(_) => None,
             Self::Redis(redis) => Some(redis.server.address()),
             Self::RabbitMq(rabbit) => Some(rabbit.address()),
+            _ => None,
         }
     }
 
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let more: &[Fault] = match self {
-            Self::Sqlite(_, None) => return OF_PROCESSES.to_vec(),
-            Self::Sqlite(_, Some(_)) => return [&OF_PROCESSES[..], &[Fault::FillDisk]].concat(),
-            // Here the server's clock decides. With SQLite and RabbitMQ, the claiming process's
-            // clock decides: if it is wrong, jobs start at the wrong time, as documented.
+        use Fault::{CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillServer, WrongClock};
+        // `WrongClock` is for stores whose server's clock decides. With SQLite and RabbitMQ, the
+        // claiming process's clock decides: if it is wrong, jobs start at the wrong time, as
+        // documented.
+        let (of_servers, more): (&[Fault], &[Fault]) = match self {
+            Self::Sqlite(_, None) => (&[], &[]),
+            Self::Sqlite(_, Some(_)) => (&[], &[FillDisk]),
             Self::Redis(redis) if redis.disk.is_some() => {
-                &[Fault::FillMemory, Fault::FillDisk, Fault::WrongClock]
+                (&OF_SERVERS, &[FillMemory, FillDisk, WrongClock])
             }
-            Self::Redis(_) => &[Fault::FillMemory, Fault::WrongClock],
-            Self::RabbitMq(_) => &[Fault::FillMemory, Fault::FillDisk],
-            Self::Cluster(cluster) => return [&OF_PROCESSES[..], cluster.faults()].concat(),
+            Self::Redis(_) => (&OF_SERVERS, &[FillMemory, WrongClock]),
+            Self::RabbitMq(_) => (&OF_SERVERS, &[FillMemory, FillDisk]),
+            // Redis replicates asynchronously. If a primary dies, a failover may lose writes it has
+            // just acknowledged, as documented. A requested failover loses nothing.
+            Self::RedisCluster(_) => (&[], &[FailOver, FreezeServer, WrongClock]),
+            // Both write to disk before they reply, and no failover happens unasked.
+            Self::Sentinel(_) => (&[], &[FailOver, KillServer, FreezeServer, WrongClock]),
+            Self::RabbitCluster(_) => (&[], &[KillServer, FreezeServer, CutOff]),
         };
-        [&OF_PROCESSES[..], &OF_SERVERS, more].concat()
+        [&OF_PROCESSES[..], of_servers, more].concat()
     }
 
     pub(super) fn sync(&self) {
         match self {
-            Self::Sqlite(..) | Self::Redis(_) => {}
             Self::RabbitMq(rabbit) => rabbit.sync_declarations(),
-            Self::Cluster(cluster) => cluster.sync(),
+            Self::RabbitCluster(cluster) => {
+                cluster.nodes().iter().for_each(RabbitMq::sync_declarations);
+            }
+            _ => {}
         }
     }
 
-    /// Kills the server and restarts it after `away`. Here and below, `node` selects a cluster
+    /// Inflicts a fault for a while, unless the store does not know it. `node` selects a cluster
     /// node, modulo their number.
-    pub(super) fn kill(&self, node: usize, away: Duration) {
-        self.act(node, Redis::kill, RabbitMq::kill);
-        thread::sleep(away);
-        self.act(node, Redis::restart, RabbitMq::restart);
-    }
-
-    /// Stops the server cleanly and restarts it after `away`.
-    pub(super) fn stop(&self, node: usize, away: Duration) {
-        self.act(node, Redis::stop, RabbitMq::stop);
-        thread::sleep(away);
-        self.act(node, Redis::restart, RabbitMq::restart);
-    }
-
-    pub(super) fn freeze(&self, node: usize, away: Duration) {
-        self.act(node, Redis::freeze, RabbitMq::freeze);
-        thread::sleep(away);
-        self.act(node, Redis::thaw, RabbitMq::thaw);
-    }
-
-    pub(super) fn cut_off(&self, node: usize, lasts: Duration) {
-        if let Self::Cluster(Cluster::RabbitMq(cluster)) = self {
-            cluster.partition(node % cluster.nodes().len());
+    pub(super) fn inflict(&self, fault: Fault, node: usize, lasts: Duration) -> Result {
+        let alarm = |rabbit: &RabbitMq, begin: &str, end: &str| {
+            rabbit.eval(begin);
             thread::sleep(lasts);
-            cluster.heal();
-        }
-    }
-
-    pub(super) fn fail_over(&self) -> Result {
-        match self {
-            Self::Cluster(cluster) => cluster.fail_over(),
-            Self::Sqlite(..) | Self::Redis(_) | Self::RabbitMq(_) => Ok(()),
-        }
-    }
-
-    pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
-        match self {
-            Self::Sqlite(..) | Self::Cluster(_) => {}
-            Self::Redis(DurableRedis { server: redis, .. }) => {
+            rabbit.eval(end);
+        };
+        match (fault, self) {
+            (Fault::KillServer, _) => {
+                self.act(node, Redis::kill, RabbitMq::kill);
+                thread::sleep(lasts);
+                self.act(node, Redis::restart, RabbitMq::restart);
+            }
+            (Fault::StopServer, _) => {
+                self.act(node, Redis::stop, RabbitMq::stop);
+                thread::sleep(lasts);
+                self.act(node, Redis::restart, RabbitMq::restart);
+            }
+            (Fault::FreezeServer, _) => {
+                self.act(node, Redis::freeze, RabbitMq::freeze);
+                thread::sleep(lasts);
+                self.act(node, Redis::thaw, RabbitMq::thaw);
+            }
+            (Fault::CutOff, Self::RabbitCluster(cluster)) => {
+                cluster.partition(node % cluster.nodes().len());
+                thread::sleep(lasts);
+                cluster.heal();
+            }
+            (Fault::FailOver, Self::RedisCluster(replicated)) => replicated.fail_over()?,
+            (Fault::FailOver, Self::Sentinel(watched)) => watched.fail_over()?,
+            (Fault::FillMemory, Self::Redis(redis)) => {
                 // By default, Redis refuses commands that need memory, and evicts nothing.
-                set_redis_memory(redis, "1")?;
+                set_redis_memory(&redis.server, "1")?;
                 thread::sleep(lasts);
-                set_redis_memory(redis, "0")?;
+                set_redis_memory(&redis.server, "0")?;
             }
-            Self::RabbitMq(rabbit) => {
-                let set = "vm_memory_monitor:set_vm_memory_high_watermark";
-                rabbit.eval(&format!("{set}(0.00001)"));
-                thread::sleep(lasts);
-                rabbit.eval(&format!("{set}({{absolute, 2000000000}})"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Leaves no disk space; RabbitMQ only believes so.
-    pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
-        match self {
-            Self::Sqlite(_, Some(disk)) => {
+            (Fault::FillMemory, Self::RabbitMq(rabbit)) => alarm(
+                rabbit,
+                "vm_memory_monitor:set_vm_memory_high_watermark(0.00001)",
+                "vm_memory_monitor:set_vm_memory_high_watermark({absolute, 2000000000})",
+            ),
+            (Fault::FillDisk, Self::Sqlite(_, Some(disk))) => {
                 disk.fill()?;
                 thread::sleep(lasts);
                 disk.make_room()?;
             }
-            Self::Redis(redis) => redis.fill_disk(|| thread::sleep(lasts))?,
-            Self::Sqlite(_, None) | Self::Cluster(_) => {}
-            Self::RabbitMq(rabbit) => {
-                let set = "rabbit_disk_monitor:set_disk_free_limit";
-                rabbit.eval(&format!("{set}(1000000000000000)"));
-                thread::sleep(lasts);
-                rabbit.eval(&format!("{set}(10000000)"));
-            }
+            (Fault::FillDisk, Self::Redis(redis)) => redis.fill_disk(|| thread::sleep(lasts))?,
+            // RabbitMQ only believes that its disk is full.
+            (Fault::FillDisk, Self::RabbitMq(rabbit)) => alarm(
+                rabbit,
+                "rabbit_disk_monitor:set_disk_free_limit(1000000000000000)",
+                "rabbit_disk_monitor:set_disk_free_limit(10000000)",
+            ),
+            _ => {}
         }
         Ok(())
     }
@@ -204,11 +206,9 @@ impl Server {
             Self::Sqlite(..) => return None,
             Self::Redis(durable) => redis(&durable.server),
             Self::RabbitMq(server) => rabbit(server),
-            Self::Cluster(Cluster::Redis(cluster)) => redis(cluster.node(node)),
-            Self::Cluster(Cluster::Sentinel(watched)) => redis(watched.node(node)),
-            Self::Cluster(Cluster::RabbitMq(cluster)) => {
-                rabbit(&cluster.nodes()[node % cluster.nodes().len()])
-            }
+            Self::RedisCluster(cluster) => redis(cluster.node(node)),
+            Self::Sentinel(watched) => redis(watched.node(node)),
+            Self::RabbitCluster(cluster) => rabbit(&cluster.nodes()[node % cluster.nodes().len()]),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug)]
 pub(super) struct Imports {
     /// Paths relative to `src`. Elsewhere a file is its index here.
-    pub(super) files: Vec<String>,
+    files: Vec<String>,
     /// Importing file → imported file → imported names.
     by_file: BTreeMap<usize, BTreeMap<usize, BTreeSet<String>>>,
 }
@@ -24,7 +24,7 @@ impl Imports {
         }
     }
 
-    pub(super) fn imported_by(&self, file: usize) -> impl Iterator<Item = usize> {
+    fn imported_by(&self, file: usize) -> impl Iterator<Item = usize> {
         self.by_file.get(&file).into_iter().flatten().map(|(to, _)| *to)
     }
 

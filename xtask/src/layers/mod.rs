@@ -15,7 +15,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use self::source::CrateSource;
-use crate::run::{Result, root};
+use crate::run::{Result, read, root};
 
 /// dq-core's top-level modules, lowest first. A module may import only from rows above its own
 /// here; `lib.rs` may import all.
@@ -47,10 +47,7 @@ pub(crate) fn layers() -> Result {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         problems.extend(imports.cycles().iter().map(|cycle| format!("{name}: {cycle}")));
         if name == "dq-core" {
-            let order: Vec<&[&str]> = CORE_ORDER.to_vec();
-            problems.extend(
-                imports.order_violations(&order).iter().map(|import| format!("{name}: {import}")),
-            );
+            problems.extend(imports.order_violations(&CORE_ORDER));
         }
     }
     if problems.is_empty() {
@@ -62,9 +59,7 @@ pub(crate) fn layers() -> Result {
 
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
-    let path = root.join("Cargo.toml");
-    let manifest = fs::read_to_string(&path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let manifest = read(&root.join("Cargo.toml"))?;
     let members = manifest
         .split_once("members = [")
         .and_then(|(_, rest)| rest.split_once(']'))
@@ -91,71 +86,74 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_reported_with_the_imported_names() {
-        let imports = imports(&[
-            ("lib.rs", "mod a; mod b; mod c;"),
-            ("a.rs", "use crate::b::B; pub struct A(B);"),
-            ("b.rs", "pub struct B; fn f() { crate::c::work(1); }"),
-            ("c.rs", "use super::a; pub fn work(_: u8) -> a::A { todo!() }"),
-        ]);
-        let expected = "a cycle of 3 files\n    a.rs imports b.rs (B)\n    \
-                        b.rs imports c.rs (work)\n    c.rs imports a.rs (A)\n";
-        assert_eq!(imports.cycles(), [expected]);
-    }
-
-    #[test]
-    fn imports_in_one_direction_are_no_cycle() {
-        let imports = imports(&[
-            ("lib.rs", "mod a; mod b; pub use a::A; pub fn f() -> b::B { b::B }"),
-            ("a.rs", "use std::fmt; use crate::b::{self, B}; pub struct A(B, b::C);"),
-            ("b.rs", "pub struct B; pub struct C; pub(in crate::a) struct D;"),
-        ]);
-        assert!(imports.cycles().is_empty());
-        assert_eq!(imports.imported_by(1).collect::<Vec<_>>(), [2]);
-    }
-
-    #[test]
-    fn reexports_are_followed_and_do_not_make_their_module_depend_on_its_children() {
-        let imports = imports(&[
-            ("lib.rs", "mod dir; mod user;"),
+    fn cycles_are_reported_with_the_imported_names() {
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str]);
+        let cases: [Case<'_>; 5] = [
             (
-                "dir/mod.rs",
-                "mod item; mod other; pub(crate) use self::item::Item; pub use other::*;",
+                "a `use`, an inline path, and a path that begins with a module",
+                &[
+                    ("lib.rs", "mod a; mod b; mod c;"),
+                    ("a.rs", "use crate::b::B; pub struct A(B);"),
+                    ("b.rs", "pub struct B; fn f() { crate::c::work(1); }"),
+                    ("c.rs", "use super::a; pub fn work(_: u8) -> a::A { todo!() }"),
+                ],
+                &["a cycle of 3 files\n    a.rs imports b.rs (B)\n    \
+                   b.rs imports c.rs (work)\n    c.rs imports a.rs (A)\n"],
             ),
-            ("dir/item.rs", "use super::Other; pub(crate) struct Item(Other);"),
-            ("dir/other.rs", "pub struct Other;"),
-            ("user.rs", "use crate::dir::{Item, Other};"),
-        ]);
-        assert!(imports.cycles().is_empty());
-        let user = imports.files.iter().position(|file| file == "user.rs").expect("a file");
-        let targets = imports.imported_by(user).map(|file| imports.files[file].as_str());
-        assert_eq!(targets.collect::<Vec<_>>(), ["dir/item.rs", "dir/other.rs"]);
-    }
-
-    #[test]
-    fn code_of_a_module_file_depends_on_its_children() {
-        let imports = imports(&[
-            ("lib.rs", "mod dir;"),
             (
-                "dir/mod.rs",
-                "mod item; pub use item::Item; pub struct Parent; fn f() -> Item { todo!() }",
+                "imports in one direction are none",
+                &[
+                    ("lib.rs", "mod a; mod b; pub use a::A; pub fn f() -> b::B { b::B }"),
+                    ("a.rs", "use std::fmt; use crate::b::{self, B}; pub struct A(B, b::C);"),
+                    ("b.rs", "pub struct B; pub struct C; pub(in crate::a) struct D;"),
+                ],
+                &[],
             ),
-            ("dir/item.rs", "use super::Parent; pub struct Item(Parent);"),
-        ]);
-        assert_eq!(imports.cycles().len(), 1);
-    }
-
-    #[test]
-    fn code_for_tests_is_ignored() {
-        let imports = imports(&[
-            ("lib.rs", "mod a; mod b; #[cfg(test)] mod has_no_file;"),
-            ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
             (
-                "b.rs",
-                "use crate::a::A; pub struct B; impl A { #[cfg(test)] fn f() { crate::a::g() } }",
+                "re-exports are followed, and their module does not depend on its children",
+                &[
+                    ("lib.rs", "mod dir; mod user;"),
+                    (
+                        "dir/mod.rs",
+                        "mod item; mod other; pub use self::item::Item; pub use other::*;",
+                    ),
+                    (
+                        "dir/item.rs",
+                        "use super::Other; use crate::user::A; pub struct Item(Other);",
+                    ),
+                    ("dir/other.rs", "use crate::user::B; pub struct Other;"),
+                    ("user.rs", "use crate::dir::{Item, Other}; pub struct A; pub struct B;"),
+                ],
+                &[
+                    "a cycle of 2 files\n    dir/item.rs imports user.rs (A)\n    \
+                     user.rs imports dir/item.rs (Item)\n",
+                    "a cycle of 2 files\n    dir/other.rs imports user.rs (B)\n    \
+                     user.rs imports dir/other.rs (Other)\n",
+                ],
             ),
-        ]);
-        assert!(imports.cycles().is_empty());
+            (
+                "code of a module's file depends on its children",
+                &[
+                    ("lib.rs", "mod dir;"),
+                    ("dir/mod.rs", "mod item; use item::Item; pub struct Parent(Item);"),
+                    ("dir/item.rs", "use super::Parent; pub struct Item(Parent);"),
+                ],
+                &["a cycle of 2 files\n    dir/mod.rs imports dir/item.rs (Item)\n    \
+                   dir/item.rs imports dir/mod.rs (Parent)\n"],
+            ),
+            (
+                "code for tests does not count",
+                &[
+                    ("lib.rs", "mod a; mod b; #[cfg(test)] mod has_no_file;"),
+                    ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
+                    ("b.rs", "use crate::a::A; impl A { #[cfg(test)] fn f() { crate::a::g() } }"),
+                ],
+                &[],
+            ),
+        ];
+        for (name, files, cycles) in cases {
+            assert_eq!(imports(files).cycles(), cycles, "{name}");
+        }
     }
 
     #[test]

@@ -2,23 +2,14 @@
 
 use super::graph::Imports;
 use super::paths::PathsInCode;
-use super::source::{CrateSource, ModulePath};
+use super::source::{CrateSource, Import, ModulePath};
 
 /// Maximum re-exports followed in a row, because they may form a cycle.
 const MAX_REEXPORTS: usize = 16;
 
-enum Resolved {
-    Item {
-        file: usize,
-        name: String,
-    },
+enum Target {
+    Item { file: usize, name: String },
     Module(ModulePath),
-    External,
-    /// A macro with `#[macro_export]`, or an item defined by a macro.
-    DefinedByMacro {
-        file: usize,
-        name: String,
-    },
 }
 
 impl CrateSource {
@@ -52,8 +43,8 @@ impl CrateSource {
     }
 
     /// Follows a path from the crate root to its item's definition. Ignores names after an item,
-    /// such as methods.
-    fn resolve(&self, path: &[String], depth: usize) -> Resolved {
+    /// such as methods. `None` if it leads to another crate, or to an exported macro.
+    fn resolve(&self, path: &[String], depth: usize) -> Option<Target> {
         let mut at = ModulePath::new();
         for (index, name) in path.iter().enumerate() {
             let module = &self.modules[&at];
@@ -61,32 +52,28 @@ impl CrateSource {
                 at.push(name.clone());
                 continue;
             }
-            if module.definitions.contains(name) {
-                return Resolved::Item { file: module.file, name: name.clone() };
-            }
-            let rest = &path[index + 1..];
-            let follow = |target: &[String], rest: &[String]| {
-                let absolute = self.absolute(&at, target, depth);
-                absolute.map_or(Resolved::External, |base| {
-                    self.resolve(&[&base[..], rest].concat(), depth - 1)
-                })
+            let follow = |import: &Import, rest: &[String]| {
+                let base = self.absolute(&at, &import.path, depth)?;
+                self.resolve(&[&base[..], rest].concat(), depth.checked_sub(1)?)
             };
-            if depth > 0 {
-                if let Some(import) = module.imports.iter().find(|import| import.name == *name) {
-                    return follow(&import.path, rest);
-                }
-                for glob in module.imports.iter().filter(|import| import.name == "*") {
-                    let found = follow(&glob.path, &path[index..]);
-                    if matches!(found, Resolved::Item { .. } | Resolved::Module(_)) {
-                        return found;
-                    }
+            if module.definitions.contains(name) {
+                return Some(Target::Item { file: module.file, name: name.clone() });
+            }
+            if let Some(import) = module.imports.iter().find(|import| import.name == *name) {
+                return follow(import, &path[index + 1..]);
+            }
+            for glob in module.imports.iter().filter(|import| import.name == "*") {
+                if let Some(Target::Module(base)) = follow(glob, &[])
+                    && self.modules[&base].has(name)
+                {
+                    return follow(glob, &path[index..]);
                 }
             }
-            let macro_file = self.exported_macros.get(name).filter(|_| at.is_empty());
-            let file = macro_file.copied().unwrap_or(module.file);
-            return Resolved::DefinedByMacro { file, name: name.clone() };
+            // A macro defines the item here. Exported macros belong to the crate root.
+            let defined = Target::Item { file: module.file, name: name.clone() };
+            return (!at.is_empty()).then_some(defined);
         }
-        Resolved::Module(at)
+        Some(Target::Module(at))
     }
 
     pub(super) fn imports(&self) -> Imports {
@@ -94,39 +81,26 @@ impl CrateSource {
         for (path, module) in &self.modules {
             let mut code = PathsInCode::default();
             module.code.iter().for_each(|tokens| code.scan(tokens.clone()));
-            for import in &module.imports {
-                let Some(absolute) = self.absolute(path, &import.path, MAX_REEXPORTS) else {
-                    continue;
-                };
+            let uses = module.imports.iter().filter(|import| {
                 // Re-exporting a child is no dependency unless the code here uses it too.
-                let own_child = import.reexport && absolute.starts_with(path);
-                if own_child && !code.names.contains(&import.name) {
-                    continue;
-                }
-                match self.resolve(&absolute, MAX_REEXPORTS) {
-                    Resolved::Module(target) if import.name == "*" => {
+                let absolute = self.absolute(path, &import.path, MAX_REEXPORTS);
+                let is_own_child = absolute.is_some_and(|absolute| absolute.starts_with(path));
+                !(import.reexport && is_own_child) || code.names.contains(&import.name)
+            });
+            let uses = uses.map(|import| (&import.path, import.name == "*"));
+            for (used, is_glob) in uses.chain(code.paths.iter().map(|path| (path, false))) {
+                let absolute = self.absolute(path, used, MAX_REEXPORTS);
+                match absolute.and_then(|path| self.resolve(&path, MAX_REEXPORTS)) {
+                    Some(Target::Item { file, name }) => imports.add(module.file, file, &name),
+                    Some(Target::Module(target)) if is_glob => {
                         let target = &self.modules[&target];
                         if !target.definitions.is_empty() {
                             imports.add(module.file, target.file, "*");
                         }
                     }
                     // An imported module itself is no dependency. Paths beginning with its name
-                    // lead to its items; see below.
-                    Resolved::Module(_) | Resolved::External => {}
-                    Resolved::Item { file, name } | Resolved::DefinedByMacro { file, name } => {
-                        imports.add(module.file, file, &name);
-                    }
-                }
-            }
-            for inline in &code.paths {
-                let Some(absolute) = self.absolute(path, inline, MAX_REEXPORTS) else {
-                    continue;
-                };
-                match self.resolve(&absolute, MAX_REEXPORTS) {
-                    Resolved::Module(_) | Resolved::External => {}
-                    Resolved::Item { file, name } | Resolved::DefinedByMacro { file, name } => {
-                        imports.add(module.file, file, &name);
-                    }
+                    // lead to its items.
+                    Some(Target::Module(_)) | None => {}
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
 
@@ -34,12 +34,19 @@ pub(super) struct Module {
     pub(super) code: Vec<TokenStream>,
 }
 
+impl Module {
+    /// Defines, declares or re-exports the name.
+    pub(super) fn has(&self, name: &String) -> bool {
+        self.children.contains(name)
+            || self.definitions.contains(name)
+            || self.imports.iter().any(|import| import.name == *name)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct CrateSource {
     pub(super) files: Vec<String>,
     pub(super) modules: BTreeMap<ModulePath, Module>,
-    /// Files of `#[macro_export]` macros, which belong to the crate root.
-    pub(super) exported_macros: BTreeMap<String, usize>,
 }
 
 /// Returns a file's text; `None` if it does not exist.
@@ -95,9 +102,11 @@ impl CrateSource {
     ) -> Result {
         let mut module = Module { file, ..Module::default() };
         for item in items {
-            if attributes(&item).iter().any(is_for_tests) {
+            let (attributes, name) = parts(&item);
+            if attributes.iter().any(is_for_tests) {
                 continue;
             }
+            let name = name.map(Ident::to_string);
             match item {
                 Item::Use(item) => add_imports(&item, &mut module.imports),
                 Item::Mod(item) => {
@@ -117,17 +126,8 @@ impl CrateSource {
                     }
                     module.children.insert(name);
                 }
-                item => {
-                    if let Item::Macro(item) = &item
-                        && item
-                            .attrs
-                            .iter()
-                            .any(|attribute| attribute.path().is_ident("macro_export"))
-                    {
-                        let name = item.ident.iter().map(|name| (name.to_string(), file));
-                        self.exported_macros.extend(name);
-                    }
-                    module.definitions.extend(defined_name(&item));
+                _ => {
+                    module.definitions.extend(name);
                     module.code.push(item.into_token_stream());
                 }
             }
@@ -141,36 +141,22 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     is_test_cfg(&attribute.meta.to_token_stream().to_string())
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+/// An item's attributes and name.
+fn parts(item: &Item) -> (&[Attribute], Option<&Ident>) {
     match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
+        Item::Const(item) => (&item.attrs, Some(&item.ident)),
+        Item::Enum(item) => (&item.attrs, Some(&item.ident)),
+        Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
+        Item::Impl(item) => (&item.attrs, None),
+        Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
+        Item::Mod(item) => (&item.attrs, Some(&item.ident)),
+        Item::Static(item) => (&item.attrs, Some(&item.ident)),
+        Item::Struct(item) => (&item.attrs, Some(&item.ident)),
+        Item::Trait(item) => (&item.attrs, Some(&item.ident)),
+        Item::Type(item) => (&item.attrs, Some(&item.ident)),
+        Item::Use(item) => (&item.attrs, None),
+        _ => (&[], None),
     }
-}
-
-fn defined_name(item: &Item) -> Option<String> {
-    let ident = match item {
-        Item::Const(item) => &item.ident,
-        Item::Enum(item) => &item.ident,
-        Item::Fn(item) => &item.sig.ident,
-        Item::Macro(item) => item.ident.as_ref()?,
-        Item::Static(item) => &item.ident,
-        Item::Struct(item) => &item.ident,
-        Item::Trait(item) => &item.ident,
-        Item::Type(item) => &item.ident,
-        _ => return None,
-    };
-    Some(ident.to_string())
 }
 
 fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {

@@ -11,8 +11,9 @@ use std::{fs, thread};
 use flat::Series;
 use sample::JOBS;
 
-use crate::crew::{Crew, Mode, Program};
+use crate::crew::{Crew, Program, SOAK};
 use crate::faults::{Server, build_client};
+use crate::options::{self, Options};
 use crate::run::{Result, built, root};
 
 /// Processes with measured memory.
@@ -23,38 +24,17 @@ const SAMPLES: u32 = 600;
 /// nothing behind.
 const REPLACED: Duration = Duration::from_secs(20);
 
+const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(60);
 /// Deliberate defects, each with the series that grows.
 const DEFECTS: [(&str, &str); 2] =
     [("leaks-memory", sample::PROCESS_MEMORY), ("leaves-jobs", JOBS)];
 
 #[derive(Debug)]
-struct Options {
+struct Soak {
     store: String,
     length: Duration,
     defect: Option<String>,
-}
-
-/// Parses `--backend X [--minutes N | --seconds N] [--defect NAME]`.
-fn parse(arguments: &[&str]) -> Result<Options> {
-    let number =
-        |text: &str| text.parse::<u64>().map_err(|_| format!("soak: {text:?} is not a number"));
-    let mut options =
-        Options { store: String::new(), length: Duration::from_secs(600), defect: None };
-    for pair in arguments.chunks(2) {
-        match *pair {
-            ["--backend", store] => options.store = store.to_owned(),
-            ["--minutes", minutes] => options.length = Duration::from_secs(number(minutes)? * 60),
-            ["--seconds", seconds] => options.length = Duration::from_secs(number(seconds)?),
-            ["--defect", defect] => options.defect = Some(defect.to_owned()),
-            _ => return Err(format!("soak: {} is unknown or has no value", pair[0])),
-        }
-    }
-    if Server::STORES.contains(&options.store.as_str()) {
-        Ok(options)
-    } else {
-        Err(format!("soak: --backend is one of {}", Server::STORES.join(", ")))
-    }
 }
 
 /// Builds the client and does one run, or CI's runs with `--short`.
@@ -62,89 +42,86 @@ pub(crate) fn soak(arguments: &[&str]) -> Result {
     if arguments == ["--short"] {
         return selection();
     }
-    let options = parse(arguments)?;
-    Server::install(&options.store)?;
+    let Options { store, seed, length, defect } =
+        options::parse(arguments, &Server::STORES, &DEFECTS.map(|(name, _)| name))?;
+    if seed.is_some() {
+        return Err("a soak has no seed".to_owned());
+    }
+    let soak = Soak { store, length: length.unwrap_or(LONG), defect };
+    Server::install(&soak.store)?;
     build_client()?;
-    println!("── soak of {}, {} s", options.store, options.length.as_secs());
-    sound(&options)?;
-    println!("── soak of {}: ok", options.store);
-    Ok(())
+    sound(&soak)
 }
 
 /// CI's runs: a minute on a store, then one per defect, which must be found.
 pub(crate) fn selection() -> Result {
-    let run = |defect: Option<&str>| Options {
+    let soak = |defect: Option<&str>| Soak {
         store: "sqlite".to_owned(),
         length: SHORT,
         defect: defect.map(str::to_owned),
     };
     build_client()?;
-    println!("── soak of sqlite, {} s", SHORT.as_secs());
     // Retried once: a machine busy with something else accumulates late jobs, which looks like
     // growth.
-    sound(&run(None)).or_else(|failure| {
+    sound(&soak(None)).or_else(|failure| {
         println!("   {failure}; once more");
-        sound(&run(None))
+        sound(&soak(None))
     })?;
     let results = thread::scope(|scope| {
         let runs = DEFECTS
-            .map(|(defect, grows)| scope.spawn(move || defective(&run(Some(defect)), grows)));
+            .map(|(defect, grows)| scope.spawn(move || defective(&soak(Some(defect)), grows)));
         runs.map(|run| run.join().unwrap_or_else(|_| Err("a run has panicked".to_owned())))
     });
     let failures: Vec<_> = results.into_iter().filter_map(Result::err).collect();
-    if !failures.is_empty() {
-        return Err(failures.join("\n"));
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn sound(soak: &Soak) -> Result {
+    println!("── soak of {}, {} s", soak.store, soak.length.as_secs());
+    let all = sampled(soak)?;
+    print!("{}", table(&all));
+    let growing: Vec<_> = all.iter().filter(|it| !it.is_flat()).map(|it| it.name).collect();
+    if !growing.is_empty() {
+        let names = growing.join(", ");
+        return Err(format!("soak of {}: not flat, or too few samples: {names}", soak.store));
     }
-    println!("── soak: ok\n");
+    println!("── soak of {}: ok\n", soak.store);
     Ok(())
 }
 
-fn sound(options: &Options) -> Result {
-    let all = sampled(options)?;
-    print!("{}", table(&all));
-    match growing(&all).as_str() {
-        "" => Ok(()),
-        names => Err(format!("soak of {}: not flat, or too few samples: {names}", options.store)),
-    }
-}
-
-fn defective(options: &Options, grows: &str) -> Result {
-    let all = sampled(options)?;
-    let defect = options.defect.as_deref().unwrap_or_default();
+fn defective(soak: &Soak, grows: &str) -> Result {
+    let all = sampled(soak)?;
+    let defect = soak.defect.as_deref().unwrap_or_default();
     // Too few samples prove nothing.
     let is_found = all.iter().any(|it| it.name == grows && it.halves().is_some() && !it.is_flat());
     if !is_found {
         return Err(format!("the defect {defect} was not found:\n{}", table(&all)));
     }
-    println!("   {}, {defect}: found, as it should be: {grows}", options.store);
+    println!("   {}, {defect}: found, as it should be: {grows}", soak.store);
     Ok(())
 }
 
-fn growing(all: &[Series]) -> String {
-    let names: Vec<_> = all.iter().filter(|it| !it.is_flat()).map(|it| it.name).collect();
-    names.join(", ")
-}
-
-fn sampled(options: &Options) -> Result<Vec<Series>> {
+fn sampled(soak: &Soak) -> Result<Vec<Series>> {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-    let Options { store, defect, .. } = options;
-    let defect = defect.as_ref().map_or_else(String::new, |defect| format!("-{defect}"));
-    let dir = root().join(format!("target/soak/{store}{defect}-{millis}"));
-    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let all = load(options, &dir);
+    let defect = soak.defect.as_deref().unwrap_or("sound");
+    let dir = root().join(format!("target/soak/{}-{defect}-{millis}", soak.store));
+    // Apart from the processes' logs, which do not count as files of the store.
+    let store = dir.join("store");
+    fs::create_dir_all(&store).map_err(|error| format!("{}: {error}", store.display()))?;
+    let all = load(soak, &dir, &store);
     fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     all
 }
 
-fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
+fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
     let path = built().join("debug/dq-faults-client");
     let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
     let mut steady = Program { name: "steady", path, environment: vec![history] };
-    if let Some(defect) = &options.defect {
+    if let Some(defect) = &soak.defect {
         steady.environment.push(("DQ_FAULTS_DEFECT", defect.clone()));
     }
     let replaced = Program { name: "replaced", ..steady.clone() };
-    let server = Server::start(&options.store, dir);
+    let server = Server::start(&soak.store, store);
     let url = match &server {
         // The smallest log: several generations must fit into a run.
         Server::RabbitMq(rabbit) => format!("{}?log_size_mib=16", rabbit.url()),
@@ -152,22 +129,28 @@ fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
     };
     let mut crew = Crew::new(&url, dir, "log");
     for _process in 0..STEADY {
-        crew.start(&steady, Mode::Soak)?;
+        crew.start(&steady, SOAK)?;
     }
-    crew.start(&replaced, Mode::Soak)?;
-    let mut all = sample::series(&server);
-    let pause = (options.length / SAMPLES).max(Duration::from_secs(1));
+    crew.start(&replaced, SOAK)?;
+    let mut all: Vec<Series> = Vec::new();
+    let pause = (soak.length / SAMPLES).max(Duration::from_secs(1));
     let begin = Instant::now();
     let mut replaced_at = begin;
-    while begin.elapsed() < options.length {
+    while begin.elapsed() < soak.length {
         thread::sleep(pause);
         if replaced_at.elapsed() >= REPLACED {
             crew.kill_one(&replaced);
-            crew.start(&replaced, Mode::Soak)?;
+            crew.start(&replaced, SOAK)?;
             replaced_at = Instant::now();
         }
-        let values = sample::sample(&server, &crew.processes(&steady))?;
-        all.iter_mut().zip(values).for_each(|(series, value)| series.samples.push(value));
+        let now = sample::sample(&server, &crew.processes(&steady))?;
+        if all.is_empty() {
+            all =
+                now.iter().map(|(name, unit, slack, _)| Series::new(name, unit, *slack)).collect();
+        }
+        for (series, (.., value)) in all.iter_mut().zip(now) {
+            series.samples.push(value);
+        }
     }
     crew.stop_all(&steady);
     crew.stop_all(&replaced);
@@ -214,14 +197,5 @@ mod tests {
         ]);
         let lines: Vec<_> = text.lines().skip(2).collect();
         assert_eq!(lines, ["| x | 3.0 MiB | 3.2 MiB | flat |", "| x | 6 | 10 | **grows** |"]);
-    }
-
-    #[test]
-    fn arguments_that_make_no_sense_are_refused() {
-        for arguments in [&["--backend", "mysql"][..], &["--backend"], &["--minutes", "1"]] {
-            assert!(parse(arguments).is_err(), "{arguments:?}");
-        }
-        let options = parse(&["--backend", "redis", "--minutes", "3"]).unwrap();
-        assert_eq!((&*options.store, options.length.as_secs()), ("redis", 180));
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use dq_servers::{RabbitMq, Redis};
 
-use super::flat::Series;
 use crate::faults::Server;
 use crate::run::Result;
 
@@ -15,53 +14,31 @@ pub(super) const PROCESS_MEMORY: &str = "memory of a process";
 
 const MIB: f64 = 1_048_576.0;
 
-/// A run's series, in the order used by [`sample`].
-pub(super) fn series(server: &Server) -> Vec<Series> {
-    let mut all = vec![
-        Series::new(PROCESS_MEMORY, "MiB", 8.0),
-        Series::new("open files of a process", "", 8.0),
-        Series::new("threads of a process", "", 4.0),
-        // Waiting or running jobs; a busy machine has more late ones.
-        Series::new(JOBS, "", 300.0),
-    ];
-    let store: &[(&'static str, &'static str, f64)] = match server {
-        Server::Sqlite(..) => &[("files of the store", "MiB", 4.0)],
-        Server::Redis(..) => &[
-            ("memory of the server", "MiB", 16.0),
-            ("connections", "", 8.0),
-            ("keys", "", 20.0),
-            ("data", "MiB", 4.0),
-        ],
-        Server::RabbitMq(_) => &[
-            ("memory of the server", "MiB", 64.0),
-            ("connections", "", 8.0),
-            ("channels", "", 16.0),
-            ("queues", "", 4.0),
-            // Two log segments.
-            ("files of the store", "MiB", 16.0),
-        ],
-        // No soak runs on one.
-        Server::Cluster(_) => &[],
-    };
-    all.extend(store.iter().map(|(name, unit, slack)| Series::new(name, unit, *slack)));
-    all
-}
+/// A series' name, unit and slack, and its value now.
+pub(super) type Sample = (&'static str, &'static str, f64, f64);
 
-/// One value per series: the maximum over processes.
-pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<f64>> {
+/// The series' values, always in the same order. Of the processes' values, the highest.
+pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Sample>> {
     let highest = |of: fn(u32) -> Result<f64>| -> Result<f64> {
         let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| of(*id)).collect();
         Ok(values?.into_iter().fold(0.0, f64::max))
     };
     let jobs = processes.iter().filter_map(|(_, log)| jobs(log)).fold(0.0, f64::max);
-    let mut values = vec![highest(resident)?, highest(open_files)?, highest(threads)?, jobs];
-    values.extend(match server {
-        Server::Sqlite(url, _) => sqlite(url)?,
-        Server::Redis(redis) => of_redis(&redis.server)?,
-        Server::RabbitMq(rabbit) => of_rabbitmq(rabbit)?,
-        Server::Cluster(_) => Vec::new(),
-    });
-    Ok(values)
+    let mut all = vec![
+        (PROCESS_MEMORY, "MiB", 8.0, highest(resident)?),
+        ("open files of a process", "", 8.0, highest(open_files)?),
+        ("threads of a process", "", 4.0, highest(threads)?),
+        // Waiting or running jobs; a busy machine has more late ones.
+        (JOBS, "", 300.0, jobs),
+    ];
+    match server {
+        Server::Sqlite(url, _) => all.push(("files of the store", "MiB", 4.0, sqlite(url)?)),
+        Server::Redis(redis) => all.extend(of_redis(&redis.server)?),
+        Server::RabbitMq(rabbit) => all.extend(of_rabbitmq(rabbit)?),
+        // No soak runs on a cluster.
+        _ => {}
+    }
+    Ok(all)
 }
 
 fn jobs(log: &Path) -> Option<f64> {
@@ -92,11 +69,11 @@ fn status(id: u32, field: &str) -> Result<f64> {
         .ok_or_else(|| format!("{path} has no number {field} (has the process ended?)"))
 }
 
-/// The size of the run's directory: the database, SQLite's files beside it, and small process logs.
-fn sqlite(url: &str) -> Result<Vec<f64>> {
+/// The size of the database and SQLite's files beside it.
+fn sqlite(url: &str) -> Result<f64> {
     let file = Path::new(url.strip_prefix("sqlite://").unwrap_or(url));
     let dir = file.parent().unwrap_or(file);
-    Ok(vec![size(dir)? / MIB])
+    Ok(size(dir)? / MIB)
 }
 
 fn size(dir: &Path) -> Result<f64> {
@@ -113,30 +90,33 @@ fn size(dir: &Path) -> Result<f64> {
     Ok(bytes)
 }
 
-fn of_redis(redis: &Redis) -> Result<Vec<f64>> {
+fn of_redis(redis: &Redis) -> Result<[Sample; 4]> {
     let info = redis.command(&["INFO"]).text();
     let number = |field: &str| -> Result<f64> {
         let value = info.lines().find_map(|line| line.strip_prefix(field));
         value.and_then(|value| value.parse().ok()).ok_or_else(|| format!("Redis has no {field}"))
     };
     let id = redis.process_id().ok_or("Redis has ended")?;
-    let keys = redis.command(&["DBSIZE"]).int() as f64;
-    let used = number("used_memory:")? / MIB;
-    Ok(vec![resident(id)?, number("connected_clients:")?, keys, used])
+    Ok([
+        ("memory of the server", "MiB", 16.0, resident(id)?),
+        ("connections", "", 8.0, number("connected_clients:")?),
+        ("keys", "", 20.0, redis.command(&["DBSIZE"]).int() as f64),
+        ("data", "MiB", 4.0, number("used_memory:")? / MIB),
+    ])
 }
 
-fn of_rabbitmq(rabbit: &RabbitMq) -> Result<Vec<f64>> {
-    let counts = rabbit.try_eval(
-        "{length(rabbit_networking:connections()), length(rabbit_channel:list()), \
-         length(rabbit_amqqueue:list())}",
-    )?;
-    let numbers = counts.trim_matches(['{', '}']).split(',').map(|number| number.trim().parse());
-    let counts: Vec<f64> = numbers
-        .collect::<std::result::Result<_, _>>()
-        .map_err(|_| format!("RabbitMQ answers {counts:?}"))?;
+fn of_rabbitmq(rabbit: &RabbitMq) -> Result<[Sample; 5]> {
+    let count = |list: &str| -> Result<f64> {
+        let count = rabbit.try_eval(&format!("length({list}())"))?;
+        count.trim().parse().map_err(|_| format!("RabbitMQ answers {count:?}"))
+    };
     let id = rabbit.process_id().ok_or("RabbitMQ has ended")?;
-    let mut values = vec![resident(id)?];
-    values.extend(counts);
-    values.push(size(rabbit.dir())? / MIB);
-    Ok(values)
+    Ok([
+        ("memory of the server", "MiB", 64.0, resident(id)?),
+        ("connections", "", 8.0, count("rabbit_networking:connections")?),
+        ("channels", "", 16.0, count("rabbit_channel:list")?),
+        ("queues", "", 4.0, count("rabbit_amqqueue:list")?),
+        // Two log segments.
+        ("files of the store", "MiB", 16.0, size(rabbit.dir())? / MIB),
+    ])
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::crew::Program;
-use crate::run::{Result, cargo, root, step};
+use crate::run::{Result, built, cargo_in, read, root, step, write};
 
 pub(crate) fn new(dir: &Path) -> Result<Program> {
     build(&dir.join("new"), "new", &root())
@@ -28,8 +28,6 @@ pub(crate) fn old(dir: &Path, revision: &str) -> Result<Program> {
 /// Builds the client in `dir`. Both builds share the workspace's target directory, which already
 /// has most dependencies. So each program is copied out before the next build replaces it.
 fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
-    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
-    fs::create_dir_all(dir.join("src")).map_err(failed)?;
     let manifest = format!(
         "[package]\nname = \"upgrade-client\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\ndq = {{ package = \"dq-jobs\", path = {:?}, features = [\"redis\", \
@@ -37,18 +35,13 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
          \"rt-multi-thread\", \"time\"] }}\n\n[workspace]\n",
         source.display().to_string()
     );
-    fs::write(dir.join("Cargo.toml"), manifest).map_err(failed)?;
-    let client = root().join("xtask/upgrade-client/main.rs");
-    fs::copy(client, dir.join("src/main.rs")).map_err(failed)?;
+    write(&dir.join("Cargo.toml"), &manifest)?;
+    write(&dir.join("src/main.rs"), &read(&root().join("xtask/upgrade-client/main.rs"))?)?;
     // The dependency versions the revision was tested with.
-    fs::copy(source.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(failed)?;
-    let target = root().join("target");
-    let mut build = cargo(["build"]);
-    // Uses this workspace's profiles, because cargo recompiles all dependencies for others.
-    build.arg("--config").arg(root().join(".cargo/config.toml"));
-    build.current_dir(dir).env("CARGO_TARGET_DIR", &target);
-    step(&format!("client of the {name} revision"), &mut build)?;
+    write(&dir.join("Cargo.lock"), &read(&source.join("Cargo.lock"))?)?;
+    step(&format!("client of the {name} revision"), &mut cargo_in(dir, ["build"]))?;
     let path = dir.join("upgrade-client");
-    fs::copy(target.join("debug/upgrade-client"), &path).map_err(failed)?;
+    fs::copy(built().join("debug/upgrade-client"), &path)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(Program { name, path, environment: Vec::new() })
 }

@@ -21,11 +21,9 @@ struct Job {
     /// The store already had another job with its key, although no other job has that key.
     refused: bool,
     starts: Vec<u64>,
-    /// Ends logged by processes that ended well, and by crashed ones.
-    ends: usize,
+    /// Ends logged by processes that ended well, and the number logged by crashed ones.
+    ends: Vec<u64>,
     ends_before_crash: usize,
-    /// The first end logged by a process that ended well.
-    first_end: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -84,10 +82,7 @@ impl History {
             "refused" => job.refused = true,
             "start" => job.starts.push(at),
             "end" if crashed => job.ends_before_crash += 1,
-            "end" => {
-                job.ends += 1;
-                job.first_end = Some(job.first_end.map_or(at, |first| first.min(at)));
-            }
+            "end" => job.ends.push(at),
             _ => return Err(malformed()),
         }
         Ok(())
@@ -112,7 +107,7 @@ impl History {
             self.processes,
             count(|job| job.stored),
             count(|job| job.cancelled.is_some()),
-            count(|job| job.ends + job.ends_before_crash > 0),
+            count(|job| job.ends.len() + job.ends_before_crash > 0),
             self.jobs.values().map(|job| job.starts.len()).sum::<usize>(),
             self.refusals,
         )
@@ -122,23 +117,23 @@ impl History {
     /// again after they were done.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut violations = self.failures.clone();
-        if !self.jobs.values().any(|job| job.ends > 0) {
+        if !self.jobs.values().any(|job| !job.ends.is_empty()) {
             violations.push("no job was done".to_owned());
         }
         for ((process, kind), calls) in &self.errors {
             violations.push(format!("calls of {process} failed {calls} times: {kind}"));
         }
         for (name, job) in &self.jobs {
-            let done = job.ends + job.ends_before_crash;
+            let done = job.ends.len() + job.ends_before_crash;
             if job.stored && done == 0 && job.cancelled.is_none() && !job.perhaps_cancelled {
                 violations.push(format!("{name} is lost"));
             }
             if job.refused {
                 violations.push(format!("{name} was not stored"));
             }
-            if job.ends > 1 {
+            if job.ends.len() > 1 {
                 violations.push(format!("{name} was done {done} times"));
-            } else if let Some(end) = job.first_end
+            } else if let [end] = job.ends[..]
                 && job.starts.iter().any(|start| *start > end + SETTLED_WITHIN)
             {
                 violations.push(format!("{name} started again after it was done"));
@@ -160,41 +155,32 @@ impl History {
 mod tests {
     use super::*;
 
-    fn violations(lines: &[(&str, bool)]) -> Vec<String> {
-        let mut history = History::default();
-        for line in
-            [("due z 1", false), ("stored z 1", false), ("start z 2", false), ("end z 3", false)]
-        {
-            history.add("a process", line.0, line.1).unwrap();
-        }
-        for (line, crashed) in lines {
-            history.add("a process", line, *crashed).unwrap();
-        }
-        history.violations()
-    }
-
     #[test]
     fn each_kind_of_violation_is_found() {
-        assert_eq!(violations(&[]), [""; 0]);
-        assert_eq!(violations(&[("stored a 1", false)]), ["a is lost"]);
-        let not_cancelled =
-            [("stored a 1", false), ("perhaps-cancelled a 2", false), ("not-cancelled a 3", false)];
-        assert_eq!(violations(&not_cancelled[..2]), [""; 0]);
-        assert_eq!(violations(&not_cancelled), ["a is lost"]);
-        assert_eq!(violations(&[("refused a 1", false)]), ["a was not stored"]);
-        assert_eq!(
-            violations(&[("error Full 1", false)]),
-            ["calls of a process failed 1 times: Full"]
-        );
-        assert_eq!(violations(&[("start z 4", false), ("end z 5", false)]), ["z was done 2 times"]);
-        assert_eq!(
-            violations(&[("due a 9", false), ("start a 7", false)]),
-            ["a started 2 ms early"]
-        );
-        let cancelled = [("cancelled a 5", false), ("start a 6", false)];
-        assert_eq!(violations(&cancelled), ["a started after it was cancelled"]);
-        assert_eq!(violations(&[("start z 4", true), ("end z 5", true)]), [""; 0]);
-        assert_eq!(violations(&[("start z 10004", true)]), ["z started again after it was done"]);
+        // Lines of a process that ended well, lines of a crashed one, and the violation.
+        let cases: [(&[&str], &[&str], &str); 11] = [
+            (&[], &[], ""),
+            (&["stored a 1"], &[], "a is lost"),
+            (&["stored a 1", "perhaps-cancelled a 2"], &[], ""),
+            (&["stored a 1", "perhaps-cancelled a 2", "not-cancelled a 3"], &[], "a is lost"),
+            (&["refused a 1"], &[], "a was not stored"),
+            (&["error Full 1"], &[], "calls of a process failed 1 times: Full"),
+            (&["start z 4", "end z 5"], &[], "z was done 2 times"),
+            (&["due a 9", "start a 7"], &[], "a started 2 ms early"),
+            (&["cancelled a 5", "start a 6"], &[], "a started after it was cancelled"),
+            (&[], &["start z 4", "end z 5"], ""),
+            (&[], &["start z 10004"], "z started again after it was done"),
+        ];
+        for (well, crashed, violation) in cases {
+            let mut history = History::default();
+            for line in ["due z 1", "stored z 1", "start z 2", "end z 3"].iter().chain(well) {
+                history.add("a process", line, false).unwrap();
+            }
+            for line in crashed {
+                history.add("a process", line, true).unwrap();
+            }
+            assert_eq!(history.violations().join("\n"), violation, "{well:?} {crashed:?}");
+        }
     }
 
     #[test]
@@ -203,7 +189,6 @@ mod tests {
             let mut history = History::default();
             for process in processes {
                 history.add(process, "error Incompatible 1", false).unwrap();
-                history.add(process, "end a 2", false).unwrap();
             }
             history.expect_refusals("old");
             (history.refusals, history.errors.len(), history.failures.len())

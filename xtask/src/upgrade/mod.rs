@@ -12,12 +12,9 @@ use std::{fs, thread, time};
 
 use history::History;
 
-use crate::crew::{Crew, Mode, Program};
+use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::faults::Server;
 use crate::run::{Result, root};
-
-/// Stores that processes can share, named by URL scheme.
-const STORES: [&str; 5] = ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
 
 /// Duration of each phase: longer than the client's lease (3 s), so a killed process's jobs run
 /// again within the phase.
@@ -27,9 +24,9 @@ const PHASE: time::Duration = time::Duration::from_secs(4);
 /// fails.
 pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Result {
     let stores: Vec<&str> =
-        STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
+        Server::STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
     if stores.is_empty() {
-        return Err(format!("upgrade: the stores are {}", STORES.join(", ")));
+        return Err(format!("upgrade: the stores are {}", Server::STORES.join(", ")));
     }
     stores.iter().try_for_each(|store| Server::install(store))?;
     let dir = root().join("target/upgrade");
@@ -84,13 +81,13 @@ fn on_store(
 /// Starts old processes and replaces them one by one; one of them crashes.
 fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Crew> {
     let mut crew = Crew::new(url, dir, "log");
-    crew.start(old, Mode::Produce)?;
-    crew.start(old, Mode::Produce)?;
+    crew.start(old, PRODUCE)?;
+    crew.start(old, PRODUCE)?;
     thread::sleep(PHASE);
-    crew.start(new, Mode::Produce)?;
+    crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
     crew.kill_one(old);
-    crew.start(new, Mode::Produce)?;
+    crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
     crew.stop_all(old);
     Ok(crew)
@@ -100,18 +97,18 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
     // Roll back.
-    crew.start(old, Mode::Produce)?;
+    crew.start(old, PRODUCE)?;
     thread::sleep(PHASE);
     crew.kill_one(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     thread::sleep(PHASE);
     // Upgrade again.
-    crew.start(new, Mode::Produce)?;
+    crew.start(new, PRODUCE)?;
     thread::sleep(PHASE);
     crew.stop_all(old);
     crew.stop_all(new);
-    crew.start(new, Mode::Drain)?;
+    crew.start(new, DRAIN)?;
     History::read(dir, crew.finish())
 }
 
@@ -123,7 +120,7 @@ fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     crew.kill_one(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
-    crew.start(new, Mode::Drain)?;
+    crew.start(new, DRAIN)?;
     let mut history = History::read(dir, crew.finish())?;
     history.expect_refusals(old.name);
     Ok(history)
