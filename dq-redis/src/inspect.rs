@@ -13,13 +13,13 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use crate::args::target_arg;
-use crate::backend::RedisBackend;
 use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
 use crate::record::{self, Note, Numbers};
 use crate::reply::{self, Refusal, Reply};
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 const MAX_PARTITIONS: usize = 100;
 
