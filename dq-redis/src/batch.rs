@@ -7,10 +7,10 @@ use std::sync::Arc;
 use dq_core::{QueueName, Result, async_trait};
 use futures_util::{StreamExt, stream};
 
-use crate::backend::RedisBackend;
 use crate::keys::Partition;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 /// Maximum items per call, so that no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;

@@ -7,7 +7,6 @@ use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use redis::Value;
 
-use crate::backend::RedisBackend;
 use crate::connect::{CommandError, Link, can_subscribe};
 use crate::error::{
     CLUSTER, Effect, RIGHTS, SENTINEL, is_refused, is_unknown_command, is_unknown_script, replica,
@@ -17,6 +16,7 @@ use crate::reply::{self, Reply};
 use crate::resize::shards_mismatch;
 use crate::script::{LIBRARY, Script};
 use crate::shards::layout::Layout;
+use crate::store::RedisBackend;
 
 const MIN_VERSION: (u32, u32) = (6, 2);
 
@@ -26,11 +26,25 @@ const CONCURRENT_QUEUES: usize = 8;
 /// Errors: `Incompatible` for a server that is too old or runs no scripts, `Config` for a topology
 /// that needs another URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
-    if let Some(hello) = hello(link, slot).await? {
-        refuse_old(&hello.version)?;
-        refuse_other_topology(&hello.mode, link.server().is_cluster())?;
-        if hello.role == "replica" && !link.server().origin().finds_primary {
-            return Err(replica());
+    match link.query(Some(slot), &redis::cmd("HELLO")).await {
+        // This user may not ask.
+        Err(CommandError::Failed(error)) if is_refused(&error) => {}
+        Err(CommandError::Failed(error)) if is_unknown_command(&error) => {
+            return Err(too_old("the Redis server is older than 6.2, or has no command HELLO"));
+        }
+        answer => {
+            let hello = link.result(Effect::Repeatable, answer)?;
+            let mut fields: HashMap<String, Value> =
+                redis::from_redis_value(hello).unwrap_or_default();
+            let mut text = |name| {
+                let value = fields.remove(name).and_then(|value| reply::bytes(value).ok());
+                String::from_utf8_lossy(&value.unwrap_or_default()).into_owned()
+            };
+            refuse_old(&text("version"))?;
+            refuse_other_topology(&text("mode"), link.server().is_cluster())?;
+            if text("role") == "replica" && !link.server().origin().finds_primary {
+                return Err(replica());
+            }
         }
     }
     let probe = "return struct.size('L')";
@@ -45,32 +59,6 @@ pub(crate) async fn probe(link: &Link, slot: u16) -> Result<()> {
         }
     }
     Ok(())
-}
-
-struct Hello {
-    version: String,
-    /// `standalone`, `cluster` or `sentinel`.
-    mode: String,
-    role: String,
-}
-
-/// `None` if this user may not ask.
-/// Errors: `Incompatible` if the server does not know HELLO.
-async fn hello(link: &Link, slot: u16) -> Result<Option<Hello>> {
-    let answer = match link.query(Some(slot), &redis::cmd("HELLO")).await {
-        Err(CommandError::Failed(error)) if is_refused(&error) => return Ok(None),
-        Err(CommandError::Failed(error)) if is_unknown_command(&error) => {
-            return Err(too_old("the Redis server is older than 6.2, or has no command HELLO"));
-        }
-        answer => link.result(Effect::Repeatable, answer)?,
-    };
-    let mut fields: HashMap<String, Value> = redis::from_redis_value(answer).unwrap_or_default();
-    let mut text = |name| {
-        let value =
-            fields.remove(name).and_then(|value| reply::bytes(value).ok()).unwrap_or_default();
-        String::from_utf8_lossy(&value).into_owned()
-    };
-    Ok(Some(Hello { version: text("version"), mode: text("mode"), role: text("role") }))
 }
 
 /// Accepts versions in an unknown form.
@@ -88,6 +76,7 @@ fn too_old(what: impl Into<Cow<'static, str>>) -> Error {
         .remedy("use Redis 6.2 or newer, or Valkey, and do not rename its commands")
 }
 
+/// `mode` is `standalone`, `cluster` or `sentinel`.
 fn refuse_other_topology(mode: &str, as_cluster: bool) -> Result<()> {
     let (what, remedy) = if mode == "sentinel" {
         ("the Redis server is a Sentinel, which keeps no data", SENTINEL)

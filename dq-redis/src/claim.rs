@@ -21,13 +21,13 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use crate::args::millis_arg;
-use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::error::{self, unexpected};
 use crate::keys::Partition;
 use crate::record::{self, Numbers};
 use crate::reply::{Refusal, Reply};
 use crate::settle::UndecodableJob;
+use crate::store::RedisBackend;
 
 /// Maximum record bytes per call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;

@@ -14,10 +14,10 @@
 
 use dq_core::Result;
 
-use crate::backend::RedisBackend;
 use crate::error::{Effect, too_old};
 use crate::reply::Reply;
 use crate::script::Script;
+use crate::store::RedisBackend;
 
 /// The format that this version writes; also in `scripts/library/access.lua`.
 const OWN: u32 = 1;

@@ -13,13 +13,13 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use crate::args::target_arg;
-use crate::backend::RedisBackend;
 use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
 use crate::record::{self, Note, Numbers};
 use crate::reply::{self, Refusal, Reply};
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 const MAX_PARTITIONS: usize = 100;
 
@@ -293,26 +293,21 @@ impl RedisBackend {
     /// By id the job may be live, dead or ended; by key it must be live (waiting or leased).
     pub(crate) async fn find_job(&self, job: &JobRef) -> Result<Option<JobView>> {
         let mut attempts = self.attempts();
-        let (partitions, view) = 'again: loop {
+        let (partitions, view) = loop {
             attempts.next().await?;
             let partitions = self.partitions_of(&job.queue).await?;
             let (first, others) = partitions.candidates(&job.target);
-            for shard in [first].into_iter().chain(others) {
-                let partition = partitions.shard(shard);
-                let mut call = self.scripts.get.on([&**partition]);
-                call.arg(target_arg(&job.target));
-                match self.history_args(partition) {
-                    (0, _) => call.arg(-1),
-                    (_, age) => call.arg(age),
-                };
-                let Some(answer) = self.run_on(partition, call).await? else {
-                    continue 'again;
-                };
-                if let Some(view) = read_view(answer, &job.queue)? {
-                    break 'again (partitions, view);
-                }
+            let mut answers = vec![self.find_in(partitions.shard(first), job).await?];
+            if let Some(None) = answers[0] {
+                let calls = others.iter().map(|shard| self.find_in(partitions.shard(*shard), job));
+                answers.extend(try_join_all(calls).await?);
             }
-            return Ok(None);
+            let is_closed = answers.iter().any(Option::is_none);
+            match answers.into_iter().flatten().flatten().next() {
+                Some(view) => break (partitions, view),
+                None if is_closed => {}
+                None => return Ok(None),
+            }
         };
         let Some(ended) = view.ended.as_ref().filter(|_| !partitions.is_single()) else {
             return Ok(Some(view));
@@ -323,6 +318,22 @@ impl RedisBackend {
         let later = self.count_ends(&partitions, Some(Cursor { at: ended.at, seq })).await?;
         let max = self.history.of(&job.queue).max as usize;
         Ok(Some(view).filter(|_| later.unwrap_or(0) < max))
+    }
+
+    /// The outer `None` means a closed partition, the inner one a missing job.
+    async fn find_in(
+        &self,
+        partition: &Arc<Partition>,
+        job: &JobRef,
+    ) -> Result<Option<Option<JobView>>> {
+        let mut call = self.scripts.get.on([&**partition]);
+        call.arg(target_arg(&job.target));
+        match self.history_args(partition) {
+            (0, _) => call.arg(-1),
+            (_, age) => call.arg(age),
+        };
+        let answer = self.run_on(partition, call).await?;
+        answer.map(|answer| read_view(answer, &job.queue)).transpose()
     }
 }
 

@@ -89,10 +89,11 @@ mod schedule;
 mod script;
 mod settle;
 mod shards;
+mod store;
 mod wakeups;
 
-pub use backend::RedisBackend;
 pub use config::RedisConfig;
 pub use expiry::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
 pub use import::{RedissonSource, ZsetSource};
 pub use redisson::{Codec, Format, JavaVisibility, RedissonBackend, RedissonConfig};
+pub use store::RedisBackend;

@@ -3,13 +3,13 @@
 use dq_core::{Due, ErrorKind, JobId, OperateReport, Operation, QueueName, Result};
 
 use crate::args::due_arg;
-use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::error::unsupported;
 use crate::handle;
 use crate::keys::Partition;
 use crate::reply;
 use crate::script::{Call, Script};
+use crate::store::RedisBackend;
 
 const PURGE_STEP: u64 = 1_000;
 

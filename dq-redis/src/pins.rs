@@ -15,10 +15,10 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{JobId, NewJob, QueueName, Receipt, Result};
 
-use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::handle;
 use crate::reply::{self, Reply};
+use crate::store::RedisBackend;
 
 /// How long a queue counts as unmarked after a lookup.
 const RECHECK: Duration = Duration::from_secs(1);

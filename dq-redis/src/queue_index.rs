@@ -13,9 +13,9 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{ClaimParams, QueueName, Result, Timestamp, Want};
 
-use crate::backend::RedisBackend;
 use crate::claim::{Claim, ClaimBatch, MAX_PARTITIONS};
 use crate::reply::Reply;
+use crate::store::RedisBackend;
 
 /// Maximum due entries to read. If there are more, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;

@@ -3,12 +3,12 @@
 use dq_core::{QueueName, Renewal, Renewed, Result, async_trait};
 
 use crate::args::millis_arg;
-use crate::backend::RedisBackend;
 use crate::batch::{Chunk, Item};
 use crate::handle;
 use crate::reply::Reply;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 impl RedisBackend {
     pub(crate) async fn renew_leases(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {

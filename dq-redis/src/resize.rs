@@ -8,12 +8,12 @@ use dq_core::{Clock, Entropy, Error, ErrorKind, QueueName, Result};
 use futures_util::future::try_join_all;
 use redis::Value;
 
-use crate::backend::RedisBackend;
 use crate::keys::Partition;
 use crate::reply::{self, Refusal};
 use crate::script::Call;
 use crate::shards::layout::Layout;
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 const MAX_ATTEMPTS: u32 = 50;
 /// The pause before the third attempt. It doubles with each attempt, up to `MAX_PAUSE`.

@@ -2,11 +2,11 @@
 
 use dq_core::{ErrorKind, Result};
 
-use crate::backend::RedisBackend;
 use crate::connect::CommandError;
 use crate::error::{Effect, is_from_replica, replica};
 use crate::key_layout::RightsTest;
 use crate::script::Script;
+use crate::store::RedisBackend;
 
 const TRY: &str = include_str!("scripts/rights/try.lua");
 

@@ -3,9 +3,9 @@
 use dq_core::{Announced, Announcement, Result, Timestamp};
 
 use crate::args::millis_arg;
-use crate::backend::RedisBackend;
 use crate::error::unexpected;
 use crate::reply::Reply;
+use crate::store::RedisBackend;
 
 impl RedisBackend {
     /// Announces a runner, or withdraws it if `ttl` is zero.

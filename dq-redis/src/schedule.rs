@@ -7,7 +7,6 @@ use dq_core::{
 use redis::Value;
 
 use crate::args::{add_jobs, due_arg, target_arg};
-use crate::backend::RedisBackend;
 use crate::batch::{Chunk, Item, JOB_BYTES};
 use crate::error::{unexpected, unsupported};
 use crate::handle::{self, HANDLE_BYTES};
@@ -15,6 +14,7 @@ use crate::record;
 use crate::reply::{self, Refusal, Reply};
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 impl RedisBackend {
     /// Stores jobs. The conflict policy decides whether a job replaces a stored one with its id or

@@ -9,7 +9,6 @@ use dq_core::{
 use redis::Value;
 
 use crate::args::due_arg;
-use crate::backend::RedisBackend;
 use crate::batch::{Chunk, Item, JOB_BYTES};
 use crate::error::unsupported;
 use crate::handle::{self, HANDLE_BYTES};
@@ -18,6 +17,7 @@ use crate::record;
 use crate::schedule::read_letters;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
+use crate::store::RedisBackend;
 
 /// A leased job with an undecodable record or payload. No runner gets it.
 #[derive(Debug)]

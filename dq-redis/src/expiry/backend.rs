@@ -19,8 +19,8 @@ use super::expiry_keys::KeyNames;
 use super::listener::ExpiryListener;
 use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
-use crate::backend::RedisBackend;
 use crate::error::Effect;
+use crate::store::RedisBackend;
 
 const MAX_IN_FLIGHT: usize = 128;
 

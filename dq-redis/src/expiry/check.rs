@@ -2,6 +2,8 @@
 
 use dq_core::{Finding, Severity};
 
+use crate::check::finding;
+
 /// Whether the server notifies this process when keys expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -50,6 +52,6 @@ impl Notifications {
                  write keys that match `{<prefix>}:*` (the braces are part of the name) with this backend's prefix, and receive the channel __keyevent@*__:expired",
             ),
         };
-        Some(Finding { severity, code, cause: what, remedy: remedy.to_owned() })
+        Some(finding(severity, code, what, remedy))
     }
 }

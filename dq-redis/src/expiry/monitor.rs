@@ -62,19 +62,14 @@ impl NotificationMonitor {
             (Some(false), None) => Notifications::Off,
             (None, _) => Notifications::Unknown,
         };
-        self.update(state.clone());
+        let mut last = lock(&self.state);
+        if *last != state {
+            match state.finding() {
+                Some(finding) => tracing::warn!("{finding}"),
+                None => tracing::debug!("Redis: notifications of expired keys work"),
+            }
+            *last = state.clone();
+        }
         state
-    }
-
-    fn update(&self, new: Notifications) {
-        let mut state = lock(&self.state);
-        if *state == new {
-            return;
-        }
-        match new.finding() {
-            Some(finding) => tracing::warn!("{finding}"),
-            None => tracing::debug!("Redis: notifications of expired keys work"),
-        }
-        *state = new;
     }
 }

@@ -19,13 +19,13 @@ use super::layout::RedissonLayout;
 use super::member;
 use super::scripts::{JavaScripts, scripts};
 use super::transfer::TransferTask;
-use crate::backend::RedisBackend;
 use crate::error::Effect;
 use crate::handle;
 use crate::reply;
 use crate::rights::unless_read_only;
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
+use crate::store::RedisBackend;
 
 const LOCATE_BATCH: usize = 500;
 

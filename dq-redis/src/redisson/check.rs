@@ -4,10 +4,10 @@ use dq_core::{Finding, QueueName, Result, Severity};
 
 use super::config::JavaVisibility;
 use super::layout::order_key;
-use crate::backend::RedisBackend;
 use crate::check::finding;
 use crate::error::Effect;
 use crate::reply;
+use crate::store::RedisBackend;
 
 /// From this length on, each delivery searches the order list for about a millisecond.
 const LONG_LIST: i64 = 30_000;

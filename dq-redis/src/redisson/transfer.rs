@@ -13,11 +13,11 @@ use dq_core::{Clock, QueueName, Result, Wakeups};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::scripts::JavaScripts;
-use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::connect::Link;
 use crate::keys::Partition;
 use crate::reply::Reply;
+use crate::store::RedisBackend;
 
 /// Maximum pause between two rounds. It bounds the delay if a notification is lost.
 const MAX_PAUSE: Duration = Duration::from_secs(1);

@@ -7,38 +7,28 @@
 --          announces, {now}
 -- cost     O(log n), a listing O(n)
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local infos, ends = KEYS[1], KEYS[2]
 local name, info, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local gone = redis.call(
-  'ZRANGEBYSCORE', ends, '-inf', string.format('%.0f', now), 'LIMIT', '0', '100')
+local gone = redis.call('ZRANGEBYSCORE', ends, '-inf', now_text, 'LIMIT', '0', '100')
 if name and ttl == 0 then
   gone[#gone + 1] = name
 end
-if #gone > 0 then
-  redis.call('ZREM', ends, unpack(gone))
-  redis.call('HDEL', infos, unpack(gone))
-end
-if name then
-  if ttl > 0 then
-    redis.call('HSET', infos, name, struct.pack('>I8', now) .. info)
-    redis.call('ZADD', ends, string.format('%.0f', now + ttl), name)
-    -- Twice as long, so that not every call writes it.
-    if redis.call('PTTL', ends) < ttl then
-      redis.call('PEXPIRE', ends, string.format('%.0f', 2 * ttl))
-      redis.call('PEXPIRE', infos, string.format('%.0f', 2 * ttl))
-    end
-  end
-  return { now }
+send('ZREM', ends, gone)
+send('HDEL', infos, gone)
+if name and ttl > 0 then
+  redis.call('HSET', infos, name, struct.pack('>I8', now) .. info)
+  redis.call('ZADD', ends, string.format('%.0f', now + ttl), name)
+  extend_expiry(ttl, ends, infos)
 end
 local reply = { now }
-local entries = redis.call('ZRANGEBYSCORE', ends, '(' .. string.format('%.0f', now), '+inf', 'WITHSCORES')
-for i = 1, #entries, 2 do
-  local stored = redis.call('HGET', infos, entries[i])
-  if stored and #stored >= 8 then
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = entries[i], stored, entries[i + 1]
+if not name then
+  local entries = redis.call('ZRANGEBYSCORE', ends, '(' .. now_text, '+inf', 'WITHSCORES')
+  for i = 1, #entries, 2 do
+    local stored = redis.call('HGET', infos, entries[i])
+    if stored and #stored >= 8 then
+      reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = entries[i], stored, entries[i + 1]
+    end
   end
 end
 return reply

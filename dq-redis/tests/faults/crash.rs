@@ -81,10 +81,6 @@ async fn acknowledged_calls_survive(killed: Killed) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_calls_survive_a_killed_server() {
     acknowledged_calls_survive(Killed { scheme: "redis" }).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
     acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
 }
 
@@ -115,10 +111,6 @@ async fn work_on_one_server(scheme: &str, options: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
     work_on_one_server("redis", "").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with_redisson_keys() {
     work_on_one_server("redisson", "").await;
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
@@ -153,12 +145,8 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
-    // All native keys are on one node: the prefix is their hash tag.
+    // All native keys are on one node: the prefix is their hash tag. In Redisson's keys it is the
+    // queue's name, and `a` is a workload queue.
     work_on_a_cluster("redis", "{dq}:queues").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
-    // A queue's name is its keys' hash tag, and `a` is a workload queue.
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

@@ -14,19 +14,36 @@ use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 /// The backends' schemes, in lib.rs order.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The words of lib.rs's `ACL SETUSER` command for this scheme, with the tests' queue names in
-/// place of `orders`. `words[2]` is the user.
+/// The `ACL SETUSER` commands of a text, as words. `words[2]` is the user.
+fn acl_commands(text: &str) -> Vec<Vec<String>> {
+    let words = |block: &str| {
+        let (line, _) = block.split_once("```")?;
+        let words = line.split_whitespace().filter(|word| *word != "\\");
+        Some(["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect())
+    };
+    text.split("ACL SETUSER").skip(1).filter_map(words).collect()
+}
+
+/// The command of lib.rs for this scheme, with the tests' queue names in place of `orders`.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();
-    let text = text.join("\n");
-    let blocks: Vec<&str> = text.split("ACL SETUSER").skip(1).collect();
-    assert_eq!(blocks.len(), SCHEMES.len());
-    let index = SCHEMES.iter().position(|known| *known == scheme).expect("a scheme");
-    let (line, _) = blocks[index].split_once("```").expect("the line ends");
-    let line = line.replace("~orders", "~flow*");
-    let words = line.split_whitespace().filter(|word| *word != "\\");
-    ["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect()
+    let mut commands = acl_commands(&text.join("\n").replace("~orders", "~flow*"));
+    assert_eq!(commands.len(), SCHEMES.len());
+    commands.remove(SCHEMES.iter().position(|known| *known == scheme).expect("a scheme"))
+}
+
+/// The command of the guide with this ending.
+fn in_the_guide(ending: &str) -> Vec<String> {
+    let commands = acl_commands(include_str!("../../../docs/guide/redis.md"));
+    let found = commands.into_iter().find(|words| words.join(" ").ends_with(ending));
+    found.unwrap_or_else(|| panic!("no line of the guide ends with {ending}"))
+}
+
+/// The user and the password of a command.
+fn login(words: &[String]) -> (&str, &str) {
+    let password = words.iter().find_map(|word| word.strip_prefix('>'));
+    (&words[2], password.expect("a password"))
 }
 
 fn set_user(redis: &Redis, words: &[String]) {
@@ -39,8 +56,8 @@ fn prepare(scheme: &str) -> (Redis, String) {
     let redis = Redis::options().set("notify-keyspace-events", "Ex").start();
     let words = documented(scheme);
     set_user(&redis, &words);
-    let password = words.iter().find_map(|word| word.strip_prefix('>')).expect("a password");
-    let url = format!("{scheme}://{}:{password}@{}/0", words[2], redis.address());
+    let (user, password) = login(&words);
+    let url = format!("{scheme}://{user}:{password}@{}/0", redis.address());
     (redis, url)
 }
 
@@ -71,19 +88,6 @@ impl Backends {
             _ => Ok(()),
         }
     }
-}
-
-/// The guide's `ACL SETUSER` command with this ending, as words.
-fn in_the_guide(ending: &str) -> Vec<String> {
-    let page = include_str!("../../../docs/guide/redis.md");
-    let mut blocks = page.split("ACL SETUSER").skip(1);
-    let block = blocks.find_map(|block| {
-        let (line, _) = block.split_once("```")?;
-        line.trim().ends_with(ending).then_some(line)
-    });
-    let line = block.unwrap_or_else(|| panic!("no line of the guide ends with {ending}"));
-    let words = line.split_whitespace().filter(|word| *word != "\\");
-    ["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect()
 }
 
 const USUAL: &str = "+@all -@admin -@dangerous";
@@ -132,8 +136,8 @@ async fn the_usual_restriction_of_the_guide_is_enough() {
     let redis = Redis::start();
     let words = in_the_guide(USUAL);
     set_user(&redis, &words);
-    let password = words.iter().find_map(|word| word.strip_prefix('>')).expect("a password");
-    let url = format!("redis://{}:{password}@{}/0", words[2], redis.address());
+    let (user, password) = login(&words);
+    let url = format!("redis://{user}:{password}@{}/0", redis.address());
     let backend = open(&url).await;
     whole_flow(&backend, TIMEOUT).await.unwrap();
     assert_checked(&backend, false).await;
@@ -228,9 +232,9 @@ async fn the_documented_rights_are_sufficient() {
         let (redis, url) = prepare(scheme);
         Backends::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await.unwrap();
         let words = documented(scheme);
-        let password = words.iter().find_map(|word| word.strip_prefix('>')).unwrap();
         let mut user = redis.connect();
-        assert!(user.command(&["AUTH", &words[2], password]).is_ok());
+        let (name, password) = login(&words);
+        assert!(user.command(&["AUTH", name, password]).is_ok());
         for words in [
             &["ZADD", "other", "1", "x"][..],
             &["PUBLISH", "other", "x"],

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, Entropy, ErrorKind, JobRef, JobState, NewJob,
-    Operation, QueueName, Renewal, Renewed, Result, Scheduled, Settled, Settlement, SystemClock,
-    Target, Timestamp, Verdict, Want,
+    Backend, BrowseParams, Clock, ErrorKind, JobRef, JobState, Operation, Renewal, Renewed, Result,
+    Scheduled, Settled, SystemClock, Timestamp,
 };
 use dq_redis::{RedisBackend, RedisConfig, RedissonBackend, RedissonConfig};
 use dq_servers::Redis;
+use dq_testkit::fixture::{self, claim_for, done_settlements};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -45,16 +45,13 @@ async fn a_version_that_is_too_old_for_the_prefix_is_refused_when_it_connects() 
 /// Raises a queue's format while a process runs. The process may finish the job it holds; other
 /// calls are refused.
 async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) {
-    let queue = QueueName::new("q").unwrap();
-    let job = || {
-        let id = Entropy::from_os().job_id(SystemClock.now());
-        NewJob::new(id, queue.clone(), Timestamp::EPOCH, "1".into())
-    };
+    let queue = fixture::queue("q");
+    let job = || fixture::job("q");
     drop(backend.schedule(vec![job(), job()]).await.unwrap());
-    let wants = [Want::new(queue.clone(), 1, LEASE)];
-    let claim = || backend.claim(ClaimParams::new(&wants, 1, "w"));
-    let leased = claim().await.unwrap().jobs.remove(0);
-    let by_id = JobRef::new(queue.clone(), Target::Id(leased.job.id));
+    let claim = || claim_for(backend, &["q"], 1, LEASE);
+    let claimed = claim().await.unwrap();
+    let leased = &claimed.jobs[0];
+    let by_id = JobRef::new(queue.clone(), leased.job.id);
 
     server.command(&["HSET", meta, "format", "2/2/1"]);
     let refused = [
@@ -81,7 +78,7 @@ async fn raise_while_running(backend: &dyn Backend, server: &Redis, meta: &str) 
 
     let renewed = backend.renew(&[Renewal::new(leased.lease(), LEASE)]).await.unwrap();
     assert!(matches!(renewed[..], [Renewed::Until(_)]));
-    let done = [Settlement::new(leased.lease(), Verdict::Done)];
+    let done = done_settlements(&claimed);
     assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Accepted]);
 }
 
@@ -98,20 +95,17 @@ async fn a_running_process_finishes_what_it_holds_when_the_format_is_raised() {
 #[tokio::test]
 async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() {
     let server = Redis::start();
-    let queue = QueueName::new("q").unwrap();
+    let queue = fixture::queue("q");
     let open = async || {
         let mut config = RedisConfig::new(server.url());
         config.shards.insert(queue.clone(), 2);
         RedisBackend::connect(&config, &Environment::default()).await.unwrap()
     };
-    let id = || Entropy::from_os().job_id(SystemClock.now());
-    let job = |id| NewJob::new(id, queue.clone(), Timestamp::EPOCH, "1".into()).remember(LEASE);
+    let job = || fixture::job("q").remember(LEASE);
     let backend = open().await;
-    let pinned = job(id());
+    let pinned = job();
     assert!(backend.schedule(vec![pinned.clone()]).await.unwrap()[0].is_stored());
-    let wants = [Want::new(queue.clone(), 1, LEASE)];
-    let claimed = backend.claim(ClaimParams::new(&wants, 1, "w")).await.unwrap().jobs.remove(0);
-    let done = [Settlement::new(claimed.lease(), Verdict::Done)];
+    let done = done_settlements(&claim_for(&backend, &["q"], 1, LEASE).await.unwrap());
     assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Accepted]);
     let again = backend.schedule(vec![pinned.clone()]).await.unwrap();
     assert!(matches!(again[..], [Scheduled::Ended(_)]), "{again:?}");
@@ -128,6 +122,6 @@ async fn pins_in_shards_are_neither_read_nor_marked_when_the_format_is_raised() 
     }
     server.command(&["HSET", "{dq}:meta:q", "format", "2/2/1"]);
     // A new backend: the first one knows that the queue is marked as having pins, and does not ask.
-    let error = open().await.schedule(vec![job(id())]).await.unwrap_err();
+    let error = open().await.schedule(vec![job()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a mark of a later format: {error}");
 }

@@ -58,6 +58,6 @@ async fn each_queue_may_have_its_own_codec() {
         config.codecs.insert(queue(), dq_redis::Codec::Json);
     });
     let fixture = Fixture { backend: backend.await, redis };
-    fixture.backend.schedule(vec![job(Due::NOW, "{\"a\":1}")]).await.unwrap();
+    fixture.schedule(vec![job(Due::NOW, "{\"a\":1}")]).await;
     assert_eq!(fixture.drain(1).await[0].job.payload, "{\"a\":1}");
 }

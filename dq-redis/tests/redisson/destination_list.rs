@@ -67,7 +67,7 @@ async fn due_jobs_of_queues_that_java_consumes_are_transferred_unless_paused() {
     let queue = queue();
     fixture.backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
     let due = job(Duration::from_millis(30), "x");
-    fixture.backend.schedule(vec![due, job(LATER, "y")]).await.unwrap();
+    fixture.schedule(vec![due, job(LATER, "y")]).await;
     let consumed = |config: &mut dq_redis::RedissonConfig| {
         config.consumed_by_java.insert(queue.clone());
     };

@@ -42,6 +42,10 @@ impl Fixture {
         member
     }
 
+    pub(crate) async fn schedule(&self, jobs: Vec<NewJob>) {
+        self.backend.schedule(jobs).await.unwrap();
+    }
+
     pub(crate) fn len(&self, command: &str, key: &str) -> i64 {
         self.redis.command(&[command, key]).int()
     }

@@ -2,9 +2,10 @@
 //! quarantined or reported.
 
 use dq_core::{
-    BrowseParams, Cancelled, ClaimParams, Claimed, Due, ErrorKind, JobKey, JobRef, JobState,
-    Operation, QueueName, Result, Scheduled, Severity, Want,
+    BrowseParams, Cancelled, Claimed, Due, ErrorKind, JobKey, JobRef, JobState, LeasedJob,
+    Operation, QueueName, Result, Scheduled, Settlement, Severity, Verdict,
 };
+use dq_testkit::fixture::claim_for;
 
 use crate::fixture::{
     DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, job_in, keyed, queue,
@@ -20,9 +21,11 @@ fn by_key(key: &str) -> JobRef {
 }
 
 async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
-    let want = |name: &&str| Want::new(QueueName::new(name).unwrap(), 20, LATER);
-    let wants: Vec<Want> = names.iter().map(want).collect();
-    fixture.backend.claim(ClaimParams::new(&wants, 20, "test")).await
+    claim_for(&*fixture.backend, names, 20, LATER).await
+}
+
+fn done(leased: &LeasedJob) -> Settlement {
+    Settlement::new(leased.lease(), Verdict::Done)
 }
 
 async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core::JobView> {
@@ -58,15 +61,10 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         (DESTINATION.to_owned(), true, false),
         (INDEX.to_owned(), true, true),
     ] {
-        fixture
-            .backend
-            .schedule(vec![job(Due::NOW, "1"), keyed(Due::NOW, "2", "k")])
-            .await
-            .unwrap();
-        let settlement = fixture.claim(1).await.into_iter().map(|leased| {
-            dq_core::Settlement::new(leased.lease(), dq_core::Verdict::Snooze(Due::NOW))
-        });
-        fixture.backend.settle(&settlement.collect::<Vec<_>>()).await.unwrap();
+        fixture.schedule(vec![job(Due::NOW, "1"), keyed(Due::NOW, "2", "k")]).await;
+        let lease = fixture.claim(1).await[0].lease();
+        let snooze = [Settlement::new(lease, Verdict::Snooze(Due::NOW))];
+        fixture.backend.settle(&snooze).await.unwrap();
         fixture.java_offers(1, 1_000, b"3");
         fixture.redis.command(&["RPUSH", DESTINATION, "4"]);
         fixture.redis.command(&["RENAME", &key, "aside"]);
@@ -74,7 +72,7 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
 
         for _ in 0..2 {
             let healthy = job_in(QueueName::new("healthy").unwrap(), Due::NOW, "0");
-            fixture.backend.schedule(vec![healthy]).await.unwrap();
+            fixture.schedule(vec![healthy]).await;
             let names = if claims { &["q", "healthy"][..] } else { &["healthy"] };
             let claimed = claim(&fixture, names).await.unwrap();
             assert_eq!(claimed.jobs.len(), 1, "the other queue is served ({key})");
@@ -124,10 +122,8 @@ async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_ty
     let fixture = Fixture::with("").await;
     fixture.redis.command(&["RPUSH", DESTINATION, "1", "2", "3"]);
     fixture.redis.command(&["SET", TIMEOUT, "not a sorted set"]);
-    let wants = [dq_core::Want::new(queue(), 1, std::time::Duration::from_secs(60))];
     for _ in 0..2 {
-        let params = dq_core::ClaimParams::new(&wants, 1, "test");
-        fixture.backend.claim(params).await.unwrap_err();
+        claim_for(&*fixture.backend, &["q"], 1, LATER).await.unwrap_err();
     }
     assert_eq!(fixture.len("LLEN", DESTINATION), 3);
 }
@@ -136,7 +132,7 @@ async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_ty
 async fn entries_that_are_no_members_are_quarantined_and_reported() {
     for options in ["", "?java_visibility=exact"] {
         let fixture = Fixture::with(options).await;
-        fixture.backend.schedule(vec![job(Due::NOW, "ours")]).await.unwrap();
+        fixture.schedule(vec![job(Due::NOW, "ours")]).await;
         fixture.java_offers(1, 1_000, b"java");
         for (score, member) in [
             ("-inf", "no member"),
@@ -207,7 +203,7 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     let fixture = Fixture::with("?java_visibility=approximate").await;
     let due_jobs = [job(Due::NOW, "a"), keyed(Due::NOW, "b", "first")];
     let later_jobs = [job(LATER, "c"), keyed(LATER, "d", "second")];
-    fixture.backend.schedule(due_jobs.iter().chain(&later_jobs).cloned().collect()).await.unwrap();
+    fixture.schedule(due_jobs.iter().chain(&later_jobs).cloned().collect()).await;
     let member_ids = fixture.redis.command(&["HKEYS", INDEX]);
     assert_eq!(member_ids.list().len(), 4);
     let overwrite = |member_id: &dq_servers::Reply, garbage: &[u8]| {
@@ -220,41 +216,23 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
             [&[7; 40], &b"\0\0\0\0\0\0\0\x01fourteen bytes\0\0\0\0\0\x01xx\0"[..]][n % 2],
         );
     }
-    fixture.redis.command(&[
-        "HSET",
-        INDEX,
-        "",
-        "x",
-        "garbage",
-        "no entry",
-        "eight by",
-        "fourteen bytes",
-    ]);
-    fixture.redis.command(&[
-        "HSET",
-        &native_key("key"),
-        "garbage",
-        "no job",
-        "odd",
-        "fourteen bytes",
-        "x",
-        "",
-    ]);
-    fixture.redis.command(&["HSET", &native_key("key"), "absent", "sixteen bytes it"]);
+    for (field, value) in [("", "x"), ("garbage", "no entry"), ("eight by", "fourteen bytes")] {
+        fixture.redis.command(&["HSET", INDEX, field, value]);
+    }
+    for (key, value) in [
+        ("garbage", "no job"),
+        ("odd", "fourteen bytes"),
+        ("x", ""),
+        ("absent", "sixteen bytes it"),
+    ] {
+        fixture.redis.command(&["HSET", &native_key("key"), key, value]);
+    }
     for field in ["token", "garbage", "sweep", "created", "cancelled", "done"] {
         fixture.redis.command(&["HSET", &native_key("meta"), field, "many"]);
     }
     for kind in ["due", "lease", "dead"] {
-        fixture.redis.command(&[
-            "ZADD",
-            &native_key(kind),
-            "3",
-            "",
-            "4",
-            "fourteen bytes",
-            "5",
-            "garbage",
-        ]);
+        let garbage = ["3", "", "4", "fourteen bytes", "5", "garbage"];
+        fixture.redis.command(&[&["ZADD", native_key(kind).as_str()][..], &garbage].concat());
     }
     for key in ["garbage", "odd", "x", "absent"] {
         assert!(fixture.backend.get(&by_key(key)).await.unwrap().is_none(), "{key}");
@@ -307,11 +285,7 @@ async fn members_with_equal_ids_do_not_replace_each_other() {
     fixture.java_offers(1, 1_000, b"three");
     let third = fixture.claim(9).await;
     assert_eq!(third.len(), 1);
-    let done: Vec<_> = both
-        .iter()
-        .chain(&third)
-        .map(|leased| dq_core::Settlement::new(leased.lease(), dq_core::Verdict::Done))
-        .collect();
+    let done: Vec<_> = both.iter().chain(&third).map(done).collect();
     assert_eq!(fixture.backend.settle(&done).await.unwrap(), [dq_core::Settled::Accepted; 3]);
 }
 
@@ -333,7 +307,7 @@ async fn any_element_of_the_destination_list_is_a_payload() {
 async fn a_purge_removes_no_key_of_another_type() {
     let fixture = Fixture::with("").await;
     for key in [ORDER, INDEX] {
-        fixture.backend.schedule(vec![job(LATER, "x")]).await.unwrap();
+        fixture.schedule(vec![job(LATER, "x")]).await;
         fixture.redis.command(&["DEL", key]);
         fixture.redis.command(&["SET", key, "something else"]);
         fixture.backend.operate(Operation::Purge { queue: &queue() }).await.ok();
@@ -346,11 +320,7 @@ async fn a_purge_removes_no_key_of_another_type() {
 async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the_index() {
     let fixture = Fixture::with("").await;
     let past = dq_core::Timestamp::from_millis(1_000);
-    fixture
-        .backend
-        .schedule(vec![keyed(past, "taken", "k"), keyed(past, "taken", "l")])
-        .await
-        .unwrap();
+    fixture.schedule(vec![keyed(past, "taken", "k"), keyed(past, "taken", "l")]).await;
     // As when Java takes both.
     fixture.redis.command(&["DEL", TIMEOUT]);
     fixture.redis.command(&["RENAME", &native_key("key"), "aside"]);
@@ -365,7 +335,7 @@ async fn a_key_of_another_type_ends_no_job_half_way() {
     let fixture = Fixture::with("").await;
     for kind in ["key", "pin", "unpin"] {
         let waits = keyed(LATER, "x", "k");
-        fixture.backend.schedule(vec![waits.clone()]).await.unwrap();
+        fixture.schedule(vec![waits.clone()]).await;
         let (original, copy) = (native_key(kind), format!("copy:{kind}:{{q}}"));
         let exists = fixture.len("EXISTS", &original) == 1;
         if exists {

@@ -27,7 +27,7 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
         let fixture = Fixture::with(options).await;
         // 42 jobs: 21 from this backend (one keyed), 20 from Java, one in the destination list.
         let own = (0..20).map(|_| job(Due::NOW, "own"));
-        fixture.backend.schedule(own.chain([keyed(Due::NOW, "own", "k")]).collect()).await.unwrap();
+        fixture.schedule(own.chain([keyed(Due::NOW, "own", "k")]).collect()).await;
         for n in 0..20 {
             fixture.java_offers(n, 1_000, b"java");
         }
@@ -75,7 +75,7 @@ async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
 #[tokio::test]
 async fn expired_leases_are_requeued_on_a_full_server() {
     let fixture = Fixture::with("").await;
-    fixture.backend.schedule((0..5).map(|_| job(Due::NOW, "x")).collect()).await.unwrap();
+    fixture.schedule((0..5).map(|_| job(Due::NOW, "x")).collect()).await;
     let lease_for = Duration::from_millis(30);
     let wants = [dq_core::Want::new(queue(), 5, lease_for)];
     let params = dq_core::ClaimParams::new(&wants, 5, "test");

@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, LATER, job, queue};
 const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
 
 async fn claimed(fixture: &Fixture) -> LeasedJob {
-    fixture.backend.schedule(vec![job(Due::NOW, "retried")]).await.unwrap();
+    fixture.schedule(vec![job(Due::NOW, "retried")]).await;
     fixture.claim(1).await.remove(0)
 }
 

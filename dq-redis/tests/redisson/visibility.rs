@@ -7,7 +7,7 @@ use crate::fixture::{Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, queue};
 #[tokio::test]
 async fn hidden_writes_nothing_to_the_order_list_and_sweeps_what_java_wrote() {
     let fixture = Fixture::with("").await;
-    fixture.backend.schedule(vec![job(LATER, "ours")]).await.unwrap();
+    fixture.schedule(vec![job(LATER, "ours")]).await;
     assert_eq!(fixture.len("LLEN", ORDER), 0);
     for n in 0..200 {
         fixture.java_offers(n, 1_000, b"java");
@@ -28,8 +28,8 @@ async fn hidden_writes_nothing_to_the_order_list_and_sweeps_what_java_wrote() {
 async fn approximate_keeps_waiting_entries_and_sweeps_delivered_ones() {
     let fixture = Fixture::with("?java_visibility=approximate").await;
     let pending: Vec<_> = (0..50).map(|_| job(LATER, "pending")).collect();
-    fixture.backend.schedule(pending).await.unwrap();
-    fixture.backend.schedule((0..200).map(|_| job(Due::NOW, "due")).collect()).await.unwrap();
+    fixture.schedule(pending).await;
+    fixture.schedule((0..200).map(|_| job(Due::NOW, "due")).collect()).await;
     assert_eq!(fixture.len("LLEN", ORDER), 250);
     for _ in 0..10 {
         fixture.drain(20).await;
@@ -42,7 +42,7 @@ async fn approximate_keeps_waiting_entries_and_sweeps_delivered_ones() {
 async fn exact_keeps_exactly_the_waiting_entries() {
     let fixture = Fixture::with("?java_visibility=exact").await;
     let member = fixture.java_offers(7, 1_000, b"java");
-    fixture.backend.schedule(vec![job(Due::NOW, "due"), keyed(LATER, "later", "k")]).await.unwrap();
+    fixture.schedule(vec![job(Due::NOW, "due"), keyed(LATER, "later", "k")]).await;
     assert_eq!(fixture.len("LLEN", ORDER), 3);
     let taken: Vec<_> = fixture.drain(10).await.into_iter().map(|job| job.job.payload).collect();
     assert_eq!(
@@ -62,15 +62,15 @@ async fn exact_keeps_exactly_the_waiting_entries() {
 async fn index_entries_of_jobs_that_java_took_are_removed() {
     let fixture = Fixture::with("").await;
     let past = dq_core::Timestamp::from_millis(1_000);
-    fixture.backend.schedule((0..300).map(|_| job(past, "taken")).collect()).await.unwrap();
-    fixture.backend.schedule(vec![keyed(past, "taken", "k")]).await.unwrap();
+    fixture.schedule((0..300).map(|_| job(past, "taken")).collect()).await;
+    fixture.schedule(vec![keyed(past, "taken", "k")]).await;
     assert_eq!(fixture.len("HLEN", INDEX), 301);
     // As when Java's transfer and take remove all members.
     fixture.redis.command(&["DEL", TIMEOUT]);
     let again = fixture.backend.schedule(vec![keyed(LATER, "new", "k")]).await.unwrap();
     assert!(matches!(again[0], Scheduled::Created(_)), "the key is free: {again:?}");
     for _ in 0..60 {
-        fixture.backend.schedule((0..10).map(|_| job(LATER, "more")).collect()).await.unwrap();
+        fixture.schedule((0..10).map(|_| job(LATER, "more")).collect()).await;
     }
     assert_eq!(
         fixture.len("HLEN", INDEX),
@@ -82,7 +82,7 @@ async fn index_entries_of_jobs_that_java_took_are_removed() {
 #[tokio::test]
 async fn a_long_order_list_is_a_finding_with_exact() {
     let fixture = Fixture::with("?java_visibility=exact").await;
-    fixture.backend.schedule(vec![job(LATER, "x")]).await.unwrap();
+    fixture.schedule(vec![job(LATER, "x")]).await;
     let code = "redisson.long-order-list";
     assert!(fixture.backend.check().await.iter().all(|finding| finding.code != code));
     // `check` warns from this length on.
@@ -96,13 +96,13 @@ async fn a_long_order_list_is_a_finding_with_exact() {
 #[tokio::test]
 async fn a_key_of_a_job_that_java_took_does_not_block_a_replay() {
     let fixture = Fixture::with("").await;
-    fixture.backend.schedule(vec![keyed(Due::NOW, "dead", "k")]).await.unwrap();
+    fixture.schedule(vec![keyed(Due::NOW, "dead", "k")]).await;
     let leased = fixture.claim(1).await.remove(0);
     let reason = dq_core::DeadReason::new(dq_core::DeadKind::Rejected, "no");
     let verdict = dq_core::Verdict::Dead { reason, failed: true };
     let settlement = dq_core::Settlement::new(leased.lease(), verdict);
     fixture.backend.settle(&[settlement]).await.unwrap();
-    fixture.backend.schedule(vec![keyed(LATER, "taken", "k")]).await.unwrap();
+    fixture.schedule(vec![keyed(LATER, "taken", "k")]).await;
 
     let replay = async || {
         let queue = queue();

@@ -18,13 +18,8 @@ const KEYS: usize = 60;
 const ROUNDS: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_live_once_on_a_server() {
-    a_key_is_live_once(Topology::Server).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_live_once_on_a_cluster() {
-    a_key_is_live_once(Topology::Cluster).await;
+async fn a_key_is_live_once_on_a_server_and_a_cluster() {
+    tokio::join!(a_key_is_live_once(Topology::Server), a_key_is_live_once(Topology::Cluster));
 }
 
 /// Processes with different counts begin to schedule the same keys in an empty queue. One count
@@ -80,13 +75,11 @@ async fn a_key_is_live_once(topology: Topology) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_live_once_while_the_number_changes_on_a_server() {
-    a_key_is_live_once_while_the_number_changes(Topology::Server).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_live_once_while_the_number_changes_on_a_cluster() {
-    a_key_is_live_once_while_the_number_changes(Topology::Cluster).await;
+async fn a_key_is_live_once_while_the_number_changes_on_a_server_and_a_cluster() {
+    tokio::join!(
+        a_key_is_live_once_while_the_number_changes(Topology::Server),
+        a_key_is_live_once_while_the_number_changes(Topology::Cluster)
+    );
 }
 
 const CHANGES: usize = 12;
@@ -157,13 +150,11 @@ async fn hold_key(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replays_race_with_producers_on_a_server() {
-    replays_race_with_producers(Topology::Server).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replays_race_with_producers_on_a_cluster() {
-    replays_race_with_producers(Topology::Cluster).await;
+async fn replays_race_with_producers_on_a_server_and_a_cluster() {
+    tokio::join!(
+        replays_race_with_producers(Topology::Server),
+        replays_race_with_producers(Topology::Cluster)
+    );
 }
 
 /// Replays dead jobs while their keys are scheduled: each key becomes live once.

@@ -52,14 +52,11 @@ local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
 -- that reads or changes jobs calls it first. `access` is 'write' or 'read'; nil for calls of holders
 -- of leases, which a raised format does not refuse, and for claims, which have read the format.
--- Returns `stop, reply`:
---   false         the script continues
---   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and
---                 the client repeats the call, so that no single call runs long (a claim goes on,
---                 and reports that it should be repeated)
---   true, CLOSED  the partition was closed by a change of the number of shards: the script replies
---                 with this status, and the client looks up the number of shards
---   true, FORMAT  this version is too old for the format of the partition
+-- Returns `stop, reply`: false, and the script continues; or true, and the script replies
+--   nil     more leases may have expired: the client repeats the call, so that no single call runs
+--           long (a claim goes on, and reports that it should be repeated)
+--   CLOSED  a change of the number of shards has closed the partition: the client looks up the number
+--   FORMAT  this version is too old for the format of the partition
 local function requeue_expired(partition, access)
   local refusal = access and refuse_format(redis.call('HGET', partition.meta, 'format'), access)
   if refusal then

@@ -20,9 +20,8 @@
 --   meta    hash        settings `paused`, `large` (a record may be large), `token` (the last
 --                       fencing token: the server's microseconds, or one more than the token
 --                       before if that is more, so that tokens grow even if the server has lost
---                       its last writes), `layout` (see shards/layout.rs), `pins` (see
---                       pins.rs) and `format` (see format.rs); totals `created`,
---                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
+--                       its last writes), `layout` (see shards/layout.rs), `pins` (pins.rs) and
+--                       `format` (format.rs); totals `created`, `replaced`, `cancelled`, …
 --   stray   sorted set  entry → score or time: the quarantine, in scripts `partition.quarantine`
 --   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
 --   past    hash        handle → past job: the history

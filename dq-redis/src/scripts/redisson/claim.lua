@@ -14,13 +14,11 @@ local replies = { now }
 
 -- Candidates of one source (the destination list, the native jobs or the members), in columns: a
 -- table for each job would cost the server as much as all the rest. Of each of the `n` candidates:
---   dues        due time
---   handles     handle; false in the destination list, where payloads have no id
---   records     record; in the destination list the payload alone, until assign_ids
+--   handles     false in the destination list, where payloads have no id
+--   records     in the destination list the payload alone, until assign_ids
 --   states      state before the lease, or false
---   payloads    payload; nil for native jobs
---   members, member_ids, indexed
---               of members only: the member, its id, and whether the index has an entry for that id
+--   payloads    nil for native jobs
+--   indexed     whether the index has an entry for a member's id
 --   unreadable  whether another program wrote it, so that it is to be quarantined
 local function columns()
   return {
@@ -34,8 +32,8 @@ end
 local no_candidates, unused = columns(), columns()
 
 -- Reads up to `max` candidates of one source, some at a time until their bytes are more than can be
--- leased. `fetch` gets the columns, how many candidates they hold, and how many more to read; it
--- returns how many it read.
+-- leased. `fetch` gets the columns and two numbers, of candidates there and of those to add; it
+-- returns how many it added.
 local function read_candidates(max, fetch)
   local found, bytes = unused, 0
   local batch = math.min(max, READ_BATCH)
@@ -131,8 +129,7 @@ end
 
 -- Chooses at most `max` candidates: those of the destination list first, then the others by due
 -- time, as many as fit into the bytes left, but at least one. Calls `each` with source and position
--- of each, in order, and returns how many were chosen of each source. `sources` are the destination
--- list, the native jobs and the members.
+-- of each, and returns how many were chosen of each source.
 local function choose(sources, max, each)
   local destination, native, members = unpack(sources)
   local taken = { 0, 0, 0 }
@@ -191,10 +188,9 @@ local function read_first_states(partition, handles, records, states, n)
   end
 end
 
--- Removes at most `max` jobs from where they wait, leases them until `lease_end`, and adds them to
--- the reply. Everything is read before anything is written, so a key of another type changes
--- nothing. The first write takes no memory: after it a server whose memory is full allows the
--- others.
+-- Removes at most `max` jobs from where they wait, leases them, and adds them to the reply.
+-- Everything is read before anything is written, so a key of another type changes nothing. The first
+-- write takes no memory: after it a server whose memory is full allows the others.
 local function lease(partition, max, last_token, lease_end, reply)
   local destination = destination_candidates(partition, max)
   local native = native_candidates(partition, max - destination.n)

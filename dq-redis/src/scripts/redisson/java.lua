@@ -7,27 +7,24 @@
 --               with 'exact' all, removed at once
 --
 -- A queue has one partition: the native keys, which library/keys.lua describes, and four more:
---   timeout      sorted set  redisson_delay_queue_timeout:{queue}: waiting jobs by due time. Its
---                            entries are called *members*: an id, a length and the payload in one
---                            string
---   order        list        redisson_delay_queue:{queue}, the *order list*: the members of
---                            `timeout` once more, in the order in which they were offered. Java's
---                            size, contains, remove, readAll and poll read it
+--   timeout      sorted set  redisson_delay_queue_timeout:{queue}: waiting jobs by due time, called
+--                            *members*: an id, a length and the payload in one string
+--   order        list        redisson_delay_queue:{queue}, the *order list*: the members once more,
+--                            in the order in which they were offered. Java's size, contains, remove,
+--                            readAll and poll read it
 --   destination  list        named like the queue, the *destination list*: payloads that Java's
---                            take() pops. Java's transfer script moves due jobs there, without id
---                            or due time
---   index        hash        jobs that this backend scheduled (or has found by locate.lua) and that
---                            wait in `timeout`, by member id. An *index entry* is 8 bytes of due
---                            time (big-endian), the handle (14 bytes) and the record prefix: the
---                            record up to the payload, which is in the member
+--                            take() pops. Java's transfer script moves due jobs there
+--   index        hash        waiting jobs that this backend scheduled or has found by locate.lua, by
+--                            member id. An *index entry* is 8 bytes of due time (big-endian), the
+--                            handle (14 bytes) and the record prefix
 --
 -- Until its first lease a job is a member. With the lease it becomes a *native job*: leases,
 -- retries and dead jobs are kept in the native keys only. Java takes and removes members without
 -- updating the index, so an index entry counts only while its member exists.
 --
--- A *member id* is the id in a member: a job id, shortened as redisson/member.rs says. Two more
--- fields of the hash `meta` are used: `garbage`, about how many entries of the order list do not
--- wait any more, and `sweep`, the HSCAN cursor of sweep_index.
+-- A *member id* is the id in a member: a job id, shortened as redisson/member.rs says. The hash
+-- `meta` has two more fields: `garbage`, about how many entries of the order list do not wait any
+-- more, and `sweep`, the HSCAN cursor of sweep_index.
 
 local NATIVE_KEYS = KEYS_PER_PARTITION
 local KEYS_PER_PARTITION = NATIVE_KEYS + 4
@@ -95,8 +92,7 @@ local function job_id_of(member_id)
   return string.sub(member_id .. string.rep('\0', 16), 1, 16)
 end
 
--- Handle and tail of the job with this member id. Member ids of 15 bytes, the usual ones, are
--- converted without building the job id.
+-- Member ids of 15 bytes, the usual ones, are converted without building the job id.
 local function handle_and_tail(member_id)
   if #member_id ~= 15 then
     return split_id(job_id_of(member_id))
@@ -250,9 +246,8 @@ local function pack_entry(due, handle, record_prefix)
   return struct.pack('>i8', due) .. handle .. record_prefix
 end
 
--- Whether an index entry with this handle and record prefix belongs to this member id. For member
--- ids of 15 bytes it is enough to compare what member id and handle contain unchanged: bytes 8 to
--- 12 of the job id (mostly random bits), and the tail.
+-- For member ids of 15 bytes it is enough to compare what member id and handle contain unchanged:
+-- bytes 8 to 12 of the job id (mostly random bits), and the tail.
 local function belongs_to(member_id, handle, record_prefix)
   if #member_id == 15 then
     return string.sub(member_id, 7, 11) == string.sub(handle, 8, 12)
