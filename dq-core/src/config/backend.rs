@@ -133,9 +133,6 @@ pub(super) fn missing_type() -> Problem {
 }
 
 /// Reads `[backend]`, the main store, or an entry of `[[drain]]`.
-///
-/// # Errors
-/// The refused key's path and the problem.
 pub(super) fn backend_from_settings(
     settings: &TypedSettings,
     is_main: bool,

@@ -69,9 +69,6 @@ impl TypedSettings {
 
 /// Returns the types that all linked crates register. `name_of` returns a name and source location;
 /// `what` names the category, such as `forward`.
-///
-/// # Errors
-/// `Duplicate` with both source locations if two crates register a type.
 pub(super) fn registered<R>(
     what: &str,
     all: impl IntoIterator<Item = &'static R>,
@@ -93,9 +90,6 @@ pub(super) fn registered<R>(
 }
 
 /// Finds one of the [`registered`] types.
-///
-/// # Errors
-/// `Config` if no linked crate registers the type; as [`registered`].
 pub(crate) fn registration<R>(
     what: &str,
     kind: &str,
