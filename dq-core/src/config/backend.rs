@@ -155,7 +155,7 @@ pub(super) fn backend_from_settings(
             Kind::MissingField(key) => format!("add `{key} = …` beside `type`"),
             _ => String::new(),
         };
-        let (path, problem) = problem::locate(error, Some(settings.fields()));
+        let (path, problem) = problem::locate(*error, Some(settings.fields()));
         (path, problem.remedy(missing))
     })
 }

@@ -23,7 +23,7 @@ pub struct TypedSettings {
 
 /// Why a type refuses its settings. It may repeat their values.
 #[derive(Debug)]
-pub struct RefusedSettings(pub(super) figment::Error);
+pub struct RefusedSettings(pub(super) Box<figment::Error>);
 
 impl TypedSettings {
     pub(super) const TYPE: &'static str = "type";
@@ -53,7 +53,7 @@ impl TypedSettings {
                 }
                 Kind::MissingField(key) => format!("missing field `{key}`"),
                 _ => {
-                    let (path, problem) = problem::locate(error, Some(&self.fields));
+                    let (path, problem) = problem::locate(*error, Some(&self.fields));
                     format!("`{}`: {}", path.join("."), problem.what)
                 }
             };
@@ -63,7 +63,7 @@ impl TypedSettings {
 
     #[doc(hidden)]
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, RefusedSettings> {
-        self.fields.deserialize().map_err(RefusedSettings)
+        self.fields.deserialize().map_err(|error| RefusedSettings(Box::new(error)))
     }
 }
 
