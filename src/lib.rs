@@ -235,25 +235,6 @@
 //! under `[[drain]]`. The old store receives no new jobs, and its jobs still run. Cancelling,
 //! rescheduling and statistics include it.
 //!
-//! ```
-//! # use dq::prelude::*;
-//! # use dq::config::Config;
-//! # #[tokio::main]
-//! # async fn main() -> dq::Result<()> {
-//! let config = Config::from_toml(
-//!     r#"
-//!     [backend]
-//!     type = "memory"
-//!
-//!     [[drain]]
-//!     type = "memory"
-//!     "#,
-//! )?;
-//! let dq = Dq::builder().config(config).connect().await?;
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! [`Dq::import`] moves jobs from other systems, such as a sorted set in Redis.
 //!
 //! # Backends and features

@@ -199,7 +199,7 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
         ("sqlite://", ["path", "sqlite"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
         ("memory:?size=3", ["size", "none"]),
-        ("sqlite://x.db?durability=x", ["`durability`", "known: `full`, `relaxed`"]),
+        ("sqlite://x.db?durability=x", ["`durability`", "expected `full` or `relaxed`"]),
         ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
@@ -283,7 +283,7 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
         ),
         (
             "url = \"x\"\nspeed = \"hunter2\"",
-            "backend.speed: unknown value; known: `fast`, `slow`",
+            "backend.speed: expected `fast` or `slow`",
         ),
         ("url = \"x\"\nmax_wait = \"hunter2\"", "backend.max_wait: *** is not a duration"),
         ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),

@@ -1,9 +1,11 @@
 //! Setters of settings and arguments, one per field.
 
-/// Declares `field(value)`, which returns `self` with the field set.
+/// Declares `field(value)`, which returns `self` with the field set. A doc comment goes on after
+/// "Sets `field`."
 macro_rules! setters {
-    ($($field:ident: $type:ty),* $(,)?) => {$(
-        #[doc = concat!("Sets [`Self::", stringify!($field), "`].")]
+    ($($(#[$doc:meta])* $field:ident: $type:ty),* $(,)?) => {$(
+        #[doc = concat!("Sets `", stringify!($field), "`.")]
+        $(#[$doc])*
         pub fn $field(mut self, $field: $type) -> Self {
             self.$field = $field;
             self
@@ -13,8 +15,9 @@ macro_rules! setters {
 
 /// As [`setters`], for fields that are an `Option` of the type.
 macro_rules! optional_setters {
-    ($($field:ident: $type:ty),* $(,)?) => {$(
-        #[doc = concat!("Sets [`Self::", stringify!($field), "`].")]
+    ($($(#[$doc:meta])* $field:ident: $type:ty),* $(,)?) => {$(
+        #[doc = concat!("Sets `", stringify!($field), "`.")]
+        $(#[$doc])*
         pub fn $field(mut self, $field: $type) -> Self {
             self.$field = Some($field);
             self

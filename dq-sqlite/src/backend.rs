@@ -331,10 +331,13 @@ mod tests {
 
     #[test]
     fn configuration_files_select_sqlite_by_type_and_unknown_fields_are_refused() {
-        let read = serde_json::from_str::<Box<dyn BackendConfig>>;
-        let config = read(r#"{"type": "sqlite", "path": "jobs.db", "busy_timeout": "2s"}"#);
-        assert!(format!("{:?}", config.unwrap()).contains("2s"));
-        let error = read(r#"{"type": "sqlite", "path": "jobs.db", "durable": true}"#).unwrap_err();
+        let read = |field: &str| {
+            let table = format!("[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n{field}");
+            dq_core::config::Config::from_toml(&table)
+        };
+        let config = read("busy_timeout = \"2s\"").unwrap();
+        assert!(format!("{:?}", config.backend).contains("2s"));
+        let error = read("durable = true").unwrap_err();
         assert!(error.to_string().contains("durable"), "{error}");
     }
 }

@@ -41,9 +41,6 @@ impl Checked {
     }
 
     /// Validates new jobs as [`schedule`](Layer::schedule) does.
-    ///
-    /// # Errors
-    /// `InvalidInput` beyond a limit, `Unsupported` without a capability.
     pub(crate) fn validate(&self, jobs: &[NewJob]) -> Result<()> {
         const OPERATION: &str = "schedule";
         if jobs.len() > self.limits.bulk {
@@ -73,9 +70,6 @@ impl Checked {
     }
 
     /// Validates a listing as [`browse`](Layer::browse) does.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the page size is out of range, `Unsupported` without a capability.
     pub(crate) fn validate_browse(&self, params: &BrowseParams<'_>) -> Result<()> {
         const OPERATION: &str = "browse";
         self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;

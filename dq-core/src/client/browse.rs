@@ -27,12 +27,9 @@ pub struct Browse {
     queue: QueueName,
     state: JobState,
     after: Option<Cursor>,
-    /// The page size: 1 to 1,000, 100 by default.
-    pub limit: usize,
-    /// The order; earliest time first by default.
-    pub order: Order,
-    /// Whether the page includes payloads, as by default. Without them the store reads less.
-    pub payloads: bool,
+    limit: usize,
+    order: Order,
+    payloads: bool,
     filter: Option<Filter>,
 }
 
@@ -58,7 +55,14 @@ impl Browse {
         self
     }
 
-    setters!(limit: usize, order: Order, payloads: bool);
+    setters!(
+        /// It is the page size: 1 to 1,000, 100 by default.
+        limit: usize,
+        /// By default, the earliest time comes first.
+        order: Order,
+        /// Without payloads the store reads less. By default, the page includes them.
+        payloads: bool,
+    );
 
     /// Lists only matching jobs.
     ///

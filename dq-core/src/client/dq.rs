@@ -80,19 +80,6 @@ impl Dq {
     }
 
     /// Returns a job by key or id; a dead or ended job by id only.
-    ///
-    /// ```
-    /// # use dq_core::{Dq, DurationExt};
-    /// # dq_core::queue!(ORDER_TIMEOUT: u64);
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> dq_core::Result<()> {
-    /// # let dq = Dq::connect("memory:").await?;
-    /// dq.schedule::<ORDER_TIMEOUT>(1001).after(15.minutes()).key(17).await?;
-    /// let view = dq.get::<ORDER_TIMEOUT>(17).await?.expect("it waits");
-    /// assert_eq!(view.payload::<u64>()?, 1001);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.queue_of::<Q>()?.get(target).await
     }

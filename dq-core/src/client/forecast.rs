@@ -222,12 +222,4 @@ mod tests {
         assert_eq!(forecast.drained_by(forecast.peak().unwrap()), None);
         assert!(forecast.to_string().ends_with(", the queue is paused"), "{forecast}");
     }
-
-    #[test]
-    fn without_a_capacity_there_is_no_backlog() {
-        let minutes = backlogs(&[0, 60].map(at), &[5], 1, None);
-        assert_eq!(minutes, [ForecastMinute { from: at(0), due: 5, backlog: None }]);
-        assert_eq!(next_minute(at(60)), at(120));
-        assert_eq!(next_minute(at(61)), at(120));
-    }
 }

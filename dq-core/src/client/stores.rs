@@ -340,9 +340,6 @@ impl Stores {
     }
 
     /// Closes all stores, even after one fails.
-    ///
-    /// # Errors
-    /// The first error.
     pub(super) async fn close(&self) -> Result<()> {
         let mut result = Ok(());
         for store in self.iter() {

@@ -34,31 +34,15 @@ pub trait IntoTarget {
     fn into_target(self) -> Result<Target>;
 }
 
-macro_rules! keys_from_text {
-    ($($text:ty),*) => {$(
-        impl IntoKey for $text {
-            fn into_key(self) -> Result<JobKey> {
-                JobKey::new(self)
-            }
-        }
-
-        impl IntoTarget for $text {
-            fn into_target(self) -> Result<Target> {
-                self.into_key().map(Target::Key)
-            }
-        }
-    )*};
-}
-
-macro_rules! keys_from_integers {
-    ($($integer:ty),*) => {$(
-        impl IntoKey for $integer {
+macro_rules! keys {
+    ($($type:ty),*) => {$(
+        impl IntoKey for $type {
             fn into_key(self) -> Result<JobKey> {
                 JobKey::new(self.to_string())
             }
         }
 
-        impl IntoTarget for $integer {
+        impl IntoTarget for $type {
             fn into_target(self) -> Result<Target> {
                 self.into_key().map(Target::Key)
             }
@@ -66,8 +50,8 @@ macro_rules! keys_from_integers {
     )*};
 }
 
-keys_from_text!(&str, String, Cow<'_, str>);
-keys_from_integers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+keys!(&str, String, Cow<'_, str>);
+keys!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
 impl IntoKey for JobKey {
     fn into_key(self) -> Result<JobKey> {

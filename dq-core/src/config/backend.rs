@@ -137,9 +137,6 @@ pub(super) fn missing_type() -> Problem {
 }
 
 /// Reads `[backend]`, the main store, or an entry of `[[drain]]`.
-///
-/// # Errors
-/// The refused key's path and the problem.
 pub(super) fn backend_from_settings(
     settings: &TypedSettings,
     is_main: bool,
@@ -162,7 +159,7 @@ pub(super) fn backend_from_settings(
             Kind::MissingField(key) => format!("add `{key} = …` beside `type`"),
             _ => String::new(),
         };
-        let (path, problem) = problem::locate(error, Some(settings.fields()));
+        let (path, problem) = problem::locate(*error, Some(settings.fields()));
         (path, problem.remedy(missing))
     })
 }

@@ -49,10 +49,9 @@ enum Unparsed {
 
 fn parse(value: &Unparsed) -> Result<Duration, String> {
     match value {
-        Unparsed::Text(text) => humantime::parse_duration(text).map_err(|error| {
-            format!(
-                "{text:?} is not a duration ({error}); write it like \"30s\", \"15m\" or \"1h 30m\""
-            )
+        // The error's own text may repeat a part of a secret.
+        Unparsed::Text(text) => humantime::parse_duration(text).map_err(|_| {
+            format!("{text:?} is not a duration; write it like \"30s\", \"15m\" or \"1h 30m\"")
         }),
         Unparsed::Number(number) => Err(format!(
             "the duration {number} has no unit; write it like \"30s\", \"15m\" or \"1h 30m\""

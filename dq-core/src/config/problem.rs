@@ -83,7 +83,10 @@ fn describe(kind: &Kind) -> String {
             format!("found {number}, expected {}", in_toml(expected))
         }
         Kind::InvalidValue(_, expected) => format!("expected {}", in_toml(expected)),
-        Kind::UnknownVariant(_, known) => format!("unknown value; known: {}", quoted(known)),
+        Kind::UnknownVariant(_, known) => {
+            let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+            format!("expected {}", known.join(" or "))
+        }
         Kind::UnknownField(_, known) => format!("unknown key; known: {}", quoted(known)),
         Kind::MissingField(key) => format!("`{key}` is missing"),
         Kind::Message(text) => text.clone(),
@@ -113,13 +116,13 @@ pub(super) fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the refused text by `***`. A text under four bytes is only replaced in quotes,
-/// because every message contains an `a`.
+/// Replaces the refused text by `***`, unless it is a number. A text under four bytes is only
+/// replaced in quotes, because every message contains an `a`.
 fn redact(message: String, refused: &Value) -> String {
     match refused {
         Value::Dict(_, dict) => dict.values().fold(message, redact),
         Value::Array(_, values) => values.iter().fold(message, redact),
-        Value::String(_, text) => {
+        Value::String(_, text) if text.parse::<f64>().is_err() => {
             let message = message.replace(&format!("{text:?}"), "***");
             if text.len() < 4 { message } else { message.replace(text, "***") }
         }

@@ -90,9 +90,6 @@ impl ScheduleSettings {
     }
 
     /// Builds the schedule.
-    ///
-    /// # Errors
-    /// `InvalidInput` with the schedule, the field and the problem.
     pub(crate) fn spec(&self, name: &str) -> Result<ScheduleSpec> {
         ScheduleSpec::check_name(name)?;
         let spec = self

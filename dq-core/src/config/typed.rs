@@ -23,7 +23,7 @@ pub struct TypedSettings {
 
 /// Why a type refuses its settings. It may repeat their values.
 #[derive(Debug)]
-pub struct RefusedSettings(pub(super) figment::Error);
+pub struct RefusedSettings(pub(super) Box<figment::Error>);
 
 impl TypedSettings {
     pub(super) const TYPE: &'static str = "type";
@@ -53,7 +53,7 @@ impl TypedSettings {
                 }
                 Kind::MissingField(key) => format!("missing field `{key}`"),
                 _ => {
-                    let (path, problem) = problem::locate(error, Some(&self.fields));
+                    let (path, problem) = problem::locate(*error, Some(&self.fields));
                     format!("`{}`: {}", path.join("."), problem.what)
                 }
             };
@@ -63,15 +63,12 @@ impl TypedSettings {
 
     #[doc(hidden)]
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, RefusedSettings> {
-        self.fields.deserialize().map_err(RefusedSettings)
+        self.fields.deserialize().map_err(|error| RefusedSettings(Box::new(error)))
     }
 }
 
 /// Returns the types that all linked crates register. `name_of` returns a name and source location;
 /// `what` names the category, such as `forward`.
-///
-/// # Errors
-/// `Duplicate` with both source locations if two crates register a type.
 pub(super) fn registered<R>(
     what: &str,
     all: impl IntoIterator<Item = &'static R>,
@@ -93,9 +90,6 @@ pub(super) fn registered<R>(
 }
 
 /// Finds one of the [`registered`] types.
-///
-/// # Errors
-/// `Config` if no linked crate registers the type; as [`registered`].
 pub(crate) fn registration<R>(
     what: &str,
     kind: &str,

@@ -42,9 +42,6 @@ impl Variable {
     }
 
     /// Returns this process's variables, sorted by name.
-    ///
-    /// # Errors
-    /// `Config` for a name with one underscore instead of two, such as `DQ_BACKEND_PATH`.
     pub(super) fn all() -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for (name, value) in std::env::vars_os() {

@@ -42,10 +42,6 @@ macro_rules! register_forward {
 const MAX_ATTEMPTS: u32 = 15;
 
 /// Creates the handler that a queue's configuration selects.
-///
-/// # Errors
-/// `Config` if no linked crate registers the type or a setting is unusable; `Duplicate` if two
-/// register it.
 pub(crate) fn forward_handler(queue: &QueueName, settings: &TypedSettings) -> Result<Handler> {
     let place = format!("queues.{queue}.forward");
     let all = inventory::iter::<ForwardRegistration>;

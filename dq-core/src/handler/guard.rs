@@ -92,10 +92,14 @@ pub struct ThenPayload;
 
 macro_rules! guard_functions {
     ($($extractor:ident)*) => {
+        guard_functions!(OnlyExtractors: $($extractor)*;);
+        guard_functions!(ThenPayload: $($extractor)*; payload: P);
+    };
+    ($marker:ident: $($extractor:ident)*; $($value:ident: $payload:ident)?) => {
         #[diagnostic::do_not_recommend]
-        impl<F, A, P, $($extractor,)*> GuardFn<(OnlyExtractors, $($extractor,)*), P> for F
+        impl<F, A, P, $($extractor,)*> GuardFn<($marker, $($extractor,)*), P> for F
         where
-            F: FnOnce($($extractor,)*) -> A + Send + 'static,
+            F: FnOnce($($extractor,)* $($payload)?) -> A + Send + 'static,
             A: Future + Send,
             P: Payload,
             $($extractor: FromJob,)*
@@ -111,34 +115,11 @@ macro_rules! guard_functions {
                 _ctx: &JobContext,
                 _decode: fn(&Job) -> Result<P, JobError>,
             ) -> Result<A::Output, JobError> {
-                Ok(self($($extractor::from_job(_ctx).await.map_err(JobError::Failed)?,)*).await)
-            }
-        }
-
-        #[diagnostic::do_not_recommend]
-        impl<F, A, P, $($extractor,)*> GuardFn<(ThenPayload, $($extractor,)*), P> for F
-        where
-            F: FnOnce($($extractor,)* P) -> A + Send + 'static,
-            A: Future + Send,
-            P: Payload,
-            $($extractor: FromJob,)*
-        {
-            type Answer = A::Output;
-
-            fn requires(_requirements: &mut Requirements) {
-                $($extractor::requires(_requirements);)*
-            }
-
-            async fn ask(
-                self,
-                ctx: &JobContext,
-                decode: fn(&Job) -> Result<P, JobError>,
-            ) -> Result<A::Output, JobError> {
                 // First, because a job that does not decode is dead even if an extractor fails too.
-                let payload = decode(ctx.job())?;
+                $(let $value: $payload = _decode(_ctx.job())?;)?
                 let answer = self(
-                    $($extractor::from_job(ctx).await.map_err(JobError::Failed)?,)*
-                    payload,
+                    $($extractor::from_job(_ctx).await.map_err(JobError::Failed)?,)*
+                    $($value)?
                 );
                 Ok(answer.await)
             }

@@ -21,18 +21,13 @@ impl StateMap {
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }
-
-    /// Returns all type names, sorted.
-    pub fn type_names(&self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names
-    }
 }
 
 impl fmt::Debug for StateMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.type_names()).finish()
+        let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        f.debug_set().entries(names).finish()
     }
 }
 

@@ -53,9 +53,6 @@ impl Limits {
     }
 
     /// Checks the payload size.
-    ///
-    /// # Errors
-    /// `InvalidInput` if it is too large.
     pub(crate) fn check_payload(&self, queue: &QueueName, payload: &[u8]) -> Result<()> {
         if payload.len() <= self.payload {
             return Ok(());

@@ -22,9 +22,6 @@ impl Dq {
     ///
     /// Missed occurrences are due at the first edge, which is now. Paused, stopped and unreadable
     /// schedules count as empty.
-    ///
-    /// # Errors
-    /// `InvalidInput` if cron expressions have more than [`MAX_COMPUTED`] occurrences.
     pub(crate) async fn count_occurrences(
         &self,
         edges: &[Timestamp],

@@ -42,10 +42,6 @@ impl Declarations {
     }
 
     /// Adds a schedule declared at this place.
-    ///
-    /// # Errors
-    /// `Duplicate` with both places if the name is taken; `Unsupported` if the store lacks a needed
-    /// capability.
     pub(crate) fn insert(
         &mut self,
         name: &str,
@@ -72,9 +68,6 @@ impl Declarations {
 
     /// Stores new schedules, and refreshes the others once an hour, unless another process has done
     /// so.
-    ///
-    /// # Errors
-    /// The first retryable error, or else the first error. Other schedules are stored anyway.
     pub(crate) async fn keep(&self) -> Result<()> {
         let now = self.dq.shared().environment.clock.elapsed();
         let is_fresh = |refreshed: Duration| now.saturating_sub(refreshed) < SEEN_INTERVAL;

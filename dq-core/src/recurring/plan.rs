@@ -97,14 +97,6 @@ mod tests {
     }
 
     #[test]
-    fn an_occurrence_on_time_runs_with_each_way_to_catch_up() {
-        for catch_up in ["last", "none", "all:3"] {
-            assert_eq!(planned(&every_minute(catch_up), MINUTE + 5), (vec![1], false));
-            assert_eq!(planned(&every_minute(catch_up), MINUTE - 1), (vec![], false), "not yet");
-        }
-    }
-
-    #[test]
     fn what_runs_after_a_while_without_processes() {
         let nightly = |catch_up| spec(Cron::new("30 2 * * *", "UTC").unwrap(), catch_up);
         let night = 150;
@@ -157,12 +149,5 @@ mod tests {
         nightly.deadline = Some(30.minutes());
         assert_eq!(planned(&nightly, 180 * MINUTE), (vec![150], false));
         assert_eq!(planned(&nightly, 180 * MINUTE + 1), (vec![], true));
-    }
-
-    #[test]
-    fn the_last_occurrence_has_no_next_one() {
-        let once = spec(Cron::new("0 0 12 1 3 * 2026", "UTC").unwrap(), "last");
-        let plan = plan(&once, Timestamp::from_millis(START), Timestamp::from_millis(START + DAY));
-        assert_eq!((plan.occurrences.len(), plan.next), (1, None));
     }
 }

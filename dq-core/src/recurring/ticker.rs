@@ -120,9 +120,6 @@ impl Ticker {
     }
 
     /// Reads a stored schedule job.
-    ///
-    /// # Errors
-    /// `Incompatible` if a later version of `dq` wrote it, `Codec` if it is damaged.
     pub(super) fn decode(name: &str, json: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Format {

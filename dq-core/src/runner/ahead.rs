@@ -58,13 +58,4 @@ mod tests {
         run_time.record(Duration::from_secs(1));
         assert_eq!(run_time.ahead(16), 0, "one long job is enough");
     }
-
-    #[test]
-    fn a_job_of_no_time_fills_a_batch() {
-        let mut run_time = RunTime::NEW;
-        run_time.record(Duration::ZERO);
-        assert_eq!(run_time.ahead(1), BATCH);
-        run_time.record(Duration::MAX);
-        assert_eq!(run_time.ahead(usize::MAX), 0);
-    }
 }

@@ -344,11 +344,9 @@ impl RunnerBuilder {
             queues,
             middleware: self.middleware,
             state: Arc::new(self.state),
-            environment: shared.environment.clone(),
             client: Arc::clone(shared),
             observers: self.observers,
             settings: self.runner,
-            limits: shared.limits.clone(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
         };

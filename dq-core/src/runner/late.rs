@@ -27,9 +27,6 @@ pub(super) enum Late {
 }
 
 /// Checks that no job can move around these queues for ever.
-///
-/// # Errors
-/// `Config`, naming the queues.
 pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
     let next = |queue: &&QueueName| {
         let served = queues.iter().find(|served| served.queue == **queue)?;

@@ -12,10 +12,10 @@ use super::slots::Slots;
 use super::start_window::StartWindow;
 use crate::client::ClientShared;
 use crate::clock::Clock;
-use crate::config::{Environment, QueuePolicy, RunnerSettings};
+use crate::config::{QueuePolicy, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
-use crate::model::{Limits, QueueName, Timestamp};
+use crate::model::{QueueName, Timestamp};
 
 /// Time limit for a store call, so that an unanswered call does not stop a loop.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,12 +31,10 @@ pub(super) struct RunnerShared {
     pub(super) slots: Arc<Slots>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) state: Arc<StateMap>,
-    pub(super) environment: Environment,
     pub(super) client: Arc<ClientShared>,
     pub(super) observers: Observers,
     pub(super) built: Timestamp,
     pub(super) settings: RunnerSettings,
-    pub(super) limits: Limits,
     /// Fires when no more jobs may be claimed.
     pub(super) stop: CancellationToken,
     /// Fires when running handlers must be dropped and their jobs released.
@@ -62,11 +60,11 @@ impl ServedQueue {
 
 impl RunnerShared {
     pub(super) fn now(&self) -> Timestamp {
-        self.environment.clock.now()
+        self.clock().now()
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.environment.clock
+        &self.client.environment.clock
     }
 
     pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(usize, &StartWindow)> {

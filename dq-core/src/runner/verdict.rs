@@ -68,19 +68,20 @@ pub(super) fn after_run(
             return dead(DeadKind::Exhausted, message);
         }
         // Added, so that jobs told the same time do not all come back at once.
-        let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
+        let delay =
+            policy.backoff.delay(job.attempt(), runner.client.environment.entropy.fraction());
         Verdict::retry(Due::After(least.saturating_add(delay)), message)
     };
     let failed = |message| failed_for(Duration::ZERO, message);
     match result {
         Ok(Outcome::Done) => Verdict::Done,
         Ok(Outcome::Skip(reason)) => Verdict::skip(reason.clone()),
-        Ok(Outcome::Snooze(due)) => match due.validate(started, runner.limits.horizon) {
+        Ok(Outcome::Snooze(due)) => match due.validate(started, runner.client.limits.horizon) {
             Ok(()) => Verdict::Snooze(*due),
             Err(error) => failed(format!("the handler snoozed: {error}")),
         },
         Ok(Outcome::RetryAfter(delay, reason)) => {
-            match Due::After(*delay).validate(started, runner.limits.horizon) {
+            match Due::After(*delay).validate(started, runner.client.limits.horizon) {
                 Ok(()) => failed_for(*delay, reason.to_string()),
                 Err(error) => failed(format!("{reason}; the handler asked for a retry: {error}")),
             }
@@ -129,7 +130,7 @@ fn again(
     step: u32,
     started: Timestamp,
 ) -> Result<Verdict> {
-    let limits = &context.runner.limits;
+    let limits = &context.runner.client.limits;
     if !context.store.capabilities().again {
         return Err(Error::unsupported(context.store.name(), "next steps of jobs"));
     }

@@ -90,20 +90,25 @@ impl Dq {
 }
 
 impl Simulation {
-    /// Begins the window in the future, for example in a night with a clock change.
-    ///
-    /// Earlier jobs count as done by then. By default, the window begins now, with overdue jobs as
-    /// its first backlog.
-    pub fn start(mut self, start: Timestamp) -> Self {
-        self.start = Some(start);
-        self
-    }
+    setters!(
+        /// Each job is played this many times, 1 to 1,000. Default 1.
+        load: u32,
+        /// It limits the number of jobs to play; with more, the simulation returns an error. Default
+        /// 1,000,000. Each job takes up to about 100 bytes. A job counts each time it is played, and
+        /// so does a skipped occurrence.
+        max_jobs: u64,
+    );
 
-    /// Plays each job this many times, 1 to 1,000. Default 1.
-    pub fn load(mut self, load: u32) -> Self {
-        self.load = load;
-        self
-    }
+    optional_setters!(
+        /// The window may begin in the future, for example in a night with a clock change. Earlier
+        /// jobs count as done by then. By default, it begins now, with overdue jobs as its first
+        /// backlog.
+        start: Timestamp,
+        /// It is for queues without an announced runner.
+        default_concurrency: u64,
+        /// It is for queues without announced run times, where no job ran in the last five minutes.
+        default_run_time: Duration,
+    );
 
     /// Sets a queue's concurrency, over all runners together.
     pub fn concurrency(mut self, queue: impl AsRef<str>, concurrency: u64) -> Self {
@@ -113,33 +118,11 @@ impl Simulation {
         self
     }
 
-    /// Sets the concurrency for queues without an announced runner.
-    pub fn default_concurrency(mut self, concurrency: u64) -> Self {
-        self.default_concurrency = Some(concurrency);
-        self
-    }
-
     /// Sets how long each job in a queue runs.
     pub fn run_time(mut self, queue: impl AsRef<str>, run_time: Duration) -> Self {
         if let Some(queue) = self.name(queue.as_ref()) {
             self.run_times.insert(queue, run_time);
         }
-        self
-    }
-
-    /// Sets the run time for queues without announced run times, where no job ran in the last five
-    /// minutes.
-    pub fn default_run_time(mut self, run_time: Duration) -> Self {
-        self.default_run_time = Some(run_time);
-        self
-    }
-
-    /// Sets the maximum number of jobs to play. Default 1,000,000.
-    ///
-    /// With more, the simulation returns an error. Each job takes up to about 100 bytes. A job
-    /// counts each time it is played, and so does a skipped occurrence.
-    pub fn max_jobs(mut self, max_jobs: u64) -> Self {
-        self.max_jobs = max_jobs;
         self
     }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use dq_core::{
-    Backend, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, DurationExt, Filter, JobRef,
-    JobState, Layer, MemoryBackend, OperateReport, Operation, QueueHandle, Rescheduled, Result,
-    Settlement, Verdict, VirtualClock, Want, async_trait,
+    Backend, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, DurationExt, Filter, JobState,
+    Layer, MemoryBackend, OperateReport, Operation, QueueHandle, Rescheduled, Result, Settlement,
+    Verdict, VirtualClock, Want, async_trait,
 };
-use tokio::sync::Notify;
 
 use crate::{QUEUE, memory, open, schedule};
 
@@ -146,36 +145,4 @@ async fn a_purge_reports_its_steps() {
     let mut changed = 0;
     let purged = queue.purge().on_progress(|step| changed = step.changed).await.unwrap();
     assert_eq!((purged, changed), (2_500, 2_500));
-}
-
-#[derive(Debug)]
-struct SlowCancel(MemoryBackend);
-
-#[async_trait]
-impl Layer for SlowCancel {
-    fn inner(&self) -> &dyn Backend {
-        &self.0
-    }
-
-    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        tokio::task::yield_now().await;
-        Backend::cancel(&self.0, jobs).await
-    }
-}
-
-#[tokio::test]
-async fn a_dropped_change_stops_between_two_steps() {
-    let clock = Arc::new(VirtualClock::default());
-    let store = Arc::new(SlowCancel(MemoryBackend::new(clock.clone())));
-    let queue = open(store, &clock).await;
-    schedule_many(&queue, 2_500).await;
-    let stepped = Notify::new();
-    tokio::select! {
-        biased;
-        () = stepped.notified() => {}
-        result = queue.cancel_where(Filter::new()).on_progress(|_| stepped.notify_one()) => {
-            panic!("it was not stopped: {result:?}");
-        }
-    }
-    assert_eq!(queue.stats().await.unwrap().stored(), 1_500);
 }

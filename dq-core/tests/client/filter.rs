@@ -1,4 +1,4 @@
-//! Filtered listings, and forecasts.
+//! Filtered listings.
 
 use std::collections::HashSet;
 
@@ -94,17 +94,4 @@ async fn a_limit_out_of_range_is_refused_with_a_filter_too() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
         }
     }
-}
-
-#[tokio::test]
-async fn a_forecast_counts_jobs_between_the_edges() {
-    let (queue, clock) = memory().await;
-    for minutes in [1, 2, 3, 10] {
-        schedule(&queue, &minutes.to_string(), minutes).await;
-    }
-    let edge = |minutes: u64| clock.now() + minutes.minutes();
-    assert_eq!(queue.forecast(&[edge(0), edge(3), edge(10)]).await.unwrap(), [2, 1]);
-    assert_eq!(queue.forecast(&[]).await.unwrap(), [0; 0]);
-    let error = queue.forecast(&[edge(3), edge(0)]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

@@ -43,6 +43,18 @@ impl Fixture {
     }
 }
 
+impl Fixture {
+    async fn play(
+        &self,
+        window: Duration,
+        concurrency: u64,
+        run_time: Duration,
+    ) -> QueueSimulation {
+        let simulation = self.dq.simulate(window).default_concurrency(concurrency);
+        only(simulation.default_run_time(run_time)).await
+    }
+}
+
 async fn only(simulation: Simulation) -> QueueSimulation {
     let mut report = simulation.await.unwrap();
     assert_eq!(report.queues.len(), 1, "{report}");
@@ -82,8 +94,7 @@ async fn a_peak_waits_for_slots_and_is_drained() {
 async fn the_jobs_of_the_window_are_played_to_their_end() {
     let fixture = fixture(0).await;
     fixture.schedule([50, 50, 50, 55]).await;
-    let simulation = fixture.dq.simulate(1.minutes()).default_concurrency(1);
-    let queue = only(simulation.default_run_time(20.seconds())).await;
+    let queue = fixture.play(1.minutes(), 1, 20.seconds()).await;
     assert_eq!((queue.backlog, queue.backlog_at), (3, Some(fixture.at(55))));
     assert_eq!((queue.drained, queue.backlog_at_end), (Some(fixture.at(110)), 3));
 }
@@ -139,8 +150,7 @@ async fn an_occurrence_in_the_gap_meets_what_is_due_after_it() {
     recurring.cron("30 2 * * *", "America/New_York").upsert().await.unwrap();
     // At 03:00, the first instant after the gap.
     fixture.schedule([2 * 3_600]).await;
-    let simulation = fixture.dq.simulate(23.hours()).default_concurrency(1);
-    let queue = only(simulation.default_run_time(7.seconds())).await;
+    let queue = fixture.play(23.hours(), 1, 7.seconds()).await;
     let instant = Timestamp::from_millis(SHORT_DAY) + 2.hours();
     assert_eq!((queue.jobs, queue.backlog, queue.backlog_at), (2, 1, Some(instant)));
     assert_eq!(queue.lateness_max, Some(7.seconds()));
@@ -154,8 +164,7 @@ async fn occurrences_overlap_as_their_schedule_says() {
         let fixture = fixture(0).await;
         let recurring = fixture.dq.recurring::<REPORT>("report").payload(1).overlap(overlap);
         recurring.every(1.minutes()).upsert().await.unwrap();
-        let simulation = fixture.dq.simulate(10.minutes()).default_concurrency(2);
-        let queue = only(simulation.default_run_time(90.seconds())).await;
+        let queue = fixture.play(10.minutes(), 2, 90.seconds()).await;
         assert_eq!((queue.jobs, queue.skipped), (jobs, skipped), "{overlap:?}");
         assert_eq!(queue.lateness_max, Some(latest.seconds()), "{overlap:?}");
     }
@@ -226,8 +235,7 @@ async fn an_occurrence_that_waits_while_the_jitter_is_raised_is_not_late() {
     fixture.clock.advance(1.hours());
     runner().run_due().await.unwrap();
     recurring().jitter(50.minutes()).upsert().await.unwrap();
-    let simulation = fixture.dq.simulate(30.minutes()).default_concurrency(1);
-    let queue = only(simulation.default_run_time(1.seconds())).await;
+    let queue = fixture.play(30.minutes(), 1, 1.seconds()).await;
     assert_eq!((queue.jobs, queue.lateness_max), (1, Some(Duration::ZERO)));
 }
 
@@ -253,8 +261,7 @@ async fn a_pending_job_of_a_schedule_counts_as_live() {
     let recurring = || fixture.dq.recurring::<REPORT>("report").payload(1);
     recurring().every(1.minutes()).upsert().await.unwrap();
     assert!(recurring().run_now().await.unwrap().unwrap().is_stored());
-    let simulation = fixture.dq.simulate(2.minutes()).default_concurrency(1);
-    let queue = only(simulation.default_run_time(61.seconds())).await;
+    let queue = fixture.play(2.minutes(), 1, 61.seconds()).await;
     assert_eq!((queue.jobs, queue.skipped), (1, 1));
 }
 
@@ -279,8 +286,7 @@ async fn a_paused_queue_does_not_drain() {
     let fixture = fixture(0).await;
     fixture.schedule([60; 3]).await;
     fixture.dq.queue_of::<REPORT>().unwrap().pause().await.unwrap();
-    let simulation = fixture.dq.simulate(1.hours()).default_concurrency(1);
-    let queue = only(simulation.default_run_time(1.seconds())).await;
+    let queue = fixture.play(1.hours(), 1, 1.seconds()).await;
     assert_eq!((queue.concurrency, queue.backlog, queue.backlog_at_end), (0, 3, 3));
     assert_eq!((queue.drained, queue.lateness_max), (None, None));
     assert!(queue.to_string().ends_with("paused"), "{queue}");

@@ -177,17 +177,6 @@ async fn a_repeated_call_leaves_a_detached_job_that_is_retried() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_live_in_both_is_cancelled_in_both() {
-    let (old, new) = old_and_new().await;
-    let queue = new.dq.queue(QUEUE).unwrap();
-    put(&queue, "k").await;
-    put(&old.dq.queue(QUEUE).unwrap(), "k").await;
-    assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::Cancelled);
-    assert_eq!(new.stats().await.stored(), 0);
-    assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::NotFound);
-}
-
-#[tokio::test]
 async fn pause_and_purge_reach_the_old_store() {
     let (old, new) = old_and_new().await;
     put(&old.dq.queue(QUEUE).unwrap(), "k").await;

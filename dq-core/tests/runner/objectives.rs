@@ -59,21 +59,6 @@ async fn slow_handlers_are_named_once_and_the_recovery_once() {
 }
 
 #[tokio::test]
-async fn a_late_start_is_forgotten_after_an_hour() {
-    let mut fixture = Fixture::new().await;
-    fixture.start(|runner| runner.handler(handler(3.seconds())));
-    fixture.schedule("1").await;
-    fixture.schedule("2").await;
-    let missed = Observed::LatenessMissed(Some(LatenessCause::HandlersSlow));
-    fixture.advance_until(500.millis(), &missed).await;
-    let since = fixture.clock.now();
-    fixture.advance_until(1.seconds(), &Observed::LatenessRecovered).await;
-    let after = fixture.clock.now().since(since);
-    assert!((54.minutes()..62.minutes()).contains(&after), "{after:?}");
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn jobs_of_a_paused_queue_are_late_while_they_wait() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.handler(handler(1.millis())));

@@ -47,40 +47,30 @@ async fn a_shutdown_does_not_hide_that_the_store_needs_a_newer_version() {
 
 #[tokio::test]
 async fn a_settlement_is_repeated_until_the_store_accepts_it() {
-    let mut fixture = Fixture::faulty(failing_settlements(3, ErrorKind::Unavailable)).await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.wait_for(&Observed::StoreFailed).await;
-    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
-    fixture.stop().await;
-    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
-}
-
-#[tokio::test]
-async fn a_timeout_is_settled_after_an_outage_of_the_store() {
-    let mut fixture = Fixture::faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| {
-        runner.handler(TestHandler::hangs().with(|settings| {
-            settings.timeout = Some(5.seconds());
-            settings.max_attempts = Some(1);
-        }))
+    let times_out = TestHandler::hangs().with(|settings| {
+        settings.timeout = Some(5.seconds());
+        settings.max_attempts = Some(1);
     });
-    fixture.wait_for(&FIRST).await;
-    fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
-    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
-    fixture.stop().await;
-    assert_eq!(fixture.stats().await.dead, 1);
-}
-
-#[tokio::test]
-async fn a_job_whose_handler_is_dropped_at_shutdown_is_released_after_an_outage_of_the_store() {
-    let mut fixture = Fixture::faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::hangs()));
-    fixture.wait_for(&FIRST).await;
-    fixture.stop_by(100.millis()).await;
-    assert_eq!(fixture.stats().await.ready, 1);
+    for (times, handler, is_stopped, counts) in [
+        (3, TestHandler::done(), false, (1, 0, 0)),
+        (1, times_out, false, (0, 1, 0)),
+        // Its job is released.
+        (1, TestHandler::hangs(), true, (0, 0, 1)),
+    ] {
+        let mut fixture = Fixture::faulty(failing_settlements(times, ErrorKind::Unavailable)).await;
+        fixture.schedule("x").await;
+        fixture.start(|runner| runner.grace(1.seconds()).handler(handler));
+        fixture.wait_for(&FIRST).await;
+        if is_stopped {
+            fixture.stop_by(100.millis()).await;
+        } else {
+            fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
+            fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
+            fixture.stop().await;
+        }
+        let stats = fixture.stats().await;
+        assert_eq!((stats.totals.unwrap().done, stats.dead, stats.ready), counts);
+    }
 }
 
 #[tokio::test]

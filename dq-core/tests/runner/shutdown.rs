@@ -128,13 +128,6 @@ async fn the_output_of_the_shutdown_future_is_dropped() {
 }
 
 #[tokio::test]
-async fn an_idle_runner_stops_at_once() {
-    let mut fixture = Fixture::new().await;
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn a_closed_store_ends_the_runner_with_an_error() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.handler(TestHandler::done()));

@@ -289,7 +289,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     // The guard owns its arguments, so the handler gets its own.
     let guard = arguments.policies.guard.as_ref().map(|guard| {
         let text = guard.segments.last().map(|segment| segment.ident.unraw().to_string());
-        let timeout = duration_tokens(arguments.policies.guard_timeout, private);
+        let timeout = duration_tokens(arguments.policies.guard_timeout(), private);
         let span = guard.span();
         let pinned = respan(private.clone(), &|_| span);
         let decode = quote!(<#name as #private::HandlerFn>::decode);

@@ -11,37 +11,21 @@ use crate::value;
 
 const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 
+#[derive(Default)]
 pub(super) struct Policies {
     pub(super) steps: Vec<Duration>,
     /// With the key's span.
     pub(super) escalate_from: Option<(&'static str, proc_macro2::Span)>,
     pub(super) guard: Option<Path>,
-    pub(super) guard_timeout: Duration,
+    /// With the key's span.
+    guard_timeout: Option<(Duration, proc_macro2::Span)>,
     /// With the number's span.
     pub(super) version: Option<(u32, proc_macro2::Span)>,
     /// In ascending order, each from its version to the next.
     pub(super) upgrades: Vec<(u32, Path)>,
     pub(super) aliases: Vec<LitStr>,
     /// If given.
-    guard_timeout_at: Option<proc_macro2::Span>,
-    /// If given.
     upgrades_at: Option<proc_macro2::Span>,
-}
-
-impl Default for Policies {
-    fn default() -> Self {
-        Self {
-            steps: Vec::new(),
-            escalate_from: None,
-            guard: None,
-            guard_timeout: GUARD_TIMEOUT,
-            version: None,
-            upgrades: Vec::new(),
-            aliases: Vec::new(),
-            guard_timeout_at: None,
-            upgrades_at: None,
-        }
-    }
 }
 
 impl Policies {
@@ -58,14 +42,12 @@ impl Policies {
             "escalate_from" => self.escalate_from = Some((escalate_from(value)?, key.span())),
             "guard" => self.guard = Some(guard(value)?),
             "guard_timeout" => {
-                self.guard_timeout_at = Some(key.span());
-                self.guard_timeout = match value::duration("guard_timeout", value)? {
-                    Duration::ZERO => {
-                        let message = "guard_timeout is 0; a guard needs some time to answer";
-                        return Err(syn::Error::new_spanned(value, message));
-                    }
-                    timeout => timeout,
-                };
+                let timeout = value::duration("guard_timeout", value)?;
+                if timeout.is_zero() {
+                    let message = "guard_timeout is 0; a guard needs some time to answer";
+                    return Err(syn::Error::new_spanned(value, message));
+                }
+                self.guard_timeout = Some((timeout, key.span()));
             }
             "version" => {
                 let advice = "versions begin with 1, which jobs without a version have";
@@ -142,7 +124,7 @@ impl Policies {
                  `escalate = [\"15m\", \"1h\", \"1d\"]`",
             ));
         }
-        if let (Some(span), None) = (self.guard_timeout_at, &self.guard) {
+        if let (Some((_, span)), None) = (self.guard_timeout, &self.guard) {
             errors.push(syn::Error::new(span, "`guard_timeout` without a `guard` does nothing"));
         }
         match (self.upgrades_at, &self.version, self.upgrades.last()) {
@@ -175,6 +157,10 @@ impl Policies {
             )),
             _ => Ok(()),
         }
+    }
+
+    pub(super) fn guard_timeout(&self) -> Duration {
+        self.guard_timeout.map_or(GUARD_TIMEOUT, |(timeout, _)| timeout)
     }
 
     pub(super) fn oldest_version(&self) -> u32 {
