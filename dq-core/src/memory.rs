@@ -172,10 +172,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.long_call("operate", |machine, now| {
-            machine.operate(operation.queue(), &operation.into(), now)
-        })
-        .await
+        self.long_call("operate", |machine, now| machine.operate(operation, now)).await
     }
 
     async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {

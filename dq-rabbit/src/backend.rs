@@ -10,24 +10,42 @@ use dq_core::{
     QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
     Timestamp, Wakeups,
 };
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::check::BrokerCheck;
 use crate::check::findings::check_failed;
 use crate::check::management::ManagementApi;
+use crate::check::{BrokerCheck, policy};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
-use crate::log::CLAIM_AHEAD;
-use crate::member::{Member, MemberContext};
+use crate::grant::releases;
+use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
+use crate::message::consumer::JobConsumer;
+use crate::message::deliveries::DeliveryHandler;
+use crate::message::{BASE_SPREAD, Publisher};
+use crate::payloads::buffer::PayloadBuffer;
+use crate::payloads::read_ahead;
+use crate::release::release_all;
 use crate::topology::Topology;
+use crate::topology::ladder::Ladder;
 
 /// A backend that keeps delayed jobs in RabbitMQ.
 #[derive(Debug)]
 pub struct RabbitBackend {
-    context: MemberContext,
-    member: Member,
+    engine: Arc<Engine>,
+    consumer: JobConsumer,
+    config: RabbitConfig,
+    environment: Environment,
+    /// Appends to the log and publishes job messages.
+    publish: Arc<AmqpConnection>,
+    /// Reads the log.
+    consume: Arc<AmqpConnection>,
+    topology: Arc<Topology>,
+    listeners: Arc<Listeners>,
+    management: Option<ManagementApi>,
     is_closed: AtomicBool,
+    _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl RabbitBackend {
@@ -39,42 +57,98 @@ impl RabbitBackend {
     /// has no streams, or the log was written by a newer version.
     pub async fn connect(config: &RabbitConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(&environment.entropy))?);
+        let Environment { clock, entropy, history, .. } = environment;
+        let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(entropy))?);
         let publish = Arc::new(AmqpConnection::start(Arc::clone(&broker), "publish"));
+        let consume = Arc::new(AmqpConnection::start(Arc::clone(&broker), "consume"));
         let topology = Arc::new(Topology::new(Arc::clone(&publish), config));
         let management = config
             .management
             .clone()
             .map(|url| ManagementApi::new(url, broker.vhost().to_owned(), config.ca.clone()));
-        let context = MemberContext {
+        topology.prepare().await?;
+        if let Some(management) = &management {
+            match policy::refuse(management, &topology).await {
+                // Only `check` needs the management API.
+                Err(error) if error.failed_operation() == "check" => {
+                    tracing::warn!(%error, "the policies of the broker are not known");
+                }
+                refused => refused?,
+            }
+        }
+        let listeners = Arc::new(Listeners::default());
+        let payloads = Arc::new(PayloadBuffer::default());
+        let opening = Log::open(LogContext {
+            settings: LogSettings {
+                response_timeout: config.response_timeout,
+                size: config.log_bytes().unsigned_abs(),
+            },
+            history: history.clone(),
+            clock: Arc::clone(clock),
+            entropy: Arc::clone(entropy),
+            topology: Arc::clone(&topology),
+            publish: Arc::clone(&publish),
+            consume: Arc::clone(&consume),
+            listeners: Arc::clone(&listeners),
+            payloads: Arc::clone(&payloads),
+        });
+        let (log, ()) = tokio::try_join!(opening, topology.declare_messages())?;
+        let publisher = Arc::new(Publisher::new(Arc::clone(&publish), Arc::clone(&topology)));
+        let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
+        // A message arrives early, and its other jobs are due up to `BASE_SPREAD` after the first.
+        // Jobs that are due even later, after a long delay, are published again.
+        let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
+        let (releases, released) = releases();
+        let engine = Arc::new(Engine::new(log, payloads, publisher, max_early, releases));
+        let handler = Arc::new(DeliveryHandler {
+            engine: Arc::clone(&engine),
+            listeners: Arc::clone(&listeners),
+        });
+        let tasks = [
+            tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
+            tokio::spawn(release_all(Arc::downgrade(&engine), released)),
+            tokio::spawn(Arc::clone(&topology).keep()),
+            tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), Arc::clone(clock))),
+        ];
+        let consumer = JobConsumer::new(
+            broker,
+            Arc::clone(&topology),
+            Arc::clone(clock),
+            config.prefetch,
+            handler,
+        );
+        Ok(Self {
+            engine,
+            consumer,
             config: config.clone(),
             environment: environment.clone(),
-            broker,
             publish,
+            consume,
             topology,
-            listeners: Arc::new(Listeners::default()),
+            listeners,
             management,
-        };
-        let member = Member::open(&context).await?;
-        Ok(Self { context, member, is_closed: AtomicBool::new(false) })
+            is_closed: AtomicBool::new(false),
+            _tasks: tasks.map(AbortOnDropHandle::new).into(),
+        })
     }
 
     #[cfg(test)]
-    pub(crate) fn log(&self) -> &crate::log::Log {
-        &self.member.engine.log
+    pub(crate) fn log(&self) -> &Log {
+        &self.engine.log
     }
 
     /// # Errors
     /// `Closed` after `close`; the log's error if it cannot be read any further.
-    fn member(&self, operation: &'static str) -> Result<&Member> {
+    fn engine(&self, operation: &'static str) -> Result<&Arc<Engine>> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(closed(operation));
         }
-        self.member.engine.log.failure(operation).map_or(Ok(&self.member), Err)
+        self.engine.log.failure(operation).map_or(Ok(&self.engine), Err)
     }
 
-    fn engine(&self, operation: &'static str) -> Result<&Arc<Engine>> {
-        Ok(&self.member(operation)?.engine)
+    fn serve(&self, queue: &QueueName) {
+        self.engine.payloads.serve(queue);
+        self.consumer.consume(queue);
     }
 }
 
@@ -93,8 +167,8 @@ impl Backend for RabbitBackend {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        self.member("now")?;
-        Ok(self.context.environment.clock.now())
+        self.engine("now")?;
+        Ok(self.environment.clock.now())
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -110,29 +184,23 @@ impl Backend for RabbitBackend {
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        let member = self.member("listen")?;
-        for queue in queues {
-            member.engine.payloads.serve(queue);
-            member.consumer.consume(queue);
-        }
-        Ok(self.context.listeners.listen(queues))
+        self.engine("listen")?;
+        queues.iter().for_each(|queue| self.serve(queue));
+        Ok(self.listeners.listen(queues))
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let member = self.member("claim")?;
+        let engine = self.engine("claim")?;
         if params.limit == 0 || params.wants.iter().all(|want| want.max == 0) {
-            return Ok(member.engine.empty_claim(&params));
+            return Ok(engine.empty_claim(&params));
         }
-        for want in params.wants {
-            member.engine.payloads.serve(&want.queue);
-            member.consumer.consume(&want.queue);
-        }
-        if let Some(loss) = member.engine.log.take_loss() {
+        params.wants.iter().for_each(|want| self.serve(&want.queue));
+        if let Some(loss) = engine.log.take_loss() {
             return Err(loss);
         }
-        match member.engine.claim(&params).await {
+        match engine.claim(&params).await {
             // `Incompatible` ends the runner for good.
-            Err(error) if member.engine.log.failure("claim").is_none() => Err(may_pass(error)),
+            Err(error) if engine.log.failure("claim").is_none() => Err(may_pass(error)),
             claimed => claimed,
         }
     }
@@ -178,18 +246,17 @@ impl Backend for RabbitBackend {
     }
 
     async fn check(&self) -> Vec<Finding> {
-        let failure = self.member("check").err().map(|error| check_failed(&error));
+        let failure = self.engine("check").err().map(|error| check_failed(&error));
         if self.is_closed.load(Ordering::Acquire) {
             return failure.into_iter().collect();
         }
-        let Self { context, member, .. } = self;
         let check = BrokerCheck {
-            connection: &context.publish,
-            topology: &context.topology,
-            config: &context.config,
-            management: context.management.as_ref(),
-            entropy: &context.environment.entropy,
-            engine: &member.engine,
+            connection: &self.publish,
+            topology: &self.topology,
+            config: &self.config,
+            management: self.management.as_ref(),
+            entropy: &self.environment.entropy,
+            engine: &self.engine,
         };
         let mut findings = check.findings().await;
         let is_told = |code| findings.iter().any(|finding| finding.code == code);
@@ -199,9 +266,12 @@ impl Backend for RabbitBackend {
 
     async fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::Release);
-        let closed = self.member.close().await;
-        self.context.publish.close().await;
-        closed
+        self.consumer.close().await;
+        self.engine.publisher.close().await;
+        self.engine.log.close().await;
+        self.consume.close().await;
+        self.publish.close().await;
+        self.engine.log.failure("close").map_or(Ok(()), Err)
     }
 }
 

@@ -37,19 +37,19 @@ pub struct RabbitConfig {
     /// certificates of the operating system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The prefix of the names of all exchanges and queues, `dq` by default. Up to 64 letters,
-    /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
+    /// The prefix for all names, `dq` by default. Up to 64 letters, digits and `. _ - :`; not
+    /// `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// The type of the queues that carry messages with payloads; the log holds the jobs in any
-    /// case. You can change it only together with `prefix`.
+    /// The type for queues that carry messages with payloads; the log holds the jobs in any case.
+    /// You can change it only together with `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// The queues in which messages wait. You can change it at any time; messages in queues of the
-    /// other setting are still delivered.
+    /// The queues in which messages wait. You can change it at any time; messages in the other
+    /// setting's queues are still delivered.
     #[serde(default)]
     pub ladder: LadderKind,
     /// Maximum number of unacknowledged messages per queue, between 1 and 65535, 10000 by default.
@@ -80,13 +80,13 @@ pub struct RabbitConfig {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QueueKind {
-    /// Quorum queues: replicated, and synced to disk before a message is confirmed. A crash of the
-    /// broker loses no message, and a cluster survives the loss of a minority of its nodes.
+    /// Quorum queues: replicated, and synced to disk before a message is confirmed. A broker crash
+    /// loses no message, and a cluster survives without a minority of its nodes.
     #[default]
     Quorum,
-    /// Classic queues: cheaper, but on one node and lost with it. A crash of the broker loses the
-    /// messages that move between queues, about half a second of them. Their jobs run from the log,
-    /// the first some 250 ms late. An orderly stop or restart loses no message.
+    /// Classic queues: cheaper, but on one node and lost with it. A broker crash loses the messages
+    /// that move between queues, about half a second's. Their jobs run from the log, the first some
+    /// 250 ms late. An orderly stop or restart loses no message.
     Classic,
 }
 

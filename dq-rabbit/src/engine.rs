@@ -1,5 +1,5 @@
-//! Executes the calls of an open backend with the log, the publisher and the payload buffer.
-//! `schedule.rs`, `claim.rs`, `settle.rs` and others have a method for each call.
+//! Executes calls with the log, the publisher and the payload buffer. `schedule.rs`, `claim.rs`,
+//! `settle.rs` and others have a method for each call.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -17,63 +17,47 @@
 //! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry in the log, a
 //! sequence of streams (`dq.v1.log.0` and so on). Each process reads them and applies all entries
 //! in the same order to a replica, the state machine that the memory backend uses too
-//! ([`dq_core::machine`]). Applying a call's entry gives its result, so all processes agree. A
-//! process that is cut off cannot read its own claims, so it starts no job that was cancelled
-//! meanwhile.
+//! ([`dq_core::machine`]). Applying a call's entry gives its result, so all processes agree.
 //!
 //! **Messages deliver payloads.** A job that is due in more than a second also gets a message,
-//! which waits in the *delay ladder*: about 290 queues with a constant time to live, one for each
-//! digit's value in a delay. So no message waits behind one that expires later. 15 minutes or a day
-//! are one queue, any delay below a day at most two. A message leaves the ladder up to ten seconds
-//! early (one second for delays below a minute), for its job queue's *ready queue*. The runner that
-//! consumes it keeps its jobs until they are due. Up to 16 jobs from one call share a message if
-//! they are due at nearly the same time. Messages are acknowledged when their jobs are claimed, so
-//! the broker's acknowledgement timeout (`consumer_timeout`) does not limit handlers.
+//! which waits in the *delay ladder*: about 290 queues with a constant time to live, so no message
+//! waits behind one that expires later. It reaches the job queue's *ready queue* up to ten seconds
+//! early, and the runner that consumes it keeps its jobs until they are due. The runner
+//! acknowledges it when it claims the jobs, so the broker's `consumer_timeout` does not limit
+//! handlers.
 //!
 //! **Nothing depends on messages.** If a job's message is lost or late, any runner claims the job
 //! some 250 ms after its due time, with the payload from the log. Runners then read ahead until
-//! messages arrive again: the next ten seconds' jobs, in one pass over the log.
-//!
-//! **Nothing else stops the log.** `schedule` succeeds once the log has the job, even if no queue
-//! takes its message. Missing queues are declared again in the background. Every request to the
-//! broker has a time limit. A claim releases its jobs when its caller has given up.
+//! messages arrive again. `schedule` succeeds once the log has the job, even if no queue takes its
+//! message. Missing queues are declared again in the background.
 //!
 //! **The log goes on from stream to stream.** Its streams, the *generations*, have no limits on
 //! size or age. After an eighth of `log_size_mib` or many entries, a process closes the generation
 //! and writes a snapshot, with payloads, into the next one. Earlier generations are deleted two
-//! minutes later. A process that starts reads the newest generation with a complete snapshot. Each
-//! replica knows a snapshot's size to the byte. Beyond a fifth of `log_size_mib`, the log refuses
-//! more jobs from all processes alike, and `schedule` fails with
+//! minutes later. Each replica knows a snapshot's size to the byte. Beyond a fifth of
+//! `log_size_mib`, the log refuses more jobs from all processes alike, and `schedule` fails with
 //! [`Full`](dq_core::ErrorKind::Full). Calls that end jobs always pass.
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
 //! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause,
 //!   leases, fencing tokens, attempts, dead jobs and their replay, counts and totals.
-//! - **Never early, by the claiming process's clock.** A broker has no clock to query. Use NTP:
-//!   with its clock one second ahead, a process claims jobs one second early. `check` reports the
-//!   skew between processes.
+//! - **Never early, by the claiming process's clock.** A broker has no clock to query. Use NTP;
+//!   `check` reports the skew between processes.
 //! - **Leases do not depend on the time of day.** Each process measures them by elapsed time from
 //!   when it has read them. After its start, it waits for a lease's whole length.
 //! - **Not exact**: the order among jobs that are due at the same time. A process claims jobs first
 //!   that it has the payload for.
-//! - A crash or `kill -9` loses nothing that was confirmed, in a process or in the broker. **A
-//!   power failure can**, if the broker is a single node: RabbitMQ does not sync a stream for each
+//! - A crash or `kill -9` loses nothing that was confirmed, in a process or in the broker. **A power
+//!   failure can**, if the broker is a single node: RabbitMQ does not sync a stream for each
 //!   message, so the log's last moments may be lost. On three nodes the log is replicated. If the
 //!   log is deleted, jobs with messages in the ladder are added to the new log as the messages
 //!   arrive.
 //!
-//! # What it costs
-//!
-//! Each process keeps all pending jobs' metadata in memory, without payloads, and reads the log
-//! from the newest snapshot on when it starts. All calls under a prefix go through one stream; give
-//! independent services a prefix each.
-//!
 //! Several versions can share a prefix. A process stops with `Incompatible` at a newer version's
-//! entry that would make its replica differ from the others. Messages in the log that are no
-//! entries, or are damaged, are skipped and reported by `check`.
+//! entry that would make its replica differ from the others.
 //!
-//! # Settings of the broker
+//! # Broker settings
 //!
 //! In `advanced.config`, because `rabbitmq.conf` does not support these two:
 //!
@@ -82,12 +66,8 @@
 //!            {dead_letter_worker_consumer_prefetch, 512}]}].
 //! ```
 //!
-//! With the default, 180000 ms, messages that are between two queues when the broker restarts stay
-//! there for three minutes, and their jobs run from the log. With the default, 32, a queue moves at
-//! most so many messages at the same time, too few for thousands of jobs within a second.
-//!
-//! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue`
-//! must be enabled.
+//! With the defaults (180000 ms and 32), messages stall for three minutes after a broker restart,
+//! and a queue moves at most 32 at the same time; those jobs run from the log.
 //!
 //! # Permissions
 //!
@@ -114,7 +94,6 @@ mod error;
 mod grant;
 mod inspect;
 mod log;
-mod member;
 mod message;
 mod operate;
 mod payloads;

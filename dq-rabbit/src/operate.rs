@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dq_core::machine::OwnedOperation;
 use dq_core::{OperateReport, Operation, Result};
 
 use crate::engine::Engine;
@@ -16,12 +15,11 @@ impl Engine {
     ) -> Result<OperateReport> {
         let now = self.log.now();
         let queue = operation.queue().clone();
-        let operation = OwnedOperation::from(operation);
-        let replayed = match &operation {
-            OwnedOperation::Replay { jobs, .. } => jobs.clone(),
+        let replayed = match operation {
+            Operation::Replay { jobs, .. } => jobs.to_vec(),
             _ => Vec::new(),
         };
-        let command = command::Operate(queue, operation.into());
+        let command = command::Operate(queue, operation.try_into()?);
         let read = move |replica: &mut Replica, report: OperateReport, _| {
             let waiting = replayed.into_iter().filter(|id| replica.machine().is_waiting(*id));
             let waiting: Vec<_> = waiting.collect();

@@ -1,12 +1,13 @@
 //! The plugin for delayed messages instead of the ladder.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dq_core::config::Environment;
-use dq_core::{Backend, ClaimParams, Dq, DurationExt, Finding, QueueName, Want};
+use dq_core::{Backend, Dq, DurationExt, Finding};
 use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::RabbitMq;
+use dq_testkit::fixture::{claim_for, poll, queue as queue_name, wait_until};
 
 /// A broker with a stand-in for the plugin's exchange type.
 fn broker() -> RabbitMq {
@@ -29,30 +30,21 @@ async fn the_plugin_delays_messages() {
     let backend = Arc::new(backend);
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
-    let name = QueueName::new("Q").unwrap();
-    let mut wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
+    let _wakeups = backend.listen(&[queue_name("Q")]).await.unwrap();
     let far = queue.schedule("far", "text/plain").after(1.hours()).await.unwrap();
     let soon = queue.schedule("soon", "text/plain").after(3.seconds()).await.unwrap();
 
-    let want = [Want::new(name, 2, Duration::from_secs(600))];
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let claimed = loop {
-        let params = ClaimParams::new(&want, 2, "test");
-        let claimed = backend.claim(params).await.unwrap();
-        if !claimed.jobs.is_empty() {
-            break claimed;
-        }
-        assert!(Instant::now() < deadline, "the job is not claimed");
-        tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
-    };
+    let claimed = poll("the job is claimed", async || {
+        let claimed = claim_for(&*backend, &["Q"], 2, Duration::from_secs(600)).await.unwrap();
+        (!claimed.jobs.is_empty()).then_some(claimed)
+    })
+    .await;
     assert_eq!(claimed.jobs.len(), 1);
     assert_eq!(claimed.jobs[0].job.id, soon.id());
     assert!(claimed.now >= claimed.jobs[0].job.due, "the job is early");
     // The job would also run without its message, so check that the plugin has delayed one.
-    while broker.eval("delayed:released()") == "0" {
-        assert!(Instant::now() < deadline, "the plugin has delayed no message");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_delayed = async || broker.eval("delayed:released()") != "0";
+    wait_until("the plugin has delayed a message", is_delayed).await;
     // The canary uses the plugin too; on a busy broker, it may be late at first. The job may have run
     // from the log before its message was there.
     let codes = |findings: &[Finding]| -> Vec<_> {
@@ -60,11 +52,7 @@ async fn the_plugin_delays_messages() {
         codes.filter(|code| *code != "rabbitmq.messages-late").collect()
     };
     let expected = ["rabbitmq.plugin", "rabbitmq.gauges"];
-    let mut findings = dq.check().await;
-    while codes(&findings) != expected {
-        assert!(Instant::now() < deadline, "{findings:?}");
-        findings = dq.check().await;
-    }
+    wait_until("only these findings", async || codes(&dq.check().await) == expected).await;
     assert!(queue.get(far.id()).await.unwrap().is_some());
     dq.close().await.unwrap();
 }

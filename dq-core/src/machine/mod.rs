@@ -16,7 +16,6 @@ mod affinity;
 mod history;
 pub mod index;
 mod meter;
-mod operation;
 mod placement;
 mod snapshot;
 mod state_machine;
@@ -26,7 +25,6 @@ mod tests;
 
 pub use affinity::Affinity;
 pub use meter::Sizes;
-pub use operation::OwnedOperation;
 pub use placement::{JobNotes, JobPlacement, Stored};
 pub use snapshot::{JobSnapshot, MachineSnapshot};
 pub use state_machine::Machine;

@@ -9,13 +9,12 @@ use bytes::Bytes;
 use super::affinity::Affinity;
 use super::history::History;
 use super::index::{Slot, TimeEntry};
-use super::operation::OwnedOperation;
 use super::placement::{JobPlacement, Stored};
 use super::table::JobTable;
 use crate::backend::{
     Announced, Announcement, BrowseParams, Cancelled, ClaimParams, Claimed, Cursor, LeasedJob,
-    OperateReport, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled,
-    Settled, Settlement, Verdict,
+    OperateReport, Operation, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled,
+    Scheduled, Settled, Settlement, Verdict,
 };
 use crate::model::{
     Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
@@ -405,38 +404,33 @@ impl<R: Stored> Machine<R> {
     }
 
     /// See [`Backend::operate`](crate::Backend::operate).
-    pub fn operate(
-        &mut self,
-        queue: &QueueName,
-        operation: &OwnedOperation,
-        now: Timestamp,
-    ) -> OperateReport {
+    pub fn operate(&mut self, operation: Operation<'_>, now: Timestamp) -> OperateReport {
         self.table.expire_leases(now);
         let table = &mut self.table;
-        let queue = match table.find_queue(queue) {
-            Some(queue) => queue,
+        let queue = match (table.find_queue(operation.queue()), operation) {
+            (Some(queue), _) => queue,
             // A queue can be paused before its first job.
-            None if *operation == OwnedOperation::Pause => table.ensure_queue(queue),
-            None => return OperateReport::default(),
+            (None, Operation::Pause { queue }) => table.ensure_queue(queue),
+            (None, _) => return OperateReport::default(),
         };
         let mut more = false;
         let affected = match operation {
-            OwnedOperation::Replay { jobs, due } => {
+            Operation::Replay { jobs, due, .. } => {
                 let due = due.resolve(now);
                 let dead = table.find_dead(queue, jobs);
                 dead.into_iter().filter(|slot| table.replay(*slot, due)).count()
             }
-            OwnedOperation::Remove { jobs } => {
+            Operation::Remove { jobs, .. } => {
                 let dead = table.find_dead(queue, jobs);
                 self.remove_all(&dead, now)
             }
-            OwnedOperation::Pause => {
+            Operation::Pause { .. } => {
                 usize::from(!mem::replace(&mut table.queues[queue].paused, true))
             }
-            OwnedOperation::Resume => {
+            Operation::Resume { .. } => {
                 usize::from(mem::replace(&mut table.queues[queue].paused, false))
             }
-            OwnedOperation::Purge => {
+            Operation::Purge { .. } => {
                 let queue = &mut table.queues[queue];
                 let dead = queue.dead.iter().copied();
                 let waiting = queue.waiting.after(i64::MIN, 0);
@@ -447,7 +441,7 @@ impl<R: Stored> Machine<R> {
                 self.remove_all(&jobs, now)
             }
         };
-        if let OwnedOperation::Replay { .. } | OwnedOperation::Resume = operation {
+        if let Operation::Replay { .. } | Operation::Resume { .. } = operation {
             // Hint for now, whatever the due times: the claim it causes returns the queue's next
             // due time.
             self.hint(queue, now);

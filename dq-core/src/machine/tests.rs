@@ -6,10 +6,9 @@
 use std::time::Duration;
 
 use super::affinity::Affinity;
-use super::operation::OwnedOperation;
 use super::state_machine::Machine;
 use crate::backend::{
-    BrowseParams, ClaimParams, Claimed, FencingToken, Lease, OperateReport, Want,
+    BrowseParams, ClaimParams, Claimed, FencingToken, Lease, OperateReport, Operation, Want,
 };
 use crate::model::{
     HistoryLimit, HistoryLimits, Job, JobId, JobState, NewJob, QueueName, Timestamp,
@@ -148,9 +147,8 @@ fn machine_with_many(jobs: u16, history: HistoryLimit) -> (Machine, Vec<NewJob>)
 fn purge(machine: &mut Machine) -> Vec<u64> {
     let mut steps = Vec::new();
     loop {
-        let purge = OwnedOperation::Purge;
-        let OperateReport { affected, more } =
-            machine.operate(&queue_name(), &purge, Timestamp::EPOCH);
+        let purge = Operation::Purge { queue: &queue_name() };
+        let OperateReport { affected, more } = machine.operate(purge, Timestamp::EPOCH);
         steps.push(affected);
         if !more {
             return steps;
@@ -197,7 +195,7 @@ fn ended_jobs_that_become_too_old_at_once_are_dropped_by_many_calls_and_not_show
     assert_eq!(shown(&mut machine), 0);
     for (ended, job) in (1..).zip(jobs.iter().take(100)) {
         assert!(machine.schedule(job.clone(), (), later).is_stored(), "it is not in the history");
-        machine.operate(&queue_name(), &OwnedOperation::Purge, later);
+        machine.operate(Operation::Purge { queue: &queue_name() }, later);
         assert_eq!(shown(&mut machine), ended);
         let left = machine.snapshot().ended.len();
         assert!(left + 16 >= before, "one call dropped {}", before - left);

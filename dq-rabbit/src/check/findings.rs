@@ -1,6 +1,5 @@
 //! The findings of `check`.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use dq_core::{Error, ErrorKind, Finding, QueueStats, Severity, Timestamp};
@@ -12,9 +11,6 @@ use crate::topology::names::ObjectNames;
 
 /// Replicas that a queue should have if there are enough nodes.
 const REPLICAS: usize = 3;
-
-/// From this many queues on, leaders should be on more than one node.
-const MIN_LEADERS: usize = 50;
 
 const MAX_SKEW: Duration = Duration::from_secs(5);
 /// How old a response's date may be: it has whole seconds and changes once a second.
@@ -77,15 +73,6 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
                 name_of(first)
             ),
             "start all nodes of the cluster",
-        ));
-    }
-    let leaders: HashSet<_> = replicated.iter().filter_map(|it| it["leader"].as_str()).collect();
-    if nodes > 1 && replicated.len() >= MIN_LEADERS && leaders.len() == 1 {
-        findings.push(finding(
-            Severity::Info,
-            "rabbitmq.leaders",
-            format!("all {} queues have their leaders on one node", replicated.len()),
-            "run `rabbitmq-queues rebalance all`",
         ));
     }
     findings
@@ -229,10 +216,7 @@ mod tests {
 
     #[test]
     fn replicas_of_the_own_queues_are_counted() {
-        let queue = |name: &str, members: usize, online: usize| {
-            json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online],
-                   "leader": "n"})
-        };
+        let queue = |name: &str, members: usize, online: usize| json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online]});
         let codes = |queues: Vec<Value>, nodes| {
             let found = replica_findings(&Value::Array(queues), &ObjectNames::new("dq"), nodes);
             found.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
@@ -242,7 +226,6 @@ mod tests {
         assert_eq!(codes(vec![queue("other", 1, 0), queue("dq.v1.log", 3, 3)], 5), none);
         assert_eq!(codes(vec![queue("dq.v1.log", 2, 2)], 3), ["rabbitmq.few-replicas"]);
         assert_eq!(codes(vec![queue("dq.v1.log", 3, 2)], 3), ["rabbitmq.replicas-down"]);
-        assert_eq!(codes(vec![queue("dq.v1.l0.1", 3, 3); 50], 3), ["rabbitmq.leaders"]);
         // A classic queue has no members.
         assert_eq!(codes(vec![json!({"name": "dq.v1.dead"})], 3), none);
     }

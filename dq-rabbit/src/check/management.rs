@@ -139,8 +139,7 @@ fn basic_authorization(login: &[u8]) -> String {
     format!("Basic {text}")
 }
 
-/// [`Member::open`](crate::member::Member::open) knows by the operation `check` that the log can be
-/// opened all the same.
+/// Connecting knows by the operation `check` that the log can be opened all the same.
 fn failed(why: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")

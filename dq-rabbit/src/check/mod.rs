@@ -27,7 +27,8 @@ use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::engine::Engine;
 use crate::error::{LostReply, from_lapin};
 use crate::topology::Topology;
-use crate::topology::ladder::TICK_MS;
+use crate::topology::ladder::{Route, TICK_MS};
+use crate::topology::names::Topic;
 
 /// How late the canary may be.
 const CANARY_MARGIN: Duration = Duration::from_secs(4);
@@ -35,12 +36,10 @@ const CANARY_MARGIN: Duration = Duration::from_secs(4);
 const WITHOUT_RATIO: u64 = 100;
 
 /// Only replicated queues have members.
-const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online,leader";
+const QUEUE_COLUMNS: &str = "name,effective_policy_definition,members,online";
 
 /// A log is reported from here on, because one large job may not fit any more.
 const FULL_PERCENT: u64 = 90;
-
-const MIN_VERSION: [u32; 2] = [3, 10];
 
 #[derive(Debug)]
 pub(crate) struct BrokerCheck<'a> {
@@ -280,23 +279,20 @@ impl BrokerCheck<'_> {
         let queue = names.canary(self.entropy.bits() as u64);
         let expires = self.connection.response_timeout() * 2;
         channel.declare_exclusive_queue(queue.clone(), expires).await?;
-        // Not the topic of any job queue: in a topic, `%` is followed by one of `d s h % x`.
-        let topic = format!("%canary%{}", queue.as_str().replace('.', "-"));
-        let key = ShortString::from(format!("#.{topic}"));
-        channel.bind_queue(names.due(), queue.clone(), key).received().await?;
+        let topic = Topic::canary(&queue);
+        channel.bind_queue(names.due(), queue.clone(), topic.binding_key()).received().await?;
         let consumer = channel.consume(queue, FieldTable::default()).await?;
-        let (exchange, delay) = match self.config.topology {
-            TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
-            TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
-        };
+        let now = self.engine.log.now();
+        let due = now + Duration::from_millis(TICK_MS.unsigned_abs());
+        let Route { exchange, routing_key, delay_ms } =
+            self.topology.ladder().route(&topic, due, now);
         let mut properties = BasicProperties::default().with_delivery_mode(2);
-        if let Some(delay) = delay {
+        if let Some(delay) = delay_ms {
             let mut table = FieldTable::default();
             table.insert("x-delay".into(), delay.into());
             properties = properties.with_headers(table);
         }
-        let key = ShortString::from(format!("1.{topic}"));
-        channel.publish(exchange, key, false, b"", properties).await?;
+        channel.publish(exchange, routing_key, false, b"", properties).await?;
         Ok(consumer)
     }
 
@@ -310,29 +306,6 @@ impl BrokerCheck<'_> {
         let overview = management.response("overview").await?;
         let skew = overview.date.and_then(|date| clock_skew(requested, date, clock.now()));
         findings.extend(skew);
-        let version = overview.body["rabbitmq_version"].as_str().unwrap_or("unknown");
-        let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
-        if numbers.len() >= 2 && numbers[..2] < MIN_VERSION[..] {
-            findings.push(finding(
-                Severity::Error,
-                "rabbitmq.version",
-                format!("RabbitMQ {version} is too old"),
-                "use 3.10 or newer: older quorum queues do not support a time to live of messages",
-            ));
-        }
-        let flags = management.get("feature-flags").await?;
-        for flag in flags.as_array().into_iter().flatten() {
-            let name = flag["name"].as_str().unwrap_or_default();
-            let needed = ["quorum_queue", "stream_queue"].contains(&name);
-            if needed && flag["state"].as_str() != Some("enabled") {
-                findings.push(finding(
-                    Severity::Error,
-                    "rabbitmq.feature-flag",
-                    format!("the feature flag {name} is not enabled"),
-                    "run `rabbitmqctl enable_feature_flag all`",
-                ));
-            }
-        }
         let queues = management.queues(QUEUE_COLUMNS).await?;
         if let Some(cause) = policy::harmful(&queues, self.topology) {
             findings.push(finding(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));

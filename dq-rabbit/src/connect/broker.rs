@@ -41,7 +41,7 @@ pub(crate) struct Broker {
     pub(super) entropy: Arc<Entropy>,
     address: BrokerAddress,
     tls: Option<Arc<RustlsConnector>>,
-    /// The node that all connections of this process try first.
+    /// The node that all connections in this process try first.
     first: AtomicUsize,
 }
 
@@ -109,7 +109,7 @@ impl Broker {
     /// [skipped](Self::skip_node) node.
     ///
     /// # Errors
-    /// If no node accepts: the error of a node that replied, else of an unreachable one.
+    /// If no node accepts: a replying node's error, else an unreachable one's.
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
         let mut failure: Option<lapin::Error> = None;
         let first = self.first.load(Ordering::Relaxed);
@@ -118,8 +118,7 @@ impl Broker {
             let (host, port) = &self.address.hosts[node];
             match self.connect_to(host, *port, purpose).await {
                 Ok(connection) => {
-                    // Other connections of this process use the same node, unless one was skipped
-                    // meanwhile.
+                    // Other connections use the same node, unless it was skipped meanwhile.
                     self.first
                         .compare_exchange(first, node, Ordering::Relaxed, Ordering::Relaxed)
                         .ok();
@@ -207,7 +206,7 @@ fn properties(purpose: &str) -> ConnectionProperties {
     ConnectionProperties::default().with_connection_name(name.into())
 }
 
-/// Trusts the certificates of the system or the one of `ca`. `None` without TLS.
+/// Trusts the system's certificates or the one in `ca`. `None` without TLS.
 fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
     if !tls {
         return match settings.ca {

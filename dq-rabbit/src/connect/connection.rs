@@ -29,8 +29,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An AMQP connection that is reopened whenever it breaks, until it is closed or dropped.
 ///
-/// A broker without memory or disk blocks connections that publish. They can send nothing, not even
-/// acknowledgements, so consumers use their own connection.
+/// A broker without memory or disk blocks connections that publish. They cannot even acknowledge,
+/// so consumers use their own connection.
 pub(crate) struct AmqpConnection {
     shared: Arc<Shared>,
 }
@@ -172,8 +172,8 @@ impl AmqpConnection {
         states.wait_for(newer).await.ok();
     }
 
-    /// Why the broker blocks this connection: an alarm of memory or disk. The broker tells it only
-    /// after a publish.
+    /// Why the broker blocks this connection: a memory or disk alarm. It tells this only after a
+    /// publish.
     pub(crate) fn blocked(&self) -> Option<String> {
         lock(&self.shared.blocked).clone()
     }

@@ -21,7 +21,7 @@ const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 /// Response timeouts that a call may take while the log is replayed.
 const REPLAY_TIMEOUTS: u32 = 6;
 /// The same for each call that opens the log.
-const OPEN_TIMEOUTS: u32 = 120;
+pub(super) const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
     /// See `Log::call`.
@@ -35,17 +35,7 @@ impl LogShared {
         self.call_within(REPLAY_TIMEOUTS, operation, lost_reply, command, read).await
     }
 
-    /// As [`call`](Self::call), while a log is opened.
-    pub(super) async fn call_at_open<C: TypedCommand, T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        command: C,
-        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
-    ) -> Result<T> {
-        self.call_within(OPEN_TIMEOUTS, operation, LostReply::Unavailable, command, read).await
-    }
-
-    async fn call_within<C: TypedCommand, T: Send + 'static>(
+    pub(super) async fn call_within<C: TypedCommand, T: Send + 'static>(
         &self,
         max_timeouts: u32,
         operation: &'static str,

@@ -102,17 +102,8 @@ impl Log {
             stop().run_until_cancelled_owned(generation::compaction::run(Arc::clone(&shared))),
         );
         let log = Self { shared, tasks };
-        log.sync_history(&log.shared.history_limits, "connect").await?;
+        history::sync_limits(&log.shared, "connect").await?;
         Ok(log)
-    }
-
-    /// Sets the history limits if the log has others.
-    pub(crate) async fn sync_history(
-        &self,
-        limits: &wire::HistoryLimits,
-        operation: &'static str,
-    ) -> Result<()> {
-        history::sync_limits(&self.shared, limits, operation).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -46,10 +46,10 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.clock.sleep(pause).await;
         match read(&shared).await {
-            Ok(ended) => {
-                tracing::debug!(?ended, "reading the log starts again");
+            Ok(is_closed) => {
+                tracing::debug!(is_closed, "reading the log starts again");
                 failures = 0;
-                pause = if ended == ReadEnd::GenerationClosed { Duration::ZERO } else { PAUSE };
+                pause = if is_closed { Duration::ZERO } else { PAUSE };
             }
             Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
@@ -70,19 +70,6 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadEnd {
-    /// Or `append` reported that confirmed entries are not read back.
-    ChannelClosed,
-    /// It is another log, or has lost messages.
-    LogReplaced,
-    GenerationClosed,
-    /// The generation did not exist.
-    Declared,
-    /// A message may have been damaged on the way.
-    Suspect,
-}
-
 enum ReadFailure {
     /// Retried, even if the error is not retryable.
     Broker(Error),
@@ -96,8 +83,9 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel until it or the generation is closed, starting at the message read last.
-async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
+/// Reads on one channel, starting at the message read last. Returns whether the generation was
+/// closed; otherwise reading has to start again.
+async fn read(shared: &Arc<LogShared>) -> Result<bool, ReadFailure> {
     let generation = match shared.generation() {
         Some(generation) => generation,
         None => locate(shared).await?,
@@ -105,7 +93,8 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
     let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
     let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
-        return missing(shared, generation, last.is_some()).await;
+        missing(shared, generation, last.is_some()).await?;
+        return Ok(false);
     };
     #[cfg(test)]
     drop(shared.may_begin_to_read.lock().await);
@@ -116,14 +105,14 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
             "this generation of the log may have been deleted; the log is replayed"
         );
         reset(shared);
-        return Ok(ReadEnd::LogReplaced);
+        return Ok(false);
     }
     let mut last_again = None;
     if let Some(last) = &last {
         last_again = read_again(shared, &channel, last, &mut consumer).await?;
         if last_again.is_none() {
             reset(shared);
-            return Ok(ReadEnd::LogReplaced);
+            return Ok(false);
         }
     }
     loop {
@@ -134,7 +123,8 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
                 () = shared.reader_stuck.notified() => None,
             },
         };
-        let Some(delivery) = delivery else { return Ok(ReadEnd::ChannelClosed) };
+        // Closed, or `append` reports that confirmed entries are not read back.
+        let Some(delivery) = delivery else { return Ok(false) };
         let mut batch = vec![delivery];
         while batch.len() < BATCH {
             match consumer.next().now_or_never() {
@@ -155,21 +145,21 @@ async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
                 "the broker deleted messages before they were read; the log is replayed"
             );
             reset(shared);
-            return Ok(ReadEnd::LogReplaced);
+            return Ok(false);
         }
         if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
-            return Ok(ReadEnd::Suspect);
+            return Ok(false);
         }
         let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
         if is_cut_off {
             if directory::fall_back(shared, generation).await? {
                 reset(shared);
-                return Ok(ReadEnd::LogReplaced);
+                return Ok(false);
             }
             shared.record_error(cut_off());
         }
         if shared.generation() != Some(generation) {
-            return Ok(ReadEnd::GenerationClosed);
+            return Ok(true);
         }
         if let Some(tag) = last_tag {
             let acked = channel.ack(tag, true).await;
@@ -190,11 +180,7 @@ async fn locate(shared: &LogShared) -> Result<Generation> {
     Ok(generation)
 }
 
-async fn missing(
-    shared: &Arc<LogShared>,
-    generation: Generation,
-    was_read: bool,
-) -> Result<ReadEnd, ReadFailure> {
+async fn missing(shared: &Arc<LogShared>, generation: Generation, was_read: bool) -> Result<()> {
     let arrival = if was_read {
         Arrival::Read
     } else if shared.state().next_offset.is_some() {
@@ -202,15 +188,14 @@ async fn missing(
     } else {
         Arrival::Directory
     };
-    if directory::restore(shared, generation, arrival).await? {
-        return Ok(ReadEnd::Declared);
+    if !directory::restore(shared, generation, arrival).await? {
+        tracing::warn!(
+            generation = generation.number(),
+            "the broker has no such generation of the log"
+        );
+        reset(shared);
     }
-    tracing::warn!(
-        generation = generation.number(),
-        "the broker has no such generation of the log"
-    );
-    reset(shared);
-    Ok(ReadEnd::LogReplaced)
+    Ok(())
 }
 
 /// Whether offsets are missing. That proves no loss, because the broker uses offsets for its own
@@ -290,7 +275,7 @@ pub(super) fn reset(shared: &Arc<LogShared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let caught_up = async {
-            while sync_limits(&shared, &shared.history_limits, READ_OPERATION).await.is_err()
+            while sync_limits(&shared, READ_OPERATION).await.is_err()
                 && shared.fatal_error(READ_OPERATION).is_none()
             {
                 shared.clock.sleep(PAUSE).await;

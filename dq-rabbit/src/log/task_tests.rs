@@ -97,7 +97,8 @@ async fn a_damaged_message_is_read_again_and_skipped_if_it_is_the_same() {
     let read = |offset, message: &[u8]| {
         let message = Bytes::copy_from_slice(message);
         let progress = tail::apply_all(&shared, vec![(offset, message)]).unwrap();
-        (progress, shared.state().next_offset, shared.state().skipped.damaged)
+        let state = shared.state();
+        (progress, state.next_offset, state.skipped.damaged)
     };
     assert_eq!(read(0, &damaged), (Progress::Suspect, None, 0));
     assert_eq!(read(0, &intact), (Progress::All, Some(1), 0), "it was damaged on the way");

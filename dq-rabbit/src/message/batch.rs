@@ -1,9 +1,9 @@
 //! Groups jobs into messages.
 //!
-//! A message costs nearly the same whatever its size, again in each queue of the ladder. So jobs of
-//! one call share a message if they are due at nearly the same time. It arrives up to ten seconds
-//! before its first job is due; the consumer holds jobs that are due soon and publishes the others
-//! again. The longer the delay, the farther apart the due times may be.
+//! A message costs nearly the same whatever its size, again in each ladder queue. So a call's jobs
+//! share a message if they are due at nearly the same time. It arrives up to ten seconds before its
+//! first job is due; the consumer holds jobs that are due soon and publishes the others again. The
+//! longer the delay, the farther apart the due times may be.
 
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ const MAX_JOBS: usize = 16;
 /// For messages with several jobs, approximately.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Allowed between the due times of any message. The consumer keeps the later jobs for this much
-/// longer.
+/// Allowed between a message's due times. The consumer keeps the later jobs for this much longer.
 pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
-/// With long delays, due times may differ by this part of the delay.
+/// With long delays, due times may differ by this part.
 const SPREAD_DIVISOR: i64 = 16;
 
 /// Groups each queue's jobs, in order of their due times.

@@ -1,5 +1,4 @@
-//! Handles deliveries from the ready queues: job messages, and *foreign messages* of other
-//! programs.
+//! Handles deliveries from the ready queues: job messages, and other programs' *foreign messages*.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -29,8 +28,8 @@ pub(crate) struct DeliveryHandler {
 enum Disposition {
     /// It is due soon, at this time.
     Buffer(Timestamp),
-    /// It is due much later: its delay exceeded the ladder's, or another job of its message was due
-    /// first.
+    /// It is due much later: its delay exceeded the ladder's, or its message's first job was due
+    /// earlier.
     Republish(ReplicaJob),
     /// It is leased, has ended, has another payload, or has a newer message.
     Drop,
@@ -136,8 +135,8 @@ impl DeliveryHandler {
         acks.into_iter().for_each(AckHandle::ack);
     }
 
-    /// Schedules jobs of an earlier log with this name, unless this log contains them too. A
-    /// barrier makes sure that all earlier entries were read.
+    /// Schedules an earlier log's jobs, unless this log contains them too. A barrier makes sure
+    /// that all earlier entries were read.
     async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
         let log = &self.engine.log;
         let find_unknown = || {
@@ -163,8 +162,8 @@ impl DeliveryHandler {
             })
             .await;
         }
-        // This log has had all of these jobs now. With the id of the earlier log, `disposition`
-        // would schedule a job again that has ended since.
+        // This log has had all these jobs now. With the earlier log's id, `disposition` would
+        // schedule a job again that has ended since.
         for (job, _) in &mut delivered {
             job.log_id = log_id;
         }

@@ -2,8 +2,8 @@
 //!
 //! The body has the jobs in `postcard` format, so queue names, keys and headers of any length fit,
 //! and the broker parses little in each queue. The message id is the first job's id, the type is
-//! `dq.carrier.` with the version of the format. The AMQP headers are informative,
-//! except for `x-delay`, by which the delayed-message plugin delays.
+//! `dq.carrier.` with the format's version. The AMQP headers are informative, except for `x-delay`,
+//! by which the delayed-message plugin delays.
 //!
 //! A job that is published again gets new properties. With an `x-death` header from its earlier way
 //! through the ladder, the broker would see a cycle and drop it.
@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::log::ReplicaJob;
 
 const TYPE: &str = "dq.carrier.1";
-/// In all versions of the format. A message may wait for years, so another version may have written
-/// it.
+/// In all formats. A message may wait for years, so another version may have written it.
 const TYPE_PREFIX: &str = "dq.carrier.";
 
 /// The first job's due time in Unix milliseconds.
@@ -71,8 +70,8 @@ impl PublishedJob {
         }
     }
 
-    /// A new job for a log that does not contain it. It has all of its attempts and no pin, because
-    /// the message has neither.
+    /// A new job for a log that does not contain it. It has all attempts and no pin, because the
+    /// message has neither.
     pub(crate) fn to_new_job(&self) -> NewJob {
         let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
         job.key.clone_from(&self.key);
@@ -86,7 +85,7 @@ impl PublishedJob {
     }
 }
 
-/// Jobs of one queue, in order of their due times.
+/// One queue's jobs, in order of their due times.
 #[derive(Debug)]
 pub(crate) struct JobMessage(pub(super) Vec<PublishedJob>);
 
@@ -119,8 +118,8 @@ impl JobMessage {
             .with_headers(table)
     }
 
-    /// `None` if it is not a job message. A message of another version has no jobs, and its jobs
-    /// run from the log.
+    /// `None` if it is not a job message. Another version's message has no jobs, and they run from
+    /// the log.
     pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<PublishedJob>> {
         match delivery.properties.kind().as_ref()?.as_str() {
             TYPE => postcard::from_bytes(&delivery.data).ok(),

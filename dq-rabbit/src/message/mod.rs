@@ -4,9 +4,9 @@
 //! job queue. A runner keeps its jobs in the [payload buffer](crate::payloads::buffer) and acknowledges it
 //! when they are claimed.
 //!
-//! Messages decide nothing: the [log](crate::log) does. Without its message, a job runs with the
-//! payload from the log. Duplicates and messages of ended jobs are dropped, and jobs that arrive
-//! too early are published again.
+//! The [log](crate::log) decides. Without its message, a job runs with the payload from the log.
+//! Duplicates and ended jobs' messages are dropped, and jobs that arrive too early are published
+//! again.
 
 mod ack;
 mod batch;

@@ -90,8 +90,7 @@ fn due_soon(
 
 #[cfg(test)]
 mod tests {
-    use dq_core::machine::OwnedOperation;
-    use dq_core::{Due, HistoryLimit, HistoryLimits, NewJob};
+    use dq_core::{Due, HistoryLimit, HistoryLimits, NewJob, Operation};
 
     use super::*;
     use crate::log::StoredPayload;
@@ -120,7 +119,7 @@ mod tests {
         schedule("quiet", 11, NOW - MAX_OVERDUE);
         schedule("quiet", 12, NOW + HORIZON * 2);
         schedule("paused", 13, NOW);
-        machine.operate(&queue("paused"), &OwnedOperation::Pause, NOW);
+        machine.operate(Operation::Pause { queue: &queue("paused") }, NOW);
         let queues = ["paused", "busy", "quiet", "empty"].map(queue);
         let mut due = |room, first| {
             let jobs = due_soon(&mut machine, &queues, NOW, room, |id| id.to_bytes()[0] < first);

@@ -1,24 +1,21 @@
 //! The delay ladder: queues with a constant time to live through which messages wait.
 //!
 //! RabbitMQ expires messages only at the head of a queue, so all messages of a queue need the same
-//! time to live. The ladder writes the remaining delay as a number and has one queue for each value
-//! of each digit. A message waits in one queue for each digit that is not zero, highest digit
-//! first. When it expires, the broker dead-letters it to the exchange of the next level; exchanges
-//! pass zeros on.
+//! time to live. The ladder writes the remaining delay as a number, and has a queue for each
+//! digit's value. A message waits in one queue for each non-zero digit, highest first. When it
+//! expires, the broker dead-letters it to the next level's exchange; exchanges pass zeros on.
 //!
-//! The digits are years of 360 days, months of 30 days, days, quarters of an hour, and units of ten
-//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So
-//! ten seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a
-//! day at most two. Longer delays skip the seconds, because moving a message costs the broker more
-//! than storing it.
+//! The digits are years (360 days), months (30 days), days, quarters of an hour, and ten seconds. A
+//! delay below a minute has a single digit, in seconds, on the lowest level. So ten seconds, a
+//! quarter of an hour, a day or a week is one queue, and any delay below a day at most two. Longer
+//! delays skip the seconds, because moving a message costs more than storing it.
 //!
 //! Each queue expires its messages early by the *guard*, the time that the broker takes to move
-//! one. The consumer holds a job for the rest: up to one second, or ten from a minute on, plus a
-//! guard for each queue.
+//! one. The consumer holds a job for the rest.
 //!
-//! In routing keys, the lowest digit comes first and high zeros are left out, because the broker
-//! compares topics word by word and most messages are on low levels. A message with a delay of one
-//! hour and 20 seconds is published to the exchange `l2` with the routing key `0.2.4.TOPIC`. It
+//! In routing keys, the lowest digit comes first and high zeros are left out: the broker compares
+//! topics word by word, and most messages are on low levels. With a delay of one hour and 20
+//! seconds, a message is published to the exchange `l2` with the routing key `0.2.4.TOPIC`. It
 //! waits in `l2.4` (four quarters of an hour), then in `l1.2` (two times ten seconds).
 
 use dq_core::Timestamp;
@@ -34,7 +31,7 @@ pub(crate) const TICK_MS: i64 = 1_000;
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
-/// The number of values of each digit, lowest first.
+/// The base of each digit, lowest first.
 const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
 
 /// Shorter delays use only the lowest level, longer ones only the others.
@@ -102,13 +99,13 @@ pub(crate) struct Route {
     pub(crate) delay_ms: Option<i64>,
 }
 
-/// Computes routes through the ladder, or through the plugin's exchange.
+/// Routes messages through the ladder, or through the plugin's exchange.
 #[derive(Debug, Clone)]
 pub(crate) struct Ladder {
     kind: LadderKind,
     due: ShortString,
     levels: [ShortString; LEVELS],
-    /// The exchange of the plugin, if it is used instead of the ladder.
+    /// The plugin's exchange, if it is used instead.
     plugin: Option<ShortString>,
 }
 
@@ -122,7 +119,7 @@ impl Ladder {
         }
     }
 
-    /// Routes through the exchange of the plugin.
+    /// Routes through the plugin's exchange.
     pub(crate) fn with_plugin(names: &ObjectNames) -> Self {
         Self { plugin: Some(names.delayed()), ..Self::new(names, LadderKind::Full) }
     }
@@ -155,7 +152,7 @@ impl Ladder {
         Route { exchange: plugin.clone(), routing_key, delay_ms }
     }
 
-    /// How long before its first job is due a message arrives at most.
+    /// The longest time from a message's arrival to its first job's due time.
     pub(crate) const fn max_early_ms(kind: QueueKind) -> i64 {
         // The lowest unit of longer delays.
         UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)

@@ -1,17 +1,17 @@
 //! Names of exchanges and queues, and routing keys.
 //!
-//! They contain the version of the layout, because the arguments of a declared object never change.
+//! They contain the layout's version, because a declared object's arguments never change.
 
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
 use crate::log::generation::Generation;
 
-/// Levels of the [`ladder`](crate::topology::ladder), one for each digit. Another number needs another
-/// version of the layout.
+/// The [`ladder`](crate::topology::ladder)'s levels, one for each digit. Another number needs
+/// another layout version.
 pub(crate) const LEVELS: usize = 6;
 
-/// The routing key of the log's directory.
+/// The log directory's routing key.
 pub(crate) const DIRECTORY_KEY: &str = "directory";
 
 /// AMQP's limit for names and routing keys, in bytes.
@@ -48,12 +48,12 @@ impl ObjectNames {
         self.name("due")
     }
 
-    /// Exchange and queue for dead letters of the ready queues and for foreign messages.
+    /// Exchange and queue for the ready queues' dead letters and for foreign messages.
     pub(crate) fn dead(&self) -> ShortString {
         self.name("dead")
     }
 
-    /// The stream that names the generations of the log.
+    /// The stream that names the log's generations.
     pub(crate) fn directory(&self) -> ShortString {
         self.name("log")
     }
@@ -93,13 +93,13 @@ impl ObjectNames {
         self.name(format_args!("l{level}.{digit}"))
     }
 
-    /// The ready queue of a job queue.
+    /// A job queue's ready queue.
     pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
         self.name(format_args!("q.{}", topic.as_str()))
     }
 }
 
-/// A job queue's name as one word of a routing key.
+/// A job queue's name as one word in a routing key.
 ///
 /// Dots separate words, and `*` and `#` are wildcards, so these become `%d`, `%s` and `%h`, and `%`
 /// becomes `%%`. If that is too long for a name, the topic is `%x` and the name in URL-safe base64.
@@ -126,6 +126,11 @@ impl Topic {
         Self(topic)
     }
 
+    /// No job queue's: in their topics, `%` is followed by one of `d s h % x`.
+    pub(crate) fn canary(queue: &ShortString) -> Self {
+        Self(format!("%canary%{}", queue.as_str().replace('.', "-")))
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -136,7 +141,7 @@ impl Topic {
     }
 }
 
-/// Base64 without padding, with these last two characters of the alphabet.
+/// Base64 without padding, with these last two characters in the alphabet.
 pub(crate) fn base64(bytes: &[u8], last: [char; 2]) -> String {
     let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(last).collect();
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

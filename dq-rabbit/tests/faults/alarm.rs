@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dq_core::config::QueueSettings;
 use dq_core::{
-    DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, Outcome, QueueCode, Scheduled,
+    Backend, DelayHandler, Dq, ErrorKind, HandlerResult, JobContext, NewJob, Outcome, QueueCode,
+    Scheduled,
 };
 use dq_servers::RabbitMq;
 use tokio::sync::watch;
@@ -22,6 +23,15 @@ async fn set_watermark(server: &Arc<RabbitMq>, share: &'static str) {
     blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
 }
 
+/// The broker tells only connections that publish, and may accept the first message.
+async fn wait_for_alarm(backend: &dyn Backend, in_doubt: &NewJob) {
+    wait_until("the alarm is reported", async || {
+        let result = backend.schedule(vec![in_doubt.clone()]).await;
+        result.is_err_and(|error| error.kind() == ErrorKind::Full)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let server = Arc::new(RabbitMq::start());
@@ -34,13 +44,8 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     retry(|| backend.schedule(before.clone())).await;
 
     set_watermark(&server, "0.0000001").await;
-    // The broker tells only connections that publish, and may accept the first message.
     let in_doubt = in_an_hour(job("full"));
-    let full = async || {
-        let result = backend.schedule(vec![in_doubt.clone()]).await;
-        result.is_err_and(|error| error.kind() == ErrorKind::Full)
-    };
-    wait_until("the alarm is reported", full).await;
+    wait_for_alarm(&*backend, &in_doubt).await;
     let refused_job = in_an_hour(job("full"));
     let words = ["accepts no messages", "vm_memory_high_watermark"];
     let result = tokio::time::timeout(
@@ -52,11 +57,7 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     assert_error(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
 
     // The broker accepts nothing from this process, so closing may fail, but it ends.
-    let other_is_full = async || {
-        let result = other.schedule(vec![in_doubt.clone()]).await;
-        result.is_err_and(|error| error.kind() == ErrorKind::Full)
-    };
-    wait_until("the alarm is reported to the other process", other_is_full).await;
+    wait_for_alarm(&*other, &in_doubt).await;
     let closed = tokio::time::timeout(Duration::from_secs(180), other.close()).await;
     drop(closed.expect("it closes during the alarm"));
 
@@ -81,23 +82,6 @@ struct Runs {
     most: AtomicUsize,
 }
 
-impl Runs {
-    fn begin(self: &Arc<Self>) -> Run {
-        self.starts.fetch_add(1, Ordering::SeqCst);
-        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(running, Ordering::SeqCst);
-        Run(Arc::clone(self))
-    }
-}
-
-struct Run(Arc<Runs>);
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Works until it is released or has lost its lease.
 struct Long {
     runs: Arc<Runs>,
@@ -116,13 +100,16 @@ impl DelayHandler for Long {
     }
 
     async fn handle(&self, ctx: JobContext, _payload: String) -> HandlerResult {
-        let _run = self.runs.begin();
+        let Runs { starts, running, most } = &*self.runs;
+        starts.fetch_add(1, Ordering::SeqCst);
+        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let mut released = self.released.clone();
-        tokio::select! {
-            released = released.wait_for(|released| *released) => drop(released?),
-            () = ctx.cancelled() => return Err("it was told to stop".into()),
-        }
-        Ok(Outcome::Done)
+        let result = tokio::select! {
+            _ = released.wait_for(|released| *released) => Ok(Outcome::Done),
+            () = ctx.cancelled() => Err("it was told to stop".into()),
+        };
+        running.fetch_sub(1, Ordering::SeqCst);
+        result
     }
 }
 
@@ -151,11 +138,7 @@ async fn a_job_that_outlives_its_lease_in_an_alarm_is_told_to_stop_and_repeated_
     set_watermark(&server, "0.0000001").await;
     let in_doubt = in_an_hour(job("full"));
     for (process, _) in &runners {
-        wait_until("the alarm is reported", async || {
-            let result = process.schedule(vec![in_doubt.clone()]).await;
-            result.is_err_and(|error| error.kind() == ErrorKind::Full)
-        })
-        .await;
+        wait_for_alarm(&**process, &in_doubt).await;
     }
     wait_until("the run ends", async || running() == 0).await;
     // Nobody can claim it before the alarm ends.

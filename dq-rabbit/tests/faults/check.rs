@@ -1,7 +1,7 @@
 //! `check` on a real broker.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dq_core::config::Secret;
 use dq_core::{Backend, ErrorKind, Finding, Severity};
@@ -10,7 +10,7 @@ use dq_servers::RabbitMq;
 use lapin::BasicProperties;
 
 use crate::fixture::{
-    SkewedClock, TIMEOUT, amqp_client, connect, connect_with_clock, open, publish, retry,
+    SkewedClock, amqp_client, connect, connect_with_clock, open, poll, publish, retry,
 };
 
 fn codes(findings: &[Finding]) -> Vec<&'static str> {
@@ -35,40 +35,28 @@ async fn poll_check(
     matches: impl Fn(&[&str]) -> bool,
     what: &str,
 ) -> Vec<Finding> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
+    poll(what, async || {
         let findings = backend.check().await;
-        if matches(&codes(&findings)) {
-            return findings;
+        let found = matches(&codes(&findings));
+        if !found {
+            println!("not yet {what}: {findings:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        assert!(Instant::now() < deadline, "{what} is not found: {findings:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        found.then_some(findings)
+    })
+    .await
 }
 
-/// Waits until connecting is refused.
-async fn set_log_policy(server: &RabbitMq, config: &RabbitConfig, bytes: u64) {
-    let definition = format!(r#"{{"max-length-bytes":{bytes}}}"#);
-    server.ctl(&["set_policy", "log", r"^dq\.v1\.log", &definition]);
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match connect(config).await {
-            Err(error) if error.kind() == ErrorKind::Config => {
-                let text = error.to_string();
-                let words = ["`max-length-bytes`", "dq.v1.log", "exclude"];
-                assert!(words.iter().all(|word| text.contains(word)), "{text}");
-                return;
-            }
-            _ => assert!(Instant::now() < deadline, "{bytes}"),
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
+/// Generations have no limit, so connecting refuses any policy that sets one.
 async fn refuses_a_policy_that_would_cut_the_log(server: &RabbitMq, config: &RabbitConfig) {
-    // Generations have no limit, so any policy is refused.
-    set_log_policy(server, config, 1_000_000).await;
-    set_log_policy(server, config, 1 << 50).await;
+    server.ctl(&["set_policy", "log", r"^dq\.v1\.log", r#"{"max-length-bytes":1000000}"#]);
+    let refused = async || {
+        let error = connect(config).await.err()?;
+        (error.kind() == ErrorKind::Config).then(|| error.to_string())
+    };
+    let text = poll("connecting is refused", refused).await;
+    let words = ["`max-length-bytes`", "dq.v1.log", "exclude"];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
     server.ctl(&["clear_policy", "log"]);
 }
 

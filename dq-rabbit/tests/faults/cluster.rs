@@ -24,6 +24,20 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     config
 }
 
+/// Blocks another thread.
+async fn with<T: Send + 'static>(
+    cluster: &Arc<RabbitCluster>,
+    call: impl FnOnce(&RabbitCluster) -> T + Send + 'static,
+) -> T {
+    let cluster = Arc::clone(cluster);
+    blocking(move || call(&cluster)).await
+}
+
+fn restart(cluster: &RabbitCluster) {
+    cluster.nodes()[1].restart();
+    cluster.wait_until_healthy();
+}
+
 /// Due evenly from `from` milliseconds on, for `over` milliseconds.
 async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..200).map(|n| after(from + over * n / 200, job("q"))).collect();
@@ -81,32 +95,23 @@ async fn losing_one_node_loses_no_job() {
 
     // It may be the leader of the log.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
-    let killed = Arc::clone(&cluster);
-    blocking(move || killed.nodes()[1].kill()).await;
+    with(&cluster, |it| it.nodes()[1].kill()).await;
     jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
     expect_all_done(&mut runner, &jobs, &producer, 400).await;
     wait_for_replicas(&producer, true).await;
-    let restarted = Arc::clone(&cluster);
-    blocking(move || {
-        restarted.nodes()[1].restart();
-        restarted.wait_until_healthy();
-    })
-    .await;
+    with(&cluster, restart).await;
 
     wait_for_replicas(&producer, false).await;
 
     // The runner has moved to this node when node 1 was killed.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
-    let partitioned = Arc::clone(&cluster);
-    blocking(move || partitioned.partition(2)).await;
+    with(&cluster, |it| it.partition(2)).await;
     jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
     expect_all_done(&mut runner, &jobs, &producer, 800).await;
-    let healed = Arc::clone(&cluster);
-    blocking(move || healed.heal()).await;
+    with(&cluster, |it| it.heal()).await;
 
     let jobs = schedule_jobs(&producer, 3_000, 10_000).await;
-    let rolled = Arc::clone(&cluster);
-    blocking(move || rolled.rolling_restart()).await;
+    with(&cluster, |it| it.rolling_restart()).await;
     expect_all_done(&mut runner, &jobs, &producer, 1_000).await;
     let counts = stats(&*open(&config_for(&cluster, 2)).await, "q").await;
     assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
@@ -125,8 +130,7 @@ async fn losing_the_node_of_classic_queues_stops_no_job() {
     let owner = open(&classic(1)).await;
     let mut runner = start_runner(&owner, "q").await;
     let mut jobs = schedule_jobs(&owner, 4_000, 3_000).await;
-    let killed = Arc::clone(&cluster);
-    blocking(move || killed.nodes()[1].kill()).await;
+    with(&cluster, |it| it.nodes()[1].kill()).await;
     jobs.extend(schedule_jobs(&owner, 2_000, 2_000).await);
     expect_all_done(&mut runner, &jobs, &owner, 400).await;
     let other = open(&classic(2)).await;
@@ -149,12 +153,8 @@ fn newest_stream(cluster: &RabbitCluster) -> u32 {
 /// Numbers of consecutive streams differ by 2 (`Generation::next`).
 async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
     let deadline = tokio::time::Instant::now() + TIMEOUT * 2;
-    let newest = |cluster: &Arc<RabbitCluster>| {
-        let cluster = Arc::clone(cluster);
-        blocking(move || newest_stream(&cluster))
-    };
-    let before = newest(cluster).await;
-    while newest(cluster).await < before + 4 {
+    let before = with(cluster, newest_stream).await;
+    while with(cluster, newest_stream).await < before + 4 {
         assert!(tokio::time::Instant::now() < deadline, "{during}: the log does not go on");
     }
 }
@@ -190,20 +190,12 @@ async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
         writers.push(tokio::spawn(fill_log(open(&small(first)).await, stop.clone())));
     }
     wait_for_changes(&cluster, "with all nodes").await;
-    let killed = Arc::clone(&cluster);
-    blocking(move || killed.nodes()[1].kill()).await;
+    with(&cluster, |it| it.nodes()[1].kill()).await;
     wait_for_changes(&cluster, "without the second node").await;
-    let restarted = Arc::clone(&cluster);
-    blocking(move || {
-        restarted.nodes()[1].restart();
-        restarted.wait_until_healthy();
-    })
-    .await;
-    let partitioned = Arc::clone(&cluster);
-    blocking(move || partitioned.partition(2)).await;
+    with(&cluster, restart).await;
+    with(&cluster, |it| it.partition(2)).await;
     wait_for_changes(&cluster, "with the third node cut off").await;
-    let healed = Arc::clone(&cluster);
-    blocking(move || healed.heal()).await;
+    with(&cluster, |it| it.heal()).await;
     wait_for_changes(&cluster, "with all nodes again").await;
     stop.cancel();
 

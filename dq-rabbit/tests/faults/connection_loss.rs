@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, Cancelled, ErrorKind, NewJob, Scheduled};
+use dq_core::{Backend, Cancelled, ErrorKind, Scheduled};
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    assert_helpful, blocking, by_id, close_connections, config, in_an_hour, job, open, queue,
-    retry, stats, wait_until,
+    blocking, by_id, close_connections, config, in_an_hour, job, open, queue, retry, stats,
+    wait_until,
 };
 use dq_testkit::faults::TcpProxy;
 
@@ -59,29 +59,6 @@ async fn no_task_of_a_lost_connection_remains() {
     }
     // A task for each lost connection would be eight more. Some may be at work for a moment.
     wait_until("as many tasks as before", async || tasks() <= before + 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_are_stored_once_if_the_connection_breaks_while_scheduling() {
-    let (proxy, backend) = open_by_proxy("window").await;
-    let mut jobs = 0;
-    for bytes in [0, 1, 500, 20_000, 150_000] {
-        for cut in [TcpProxy::cut_request_after, TcpProxy::cut_reply_after] {
-            let new: Vec<NewJob> = (0..400).map(|_| in_an_hour(job("q"))).collect();
-            cut(&proxy, bytes);
-            if let Err(error) = backend.schedule(new.clone()).await {
-                assert_helpful(&error, &[]);
-                let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
-                assert!(kinds.contains(&error.kind()), "{error}");
-            }
-            let again = retry(|| backend.schedule(new.clone())).await;
-            assert!(new.iter().zip(&again).all(|(new, result)| new.id == result.id()));
-            jobs += new.len() as u64;
-            let counts = retry(|| backend.stats(&[])).await;
-            assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
-        }
-    }
-    assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, jobs);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 
 pub(crate) use dq_testkit::fixture::{
     TIMEOUT, TestRunner, after, assert_error, assert_helpful, blocking, by_id, done_settlements,
-    in_an_hour, job, keyed, poll, queue, retry, stats, wait_until,
+    in_an_hour, job, poll, queue, retry, stats, wait_until,
 };
 
 /// Longer than any test.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq_core::config::Environment;
-use dq_core::{
-    Backend, Cancelled, ClaimParams, Dq, DurationExt, Finding, QueueName, Severity, Want,
-};
+use dq_core::{Backend, Cancelled, Dq, DurationExt, Finding, Severity};
 use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::shared_rabbitmq;
+
+use crate::fixture::{claim_until_some, queue as queue_name};
 
 const ALL: &str = r"^dq\.v1\.";
 /// `check` needs it to test the ladder.
@@ -27,24 +27,13 @@ async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
 /// Waits until `check` finds exactly these codes, because on a busy broker the ladder may seem
 /// stalled at first.
 async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding> {
-    let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
     let _ = queue.schedule("1", "application/json").after(1.hours()).key("later").await.unwrap();
     let _ = queue.schedule("2", "application/json").after(2.seconds()).await.unwrap();
     assert_eq!(queue.cancel("later").await.unwrap(), Cancelled::Cancelled);
-    let mut wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
-    let want = [Want::new(name, 1, Duration::from_secs(30))];
-    let deadline = Instant::now() + Duration::from_secs(180);
-    let claimed = loop {
-        assert!(Instant::now() < deadline, "the job is not claimed");
-        let params = ClaimParams::new(&want, 1, "test");
-        let claimed = backend.claim(params).await.unwrap();
-        if !claimed.jobs.is_empty() {
-            break claimed;
-        }
-        tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
-    };
+    let _wakeups = backend.listen(&[queue_name("Q")]).await.unwrap();
+    let claimed = claim_until_some(&*backend, "Q").await;
     assert_eq!(&claimed.jobs[0].job.payload[..], b"2");
     let deadline = Instant::now() + Duration::from_secs(180);
     let check = async || {

@@ -7,7 +7,7 @@ use dq_core::config::Secret;
 use dq_core::{Entropy, ErrorKind};
 use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
 use dq_testkit::faults::TcpProxy;
-use dq_testkit::fixture::poll;
+use dq_testkit::fixture::{poll, wait_until};
 use futures_util::FutureExt;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
@@ -19,23 +19,9 @@ use crate::connect::{AmqpChannel, AmqpConnection, Broker};
 /// Enough for an immediate reaction, and less than the response timeout.
 const SOON: Duration = Duration::from_secs(30);
 
-async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "timeout: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// With a short response timeout, opening may need several attempts.
 async fn open(connection: &AmqpConnection) -> (AmqpChannel, u64) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        match connection.open("test").await {
-            Ok(opened) => return opened,
-            Err(error) => assert!(Instant::now() < deadline, "timeout: {error}"),
-        }
-    }
+    poll("an open channel", async || connection.open("test").await.ok()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +37,7 @@ async fn a_connection_is_reopened_after_a_crash_and_after_a_stop() {
             server.stop();
         }
         tokio::time::timeout(SOON, connection.lost(generation)).await.unwrap();
-        wait_until("the channel is closed", || !channel.is_open()).await;
+        wait_until("the channel is closed", async || !channel.is_open()).await;
         server.restart();
         let restarted = Instant::now();
         let (_channel, later) = connection.open("test").await.unwrap();
@@ -105,20 +91,20 @@ async fn closed_and_dropped_connections_are_closed_at_the_broker() {
     let closed = connect(&config_for(server.url()));
     let channel = closed.channel("test").await.unwrap();
     // Newer brokers update the count a moment later.
-    wait_until("the broker lists the connection", || count().trim() == "1").await;
+    wait_until("the broker lists the connection", async || count().trim() == "1").await;
     closed.close().await;
     closed.close().await;
     let error = closed.channel("schedule").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(closed.channel("test").await.unwrap_err().kind(), ErrorKind::Closed);
-    wait_until("the broker has closed the connection", || count().trim() == "0").await;
+    wait_until("the broker has closed the connection", async || count().trim() == "0").await;
     drop(channel);
 
     let dropped = connect(&config_for(server.url()));
     let _channel = dropped.channel("test").await.unwrap();
-    wait_until("the broker lists the connection", || count().trim() == "1").await;
+    wait_until("the broker lists the connection", async || count().trim() == "1").await;
     drop(dropped);
-    wait_until("the broker has closed the connection", || count().trim() == "0").await;
+    wait_until("the broker has closed the connection", async || count().trim() == "0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,12 +124,9 @@ async fn a_consumer_that_nobody_waits_for_is_ended() {
             break channel;
         }
     };
-    wait_until("the channel is closed", || !channel.is_open()).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while declare().await.unwrap().consumer_count() > 0 {
-        assert!(Instant::now() < deadline, "timeout: the consumer is ended");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until("the channel is closed", async || !channel.is_open()).await;
+    let is_ended = async || declare().await.unwrap().consumer_count() == 0;
+    wait_until("the consumer is ended", is_ended).await;
 }
 
 /// The broker reads nothing more, as on a blocked connection.
@@ -172,7 +155,7 @@ async fn every_request_has_a_time_limit() {
     assert!(is_late(confirms.confirm_select().await.unwrap_err()));
     assert!(is_late(prefetch.qos(1).await.unwrap_err()));
     assert!(is_late(consume.consume("q".into(), FieldTable::default()).await.unwrap_err()));
-    wait_until("its channel is closed", || !consume.is_open()).await;
+    wait_until("its channel is closed", async || !consume.is_open()).await;
     let options = QueueDeclareOptions::default();
     let declared = declare.declare_queue("q".into(), options, FieldTable::default());
     assert!(is_late(declared.received().await.unwrap_err()));
@@ -196,7 +179,7 @@ async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
         ["publish", "consume"].map(|it| AmqpConnection::start(Arc::clone(&broker), it));
     for (node, expected) in [(0, 2), (1, 2), (0, 4)] {
         let what = format!("node {node} has had {expected} connections");
-        wait_until(&what, || nodes[node].connections() >= expected).await;
+        wait_until(&what, async || nodes[node].connections() >= expected).await;
         for connection in &connections {
             open(connection).await;
         }

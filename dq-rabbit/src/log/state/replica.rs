@@ -176,7 +176,7 @@ impl Replica {
                 CommandReply::Renewed(renewals.iter().map(renew).collect())
             }
             Command::Operate(queue, operation) => {
-                CommandReply::Operated(machine.operate(&queue, &operation.into(), at))
+                CommandReply::Operated(machine.operate(operation.to_core(&queue), at))
             }
             Command::Park(parked) => {
                 for (job, (new, reason)) in parked.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::machine::{MachineSnapshot, OwnedOperation};
+use dq_core::machine::MachineSnapshot;
 use dq_core::{
     Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, HistoryLimit,
     HistoryLimits, JobId, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueName,
@@ -19,7 +19,9 @@ use super::stored::{PayloadRef, StoredPayload};
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
 use crate::log::generation::retention::{Retention, SnapshotStep};
-use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotPart, StandingLease};
+use crate::log::wire::{
+    self, Command, Entry, QueueOperation, SnapshotEntry, SnapshotPart, StandingLease,
+};
 
 const PRODUCERS: u64 = 3;
 
@@ -199,11 +201,11 @@ impl Simulation {
             Call::Operate { queue: queue_number, operation } => {
                 let jobs = (0..20).map(id).collect();
                 let operation = match operation {
-                    0 => OwnedOperation::Pause.into(),
-                    1 => OwnedOperation::Resume.into(),
-                    2 => OwnedOperation::Replay { jobs, due: Due::NOW }.into(),
-                    3 => OwnedOperation::Remove { jobs }.into(),
-                    _ => OwnedOperation::Purge.into(),
+                    0 => QueueOperation::Pause,
+                    1 => QueueOperation::Resume,
+                    2 => QueueOperation::Replay(jobs, Due::NOW.into()),
+                    3 => QueueOperation::Remove(jobs),
+                    _ => QueueOperation::Purge,
                 };
                 Command::Operate(queue(queue_number), operation)
             }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::machine::OwnedOperation;
-use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, JobId, QueueName};
+use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, JobId, Operation, QueueName};
 
 use super::entry::{
     Claim, Due, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueOperation, Renewal, Reschedule,
@@ -216,26 +215,29 @@ impl Settlement {
     }
 }
 
-impl From<OwnedOperation> for QueueOperation {
-    fn from(operate: OwnedOperation) -> Self {
-        match operate {
-            OwnedOperation::Replay { jobs, due } => Self::Replay(jobs, due.into()),
-            OwnedOperation::Remove { jobs } => Self::Remove(jobs),
-            OwnedOperation::Pause => Self::Pause,
-            OwnedOperation::Resume => Self::Resume,
-            OwnedOperation::Purge => Self::Purge,
-        }
+impl TryFrom<Operation<'_>> for QueueOperation {
+    type Error = Error;
+
+    fn try_from(operation: Operation<'_>) -> dq_core::Result<Self> {
+        Ok(match operation {
+            Operation::Replay { jobs, due, .. } => Self::Replay(jobs.to_vec(), due.into()),
+            Operation::Remove { jobs, .. } => Self::Remove(jobs.to_vec()),
+            Operation::Pause { .. } => Self::Pause,
+            Operation::Resume { .. } => Self::Resume,
+            Operation::Purge { .. } => Self::Purge,
+            unknown => return Err(unknown_form(&unknown).operation("operate")),
+        })
     }
 }
 
-impl From<QueueOperation> for OwnedOperation {
-    fn from(operation: QueueOperation) -> Self {
-        match operation {
-            QueueOperation::Replay(jobs, due) => Self::Replay { jobs, due: due.into() },
-            QueueOperation::Remove(jobs) => Self::Remove { jobs },
-            QueueOperation::Pause => Self::Pause,
-            QueueOperation::Resume => Self::Resume,
-            QueueOperation::Purge => Self::Purge,
+impl QueueOperation {
+    pub(crate) fn to_core<'a>(&'a self, queue: &'a QueueName) -> Operation<'a> {
+        match self {
+            Self::Replay(jobs, due) => Operation::Replay { queue, jobs, due: (*due).into() },
+            Self::Remove(jobs) => Operation::Remove { queue, jobs },
+            Self::Pause => Operation::Pause { queue },
+            Self::Resume => Operation::Resume { queue },
+            Self::Purge => Operation::Purge { queue },
         }
     }
 }
