@@ -11,9 +11,9 @@ use dq_ops::{JobFilter, parse_due, parse_duration, parse_target, parse_timestamp
 use serde::de::DeserializeOwned;
 
 const AFTER_HELP: &str = "\
-The store is that of --config or --url; else that of dq.toml, of the environment (DQ_BACKEND__TYPE),
-or of the file dq.db, in the current directory. With --api the commands go to a server instead;
-DQ_API and DQ_TOKEN stand for --api and --token.
+Commands use the store of --config or --url; otherwise the one that dq.toml in the current directory
+or the environment (DQ_BACKEND__TYPE) names, or the file dq.db there. With --api they use a server.
+DQ_API and DQ_TOKEN replace --api and --token.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable.";
 
@@ -72,7 +72,7 @@ pub(crate) enum Command {
         #[arg(value_parser = queue)]
         queue: Option<QueueName>,
         /// How far to look ahead; one minute to seven days.
-        #[arg(long, default_value = "24h", value_parser = duration)]
+        #[arg(long, default_value = "24h", value_parser = by(parse_duration))]
         window: Duration,
     },
     /// Simulate the next hours on a virtual clock: how late jobs start, and when a backlog is
@@ -152,7 +152,7 @@ pub(crate) enum ImportCommand {
         #[arg(long, value_parser = queue)]
         queue: Option<QueueName>,
         /// Codec of the Java clients: raw, string, json, jackson or kryo5.
-        #[arg(long, default_value = "raw", value_parser = codec)]
+        #[arg(long, default_value = "raw", value_parser = by(str::parse::<dq_redis::Codec>))]
         codec: dq_redis::Codec,
     },
 }
@@ -217,10 +217,10 @@ pub(crate) enum CronCommand {
     Backfill {
         name: String,
         /// Only occurrences after this time.
-        #[arg(long, value_name = "TIME", value_parser = timestamp)]
+        #[arg(long, value_name = "TIME", value_parser = by(parse_timestamp))]
         after: Timestamp,
         /// Only occurrences until this time.
-        #[arg(long, value_name = "TIME", value_parser = timestamp)]
+        #[arg(long, value_name = "TIME", value_parser = by(parse_timestamp))]
         until: Timestamp,
     },
     /// Remove a schedule; jobs of earlier occurrences still run.
@@ -293,7 +293,7 @@ pub(crate) struct WatchArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// Time between readings.
-    #[arg(long, default_value = "2s", value_parser = duration)]
+    #[arg(long, default_value = "2s", value_parser = by(parse_duration))]
     pub(crate) interval: Duration,
     /// Stop after this many readings.
     #[arg(long, value_name = "NUMBER")]
@@ -306,7 +306,7 @@ pub(crate) struct JobArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The id, or key:KEY.
-    #[arg(value_parser = job)]
+    #[arg(value_parser = by(parse_target))]
     pub(crate) job: Target,
 }
 
@@ -317,7 +317,7 @@ pub(crate) struct ListArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: Option<QueueName>,
     /// running, ready, scheduled, dead or ended; by default all except ended.
-    #[arg(long, value_parser = state, value_delimiter = ',')]
+    #[arg(long, value_parser = word::<JobState>, value_delimiter = ',')]
     pub(crate) state: Vec<JobState>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
@@ -342,10 +342,10 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     key_prefix: Option<String>,
     /// Only jobs due at this time or later.
-    #[arg(long, value_name = "TIME", value_parser = timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = by(parse_timestamp))]
     due_from: Option<Timestamp>,
     /// Only jobs due before this time.
-    #[arg(long, value_name = "TIME", value_parser = timestamp)]
+    #[arg(long, value_name = "TIME", value_parser = by(parse_timestamp))]
     due_before: Option<Timestamp>,
     /// Only jobs whose last error or reason contains this text.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
@@ -382,7 +382,7 @@ pub(crate) struct ChangeArgs {
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,
     /// The id, or key:KEY; if absent, the options below select many jobs.
-    #[arg(value_parser = job)]
+    #[arg(value_parser = by(parse_target))]
     pub(crate) job: Option<Target>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
@@ -399,7 +399,7 @@ pub(crate) struct MoveArgs {
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
     /// A delay such as 15m, a time such as 2027-01-31T10:00:00Z, or now.
-    #[arg(long, value_parser = due)]
+    #[arg(long, value_parser = by(parse_due))]
     pub(crate) to: Due,
 }
 
@@ -411,7 +411,7 @@ pub(crate) struct EnqueueArgs {
     #[arg(default_value = "null", allow_negative_numbers = true)]
     pub(crate) payload: String,
     /// A delay such as 15m, a time such as 2027-01-31T10:00:00Z, or now.
-    #[arg(long, default_value = "now", value_parser = due)]
+    #[arg(long, default_value = "now", value_parser = by(parse_due))]
     pub(crate) due: Due,
     /// The key.
     #[arg(long)]
@@ -447,39 +447,21 @@ fn refused(error: &dq_core::Error) -> String {
     }
 }
 
+/// Makes a parser's error one line of text.
+fn by<T>(
+    parse: impl Fn(&str) -> dq_core::Result<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| parse(text).map_err(|error| refused(&error))
+}
+
 fn queue(text: &str) -> Result<QueueName, String> {
-    QueueName::new(text).map_err(|error| refused(&error))
+    by(|text| QueueName::new(text))(text)
 }
 
 /// Refuses an option in place of the value, as in `--token $EMPTY --api URL`. Give a token that
 /// begins with two hyphens in DQ_TOKEN.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
-}
-
-#[cfg(feature = "redis")]
-fn codec(text: &str) -> Result<dq_redis::Codec, String> {
-    text.parse().map_err(|error: dq_core::Error| refused(&error))
-}
-
-fn job(text: &str) -> Result<Target, String> {
-    parse_target(text).map_err(|error| refused(&error))
-}
-
-fn due(text: &str) -> Result<Due, String> {
-    parse_due(text).map_err(|error| refused(&error))
-}
-
-fn timestamp(text: &str) -> Result<Timestamp, String> {
-    parse_timestamp(text).map_err(|error| refused(&error))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| refused(&error))
-}
-
-fn state(text: &str) -> Result<JobState, String> {
-    word(text)
 }
 
 /// Parses a value whose variants are single words.

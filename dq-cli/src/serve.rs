@@ -108,15 +108,8 @@ impl Server {
         let dq = ops.dq();
         let ingress = Ingress::new(dq)?;
         let forwards = if self.forward { Forwards::new(dq)? } else { Forwards::default() };
-        let started = Started {
-            place,
-            bound: self.address,
-            auth: &self.auth,
-            history,
-            forwarded: &forwards.queues,
-            sources: ingress.len(),
-        };
-        started.announce(output)?;
+        let (forwarded, sources) = (&forwards.queues, ingress.len());
+        announce(place, self.address, &self.auth, history, forwarded, sources, output)?;
         let metrics = forwards.metrics();
         let stop = CancellationToken::new();
         // The runner's error, kept in case a signal ends the others.
@@ -199,56 +192,52 @@ fn named(origin: &str, error: dq_core::Error) -> Failure {
     Failure::new("config", format!("{origin}: {}", error.message()), remedy)
 }
 
-/// A server's startup message: address, token, history, forwarded queues, ingress count.
-struct Started<'a> {
-    place: &'a str,
+/// Prints the server's address, token, history, forwarded queues and number of message sources.
+fn announce(
+    place: &str,
     bound: SocketAddr,
-    auth: &'a Auth,
+    auth: &Auth,
     history: HistoryLimit,
-    forwarded: &'a [&'a QueueName],
+    forwarded: &[&QueueName],
     sources: usize,
-}
-
-impl Started<'_> {
-    fn announce(&self, output: &mut Output<'_>) -> Result<()> {
-        let Self { place, auth, history, forwarded, sources, .. } = *self;
-        let (address, token) = (format!("http://{}/", self.bound), auth.generated_token());
-        let line = json!({
-            "address": address, "store": place, "token": token, "forwards": forwarded,
-            "ingress": sources, "history": history.max
-        });
-        output.either(&line, || {
-            let mut text = format!("store    {place}\naddress  {address}\n");
-            text += &match history.max {
-                0 => "history  none: jobs that have ended are not found\n".to_owned(),
-                max => {
-                    let age = humantime::format_duration(history.age);
-                    format!("history  the last {max} ended jobs of each queue, for {age}\n")
-                }
-            };
-            if !forwarded.is_empty() {
-                let names: Vec<_> = forwarded.iter().map(|queue| queue.as_str()).collect();
-                text += &format!("forwards {}\n", names.join(", "));
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let (address, token) = (format!("http://{bound}/"), auth.generated_token());
+    let line = json!({
+        "address": address, "store": place, "token": token, "forwards": forwarded,
+        "ingress": sources, "history": history.max
+    });
+    output.either(&line, || {
+        let mut text = format!("store    {place}\naddress  {address}\n");
+        text += &match history.max {
+            0 => "history  none: jobs that have ended are not found\n".to_owned(),
+            max => {
+                let age = humantime::format_duration(history.age);
+                format!("history  the last {max} ended jobs of each queue, for {age}\n")
             }
-            if sources > 0 {
-                text += &format!("ingress  {sources}\n");
+        };
+        if !forwarded.is_empty() {
+            let names: Vec<_> = forwarded.iter().map(|queue| queue.as_str()).collect();
+            text += &format!("forwards {}\n", names.join(", "));
+        }
+        if sources > 0 {
+            text += &format!("ingress  {sources}\n");
+        }
+        match token {
+            Some(token) => {
+                // Without the slash, so that paths can follow it.
+                let api = address.trim_end_matches('/');
+                text += &format!(
+                    "token    {token}\n\n\
+                     A browser asks for it as the password; any user name will do. Commands:\n\
+                     \x20 export DQ_API={api} DQ_TOKEN={token}\n\x20 dq queues\n"
+                );
             }
-            match token {
-                Some(token) => {
-                    // Without the slash, so that paths can follow it.
-                    let api = address.trim_end_matches('/');
-                    text += &format!(
-                        "token    {token}\n\n\
-                         A browser asks for it as the password; any user name will do. Commands:\n\
-                         \x20 export DQ_API={api} DQ_TOKEN={token}\n\x20 dq queues\n"
-                    );
-                }
-                None => text += "token    as configured\n",
-            }
-            text
-        })?;
-        output.flush()
-    }
+            None => text += "token    as configured\n",
+        }
+        text
+    })?;
+    output.flush()
 }
 
 #[cfg(test)]

@@ -23,21 +23,9 @@ pub(crate) fn line(text: &str, max: usize) -> String {
     if line.len() < clean(text).len() { format!("{line}…") } else { line }
 }
 
-/// Formats the two largest units: `41 s`, `3 min 5 s`, `2 h 13 min`, `4 d 2 h`.
+/// Formats a duration, such as `41 s` or `3 min 5 s`.
 pub(crate) fn duration(millis: u64) -> String {
-    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
-    let largest = units.iter().position(|(length, _)| millis >= *length).unwrap_or(4);
-    let (length, name) = units[largest];
-    let whole = format!("{} {name}", millis / length);
-    // Milliseconds beside seconds are noise.
-    if largest >= 3 {
-        return whole;
-    }
-    let (smaller, smaller_name) = units[largest + 1];
-    match millis % length / smaller {
-        0 => whole,
-        rest => format!("{whole} {rest} {smaller_name}"),
-    }
+    dq_ops::duration(millis, [" d", " h", " min", " s", " ms"])
 }
 
 /// Formats the time since `earlier`, as [`duration`] does.
@@ -107,21 +95,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_have_their_two_largest_units() {
-        for (millis, text) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (41_900, "41 s"),
-            (60_000, "1 min"),
-            (185_000, "3 min 5 s"),
-            (7_980_000, "2 h 13 min"),
-            (352_800_000, "4 d 2 h"),
-        ] {
-            assert_eq!(duration(millis), text);
-        }
-    }
 
     #[test]
     fn times_of_another_day_have_their_date() {

@@ -446,19 +446,3 @@ fn a_purge_reads_the_name_of_the_queue() {
     }
     assert_eq!(purge("MAIL\n"), (Some(0), "deleted 1 job of MAIL\n".to_owned()));
 }
-
-#[test]
-fn many_jobs_are_counted_and_change_only_with_yes() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let server = Server::start(path, &[]);
-    for _ in 0..3 {
-        ok(path, &server.api(&["enqueue", "MAIL", "--due", "1d"]));
-    }
-    let (status, error) = code(path, &server.api(&["jobs", "cancel", "MAIL", "--all"]));
-    assert_eq!(status, 2);
-    assert!(error.contains("3 jobs of MAIL can be cancelled; nothing was changed"), "{error}");
-    assert_eq!(ok(path, &["jobs", "ls", "--json"]).lines().count(), 3);
-    let all = server.api(&["jobs", "cancel", "MAIL", "--all", "--yes"]);
-    assert_eq!(ok(path, &all), "cancelled 3 jobs of MAIL\n");
-}

@@ -44,12 +44,15 @@ pub const BUCKETS: &[f64] = &[
 ];
 
 pub(crate) fn describe() {
-    describe_counter!(JOBS, "Settled runs of jobs by queue and outcome");
-    describe_histogram!(LATENESS, Unit::Seconds, "Time from the due time of a job to its start");
-    describe_histogram!(RUN, Unit::Seconds, "Time that handlers run");
-    describe_histogram!(STORE, Unit::Seconds, "Time that calls to the store take");
-    describe_gauge!(SLOTS, "Slots of runners by state");
-    describe_counter!(LEASES_LOST, "Leases that were lost before their run was settled");
-    describe_gauge!(LATENESS_MISSED, "Runners that miss the lateness objective of a queue");
-    describe_counter!(STORE_FAILURES, "Failed calls to the store by kind of error");
+    describe_counter!(
+        JOBS,
+        "Settlements of claimed jobs by queue and outcome, including jobs that did not run"
+    );
+    describe_histogram!(LATENESS, Unit::Seconds, "Time from a job's due time to its start");
+    describe_histogram!(RUN, Unit::Seconds, "Run time of handlers");
+    describe_histogram!(STORE, Unit::Seconds, "Duration of store calls");
+    describe_gauge!(SLOTS, "Runner slots by state");
+    describe_counter!(LEASES_LOST, "Leases lost before the job was settled");
+    describe_gauge!(LATENESS_MISSED, "Runners that miss a queue's lateness objective");
+    describe_counter!(STORE_FAILURES, "Failed store calls by error kind");
 }

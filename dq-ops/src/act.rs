@@ -132,18 +132,12 @@ impl Session {
     }
 
     /// Pauses a queue that may not exist yet, for example before its first deployment.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot pause queues.
     pub async fn create_paused(&self, queue: &QueueName) -> Result<bool> {
         let pause = async { Ok(self.open(queue)?.pause().await?) };
         self.audited("pause", queue, None, |changed| u64::from(*changed), pause).await
     }
 
     /// Resumes a paused queue; returns `false` if it is not paused.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot pause queues.
     pub async fn resume(&self, queue: &QueueName) -> Result<bool> {
         let resume = async { Ok(self.open(queue)?.resume().await?) };
         self.audited("resume", queue, None, |changed| u64::from(*changed), resume).await

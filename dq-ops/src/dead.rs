@@ -56,9 +56,6 @@ pub struct DeadGroup {
 
 impl Session {
     /// Groups a queue's dead jobs by error.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot list jobs; `Unavailable`.
     pub async fn dead(&self, queue: &QueueName) -> Result<DeadGroups> {
         let handle = self.ops.dq().queue(queue)?;
         let mut groups: HashMap<(DeadKind, String), DeadGroup> = HashMap::new();

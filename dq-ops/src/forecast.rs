@@ -6,6 +6,7 @@ use dq_core::{QueueForecast, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::format::millis;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;
@@ -27,9 +28,6 @@ impl Session {
     /// Counts a queue's waiting jobs by due time, from now on.
     ///
     /// `window` is clamped to one minute to 366 days, `steps` to 1 to 240.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot count jobs by due time; `Unavailable`.
     pub async fn forecast(
         &self,
         queue: &QueueName,
@@ -38,14 +36,12 @@ impl Session {
     ) -> Result<Forecast> {
         let window = window.clamp(Duration::from_secs(60), Duration::from_secs(366 * 86_400));
         let steps = steps.clamp(1, 240);
-        let step = Duration::from_millis(
-            u64::try_from(window.as_millis()).unwrap_or(u64::MAX) / steps as u64,
-        );
+        let step = Duration::from_millis(millis(window) / steps as u64);
         let from = self.now().await?;
         let edges: Vec<Timestamp> =
             (0..=steps).map(|number| from + step * u32::try_from(number).unwrap_or(0)).collect();
         let counts = self.ops.dq().queue(queue)?.forecast(&edges).await?;
-        Ok(Forecast { from, step_ms: u64::try_from(step.as_millis()).unwrap_or(u64::MAX), counts })
+        Ok(Forecast { from, step_ms: millis(step), counts })
     }
 }
 

@@ -34,6 +34,7 @@ mod dead;
 mod error;
 mod filter;
 mod forecast;
+mod format;
 mod import;
 mod input;
 mod jobs;
@@ -66,6 +67,7 @@ pub use dq_core::Dq;
 pub use error::{OpsError, Result};
 pub use filter::JobFilter;
 pub use forecast::{Forecast, ForecastHour, ForecastPeak, Forecasts, QueueForecastView};
+pub use format::duration;
 pub use input::{
     parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,
 };

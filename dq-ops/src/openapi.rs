@@ -177,7 +177,7 @@ mod tests {
     use std::fmt::Debug;
 
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use dq_core::{Backend, Capabilities, Dq, Error, QueueName, Timestamp};
 
 use crate::actor::{Actor, Role};
-use crate::audit::{Audit, AuditEntry, Pending};
+use crate::audit::{Audit, AuditEntry};
 use crate::error::{OpsError, Result};
 use crate::redact::{JobContent, Redaction};
 use crate::watch::Watch;
@@ -118,6 +118,9 @@ impl OpsBuilder {
 }
 
 /// One actor's requests; made by [`Ops::session`].
+///
+/// Each call can fail with `Forbidden` below its role, `Unsupported` if the store cannot do it, and
+/// `Unavailable` if the store cannot be reached.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(crate) ops: Ops,
@@ -144,9 +147,6 @@ impl Session {
     }
 
     /// Returns the store's current time.
-    ///
-    /// # Errors
-    /// `Unavailable` if the store cannot be reached.
     pub async fn now(&self) -> Result<Timestamp> {
         Ok(self.ops.dq.backend().now().await?)
     }
@@ -154,9 +154,6 @@ impl Session {
     /// Returns the last writes of this [`Ops`] and its clones, latest first.
     ///
     /// `limit` is clamped to 1 to 1,000. The log has all writes, under the target `dq::audit`.
-    ///
-    /// # Errors
-    /// `Forbidden` without the role admin.
     pub fn audit(&self, limit: usize) -> Result<Vec<AuditEntry>> {
         self.require(Role::Admin)?;
         Ok(self.ops.audit.last(limit.clamp(1, Audit::KEPT)))

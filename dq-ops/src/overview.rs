@@ -9,6 +9,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpsError, Result};
+use crate::format::millis;
 use crate::objective::ObjectiveView;
 use crate::openapi;
 use crate::ops::Session;
@@ -85,8 +86,6 @@ impl QueueSummary {
         objectives: &[LatenessStatus],
     ) -> Self {
         let oldest = stats.next_due.filter(|_| stats.ready > 0).map(|due| now.since(due));
-        let oldest_ready_ms =
-            oldest.map_or(0, |waits| u64::try_from(waits.as_millis()).unwrap_or(u64::MAX));
         Self {
             queue: stats.queue.clone(),
             scheduled: stats.scheduled,
@@ -95,7 +94,7 @@ impl QueueSummary {
             dead: stats.dead,
             paused: stats.paused,
             next_due: stats.next_due,
-            oldest_ready_ms,
+            oldest_ready_ms: oldest.map_or(0, millis),
             runners: served.map(|served| served.runners),
             free_slots: served.map(|served| served.free_slots),
             lateness: served.and_then(|served| Quantiles::of(&served.lateness)),
@@ -148,20 +147,6 @@ fn free_slots(runners: &[RegisteredRunner]) -> u64 {
     runners.iter().filter_map(|runner| runner.info.as_ref().ok()).map(of_runner).fold(0, sum)
 }
 
-/// `None` without announcements, and for the framework's queues, which runners do not announce.
-fn served_of<'a>(
-    served: Option<&'a BTreeMap<QueueName, Served>>,
-    queue: &QueueName,
-    none: &'a Served,
-) -> Option<&'a Served> {
-    let served = served.filter(|_| !queue.is_reserved())?;
-    Some(served.get(queue).unwrap_or(none))
-}
-
-fn no_queue(queue: &QueueName) -> OpsError {
-    OpsError::NotFound { queue: queue.clone(), job: None }
-}
-
 pub(crate) struct Observed {
     /// The queues with jobs or runners, ordered by name.
     pub(crate) stats: Vec<QueueStats>,
@@ -189,27 +174,14 @@ impl Session {
     /// Returns all queues with jobs or runners.
     ///
     /// Each call adds a reading to [`past`](Self::past).
-    ///
-    /// # Errors
-    /// `Unavailable` if the store cannot be reached.
     pub async fn overview(&self) -> Result<Overview> {
-        let dq = self.ops.dq();
         let Observed { stats, runners, now } = self.observed().await?;
-        let served = runners.as_deref().map(served_queues);
-        let none = Served::default();
-        let served_of = |queue: &QueueName| served_of(served.as_ref(), queue, &none);
-        let objectives = dq.lateness_in(&stats, runners.as_deref(), now).await?;
-        let queues: Vec<QueueSummary> = stats
-            .iter()
-            .map(|stats| QueueSummary::new(stats, now, served_of(&stats.queue), &objectives))
-            .collect();
-        let late = queues
-            .iter()
-            .filter_map(|queue: &QueueSummary| Some((queue.queue.clone(), queue.lateness?.p99_ms)));
+        let queues = self.summaries(&stats, runners.as_deref(), now).await?;
+        let late = queues.iter().filter_map(|it| Some((it.queue.clone(), it.lateness?.p99_ms)));
         self.ops.watch().record(now, &stats, runners.as_deref().unwrap_or_default(), late);
         Ok(Overview {
             at: now,
-            store: dq.backend().name().to_owned(),
+            store: self.ops.dq().backend().name().to_owned(),
             free_slots: runners.as_deref().map(free_slots),
             runners: runners.map(|runners| runners.len() as u64),
             queues,
@@ -219,27 +191,36 @@ impl Session {
     /// Returns one queue with its counts.
     ///
     /// # Errors
-    /// `NotFound` if the queue has never had a job, is not paused and has no runner; `Unavailable`.
+    /// `NotFound` if the queue has never had a job, is not paused and has no runner.
     pub async fn queue(&self, queue: &QueueName) -> Result<QueueSummary> {
         let stats = self.ops.dq().queue(queue)?.stats().await?;
-        let runners = self.registered().await?;
-        let served = runners.as_deref().map(served_queues);
+        let (runners, now) = (self.registered().await?, self.now().await?);
+        let summaries = self.summaries(std::slice::from_ref(&stats), runners.as_deref(), now);
+        let is_used = |summary: &QueueSummary| {
+            stats.stored() > 0
+                || stats.paused
+                || stats.totals.is_some_and(|totals| totals.created > 0)
+                || summary.runners.is_some_and(|runners| runners > 0)
+        };
+        let found = summaries.await?.pop().filter(is_used);
+        found.ok_or_else(|| OpsError::NotFound { queue: queue.clone(), job: None })
+    }
+
+    async fn summaries(
+        &self,
+        stats: &[QueueStats],
+        runners: Option<&[RegisteredRunner]>,
+        now: Timestamp,
+    ) -> Result<Vec<QueueSummary>> {
+        let served = runners.map(served_queues);
         let none = Served::default();
-        let served = served_of(served.as_ref(), queue, &none);
-        let now = self.now().await?;
-        let objectives = self
-            .ops
-            .dq()
-            .lateness_in(std::slice::from_ref(&stats), runners.as_deref(), now)
-            .await?;
-        let summary = QueueSummary::new(&stats, now, served, &objectives);
-        let is_used = stats.stored() > 0
-            || stats.paused
-            || stats.totals.is_some_and(|totals| totals.created > 0)
-            || served.is_some_and(|served| served.runners > 0);
-        if !is_used {
-            return Err(no_queue(queue));
-        }
-        Ok(summary)
+        // Runners do not announce the framework's queues.
+        let served = |queue: &QueueName| {
+            let served = served.as_ref().filter(|_| !queue.is_reserved())?;
+            Some(served.get(queue).unwrap_or(&none))
+        };
+        let objectives = self.ops.dq().lateness_in(stats, runners, now).await?;
+        let summary = |it: &QueueStats| QueueSummary::new(it, now, served(&it.queue), &objectives);
+        Ok(stats.iter().map(summary).collect())
     }
 }

@@ -1,7 +1,5 @@
 //! Listing, defining and changing schedules.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use dq_core::{ErrorKind, Overlap, QueueName, Recurring, RecurringView, Timestamp};
 use dq_cron::Recurrence;
@@ -9,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
 use crate::error::{OpsError, Result};
+use crate::format::millis;
 use crate::input::parse_duration;
 use crate::jobs::PayloadView;
 use crate::openapi;
@@ -140,10 +139,6 @@ pub struct RecurringDefinition {
     pub jitter: Option<String>,
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl From<&RecurringView> for RecurringSummary {
     fn from(view: &RecurringView) -> Self {
         let spec = &view.spec;
@@ -184,9 +179,6 @@ impl Session {
     /// Lists all readable schedules, next due first.
     ///
     /// [`check`](Self::check) reports unreadable ones.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store cannot keep schedules; `Unavailable`.
     pub async fn schedules(&self) -> Result<Vec<RecurringSummary>> {
         let views = self.ops.dq().recurring_schedules().await?;
         Ok(views.iter().map(RecurringSummary::from).collect())

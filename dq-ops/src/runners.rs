@@ -1,9 +1,10 @@
 //! The store's runners and how quickly they serve each queue.
 
-use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerQueue, Timestamp};
+use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerInfo, RunnerQueue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::format::millis;
 use crate::openapi;
 use crate::ops::Session;
 use crate::text;
@@ -26,10 +27,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
-        let millis = |part| {
-            let quantile = histogram.quantile(part)?;
-            Some(u64::try_from(quantile.as_millis()).unwrap_or(u64::MAX))
-        };
+        let millis = |part| histogram.quantile(part).map(millis);
         Some(Self {
             count: histogram.count(),
             p50_ms: millis(0.5)?,
@@ -96,38 +94,25 @@ pub struct RunnerQueueSummary {
 
 impl From<&RegisteredRunner> for RunnerSummary {
     fn from(runner: &RegisteredRunner) -> Self {
-        let mut summary = Self {
+        let info = runner.info.as_ref();
+        let text = |text: fn(&RunnerInfo) -> &String| info.map(text).cloned().unwrap_or_default();
+        let number = |number: fn(&RunnerInfo) -> u64| info.map_or(0, number);
+        Self {
             name: runner.name.clone(),
-            host: String::new(),
-            pid: 0,
-            version: String::new(),
-            started: None,
-            stopping: false,
-            concurrency: 0,
-            running: 0,
-            skew_ms: None,
+            host: text(|info| &info.host),
+            pid: info.map_or(0, |info| info.pid),
+            version: text(|info| &info.version),
+            started: info.ok().map(|info| info.started),
+            stopping: info.is_ok_and(|info| info.stopping),
+            concurrency: number(|info| info.concurrency),
+            running: number(|info| info.running),
+            skew_ms: info.ok().and_then(|info| info.skew_ms),
             announced_at: runner.announced_at,
             valid_until: runner.valid_until,
-            queues: Vec::new(),
-            omitted_queues: 0,
-            unreadable: None,
-        };
-        match &runner.info {
-            Ok(info) => {
-                summary.host.clone_from(&info.host);
-                summary.pid = info.pid;
-                summary.version.clone_from(&info.version);
-                summary.started = Some(info.started);
-                summary.stopping = info.stopping;
-                summary.concurrency = info.concurrency;
-                summary.running = info.running;
-                summary.skew_ms = info.skew_ms;
-                summary.queues = info.queues.iter().map(RunnerQueueSummary::from).collect();
-                summary.omitted_queues = info.omitted_queues;
-            }
-            Err(unreadable) => summary.unreadable = Some(unreadable.error.clone()),
+            queues: info.iter().flat_map(|info| &info.queues).map(Into::into).collect(),
+            omitted_queues: number(|info| info.omitted_queues),
+            unreadable: info.err().map(|unreadable| unreadable.error.clone()),
         }
-        summary
     }
 }
 
@@ -145,9 +130,6 @@ impl From<&RunnerQueue> for RunnerQueueSummary {
 
 impl Session {
     /// Lists the runners by name.
-    ///
-    /// # Errors
-    /// `Unsupported` if the store keeps no announcements; `Unavailable`.
     pub async fn runners(&self) -> Result<Vec<RunnerSummary>> {
         Ok(self.ops.dq().runners().await?.iter().map(RunnerSummary::from).collect())
     }

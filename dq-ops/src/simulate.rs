@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
 use crate::error::{OpsError, Result};
+use crate::format::millis;
 use crate::input::{parse_duration, parse_timestamp};
 use crate::openapi;
 use crate::ops::Session;
@@ -102,17 +103,14 @@ impl From<SimulationReport> for SimulationView {
 
 impl From<QueueSimulation> for SimulatedQueue {
     fn from(queue: QueueSimulation) -> Self {
-        let millis = |duration: Option<Duration>| {
-            duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-        };
         Self {
             queue: queue.queue,
             concurrency: queue.concurrency,
             jobs: queue.jobs,
             skipped: queue.skipped,
-            late_p50_ms: millis(queue.lateness_p50),
-            late_p99_ms: millis(queue.lateness_p99),
-            late_max_ms: millis(queue.lateness_max),
+            late_p50_ms: queue.lateness_p50.map(millis),
+            late_p99_ms: queue.lateness_p99.map(millis),
+            late_max_ms: queue.lateness_max.map(millis),
             backlog: queue.backlog,
             backlog_at: queue.backlog_at,
             drained: queue.drained,

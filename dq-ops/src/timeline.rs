@@ -6,6 +6,7 @@ use dq_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::format::millis;
 use crate::jobs::JobSummary;
 use crate::ops::Session;
 use crate::text;
@@ -184,8 +185,7 @@ fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent
     // A claim before the due time was for an earlier one, which its run changed.
     let is_earlier = view.leased_since.is_some_and(|at| at < job.due);
     let claimed = view.leased_since.map(|at| {
-        let late = at.since(job.due).as_millis();
-        let late_ms = (!is_earlier).then(|| u64::try_from(late).unwrap_or(u64::MAX));
+        let late_ms = (!is_earlier).then(|| millis(at.since(job.due)));
         event(Some(at), EventKind::Claimed { worker: job.worker.clone(), late_ms })
     });
     let lost = (job.losses > 0).then(|| event(None, EventKind::Lost { times: job.losses }));
@@ -248,8 +248,7 @@ fn wait_reason(job: &JobSummary, presence: &Presence, now: Timestamp) -> Option<
     };
     match job.state {
         JobState::Scheduled if job.due > now => {
-            let in_ms = u64::try_from(job.due.since(now).as_millis()).unwrap_or(u64::MAX);
-            Some(WaitReason::NotDue { in_ms })
+            Some(WaitReason::NotDue { in_ms: millis(job.due.since(now)) })
         }
         JobState::Scheduled | JobState::Ready => Some(due(presence)),
         JobState::Running => Some(WaitReason::Running { worker: job.worker.clone() }),

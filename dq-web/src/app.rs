@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::auth::Auth;
+use crate::cached::Cached;
 use crate::live::Live;
 use crate::readiness::Readiness;
 
@@ -65,14 +66,14 @@ struct Shared {
     auth: Auth,
     live: Live,
     readiness: Readiness,
-    // A blocking mutex suffices: it is held for microseconds and never across an await.
-    day_ahead: Mutex<Option<(Instant, Option<DayAhead>)>>,
+    day_ahead: Cached<Option<DayAhead>>,
     /// The latest forecasts, by window. The lock is held while one is read, so that many pages
     /// cause one call.
     forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
     /// Held during an API check.
     check_turn: tokio::sync::Mutex<()>,
-    /// The last page check and its start time.
+    /// The last page check and its start time. A blocking mutex suffices: it is held for
+    /// microseconds and never across an await.
     check: Mutex<Option<(Instant, watch::Receiver<CheckResult>)>>,
 }
 
@@ -80,7 +81,8 @@ impl App {
     pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
         let readiness = Readiness::new(stop.clone());
         let live = Live::new(ops.clone(), stop);
-        let (day_ahead, forecasts, check_turn, check) = Default::default();
+        let day_ahead = Cached::new(FORECAST_AGE);
+        let (forecasts, check_turn, check) = Default::default();
         let shared = Shared { ops, auth, live, readiness, day_ahead, forecasts, check_turn, check };
         let shared = Arc::new(shared);
         // A router built outside a runtime watches only while somebody looks.
@@ -175,11 +177,6 @@ impl App {
         session: &Session,
         overview: &Overview,
     ) -> Option<DayAhead> {
-        if let Some((at, ahead)) = &*lock(&self.shared.day_ahead)
-            && at.elapsed() < FORECAST_AGE
-        {
-            return ahead.clone();
-        }
         let read = async {
             let end = overview.at + DAY;
             let in_window = |queue: &&QueueSummary| {
@@ -199,9 +196,8 @@ impl App {
             }
             Some(DayAhead { counts, omitted })
         };
-        let ahead = tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten();
-        *lock(&self.shared.day_ahead) = Some((Instant::now(), ahead.clone()));
-        ahead
+        let read = async { tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten() };
+        self.shared.day_ahead.get(read).await
     }
 }
 

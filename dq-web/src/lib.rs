@@ -35,6 +35,7 @@ pub mod actix;
 mod api;
 mod app;
 mod auth;
+mod cached;
 mod connections;
 mod extract;
 mod guard;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use dq_core::{Backend as _, Dq, QueueName};
-use tokio::sync::{Mutex, watch};
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::cached::Cached;
 
 /// How long the store may take to answer. Kubernetes waits one second by default.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -15,17 +17,16 @@ const AGE: Duration = Duration::from_secs(1);
 /// A queue name closed to jobs, so that its counts cost nothing.
 const QUEUE: &str = "dq.readiness";
 
+/// Whether the store answers and the server is not shutting down.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     stop: Option<watch::Receiver<bool>>,
-    /// Time and result of the last probe. The lock is held during a probe, so that many requests
-    /// cause one.
-    last: Mutex<Option<(Instant, bool)>>,
+    answered: Cached<bool>,
 }
 
 impl Readiness {
     pub(crate) fn new(stop: Option<watch::Receiver<bool>>) -> Self {
-        Self { stop, last: Mutex::default() }
+        Self { stop, answered: Cached::new(AGE) }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -33,92 +34,46 @@ impl Readiness {
     }
 
     pub(crate) async fn has_answered(&self, dq: &Dq) -> bool {
-        let mut last = self.last.lock().await;
-        if let Some((at, answered)) = *last
-            && at.elapsed() < AGE
-        {
-            return answered;
-        }
-        let Ok(queue) = QueueName::new(QUEUE) else { return false };
-        let answer = timeout(TIMEOUT, dq.backend().stats(&[queue])).await;
-        let answered = matches!(answer, Ok(Ok(_)));
-        *last = Some((Instant::now(), answered));
-        answered
+        let asked = async {
+            let Ok(queue) = QueueName::new(QUEUE) else { return false };
+            let answer = timeout(TIMEOUT, dq.backend().stats(&[queue])).await;
+            matches!(answer, Ok(Ok(_)))
+        };
+        self.answered.get(asked).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use dq_core::{Backend, MemoryBackend, QueueStats, SystemClock, async_trait};
-    use tokio::sync::Semaphore;
 
     use super::*;
 
-    /// A store that needs a permit for each answer, and counts answers.
+    /// A store that does not answer.
     #[derive(Debug)]
-    struct Slow {
-        store: MemoryBackend,
-        permits: Semaphore,
-        asked: AtomicU32,
-    }
+    struct Silent(MemoryBackend);
 
     #[async_trait]
-    impl dq_core::Layer for Slow {
+    impl dq_core::Layer for Silent {
         fn inner(&self) -> &dyn Backend {
-            &self.store
+            &self.0
         }
 
-        async fn stats(&self, queues: &[QueueName]) -> dq_core::Result<Vec<QueueStats>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            self.permits.acquire().await.unwrap().forget();
-            Backend::stats(&self.store, queues).await
+        async fn stats(&self, _: &[QueueName]) -> dq_core::Result<Vec<QueueStats>> {
+            std::future::pending().await
         }
     }
 
-    async fn slow(permits: usize) -> (Arc<Slow>, Dq) {
-        let store = MemoryBackend::new(Arc::new(SystemClock));
-        let permits = Semaphore::new(permits);
-        let store = Arc::new(Slow { store, permits, asked: AtomicU32::new(0) });
-        let dq = Dq::builder().backend(store.clone()).connect().await.unwrap();
-        (store, dq)
-    }
-
     #[tokio::test(start_paused = true)]
-    async fn many_requests_ask_the_store_once_a_second() {
-        let (store, dq) = slow(100).await;
-        let readiness = Readiness::new(None);
-        assert!(readiness.has_answered(&dq).await && readiness.has_answered(&dq).await);
-        tokio::time::advance(AGE - Duration::from_millis(1)).await;
-        assert!(readiness.has_answered(&dq).await);
-        assert_eq!(store.asked.load(Ordering::Relaxed), 1);
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(readiness.has_answered(&dq).await);
-        assert_eq!(store.asked.load(Ordering::Relaxed), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_store_that_does_not_answer_is_asked_again_after_a_second() {
-        let (store, dq) = slow(0).await;
-        let readiness = Readiness::new(None);
-        let both = async { tokio::join!(readiness.has_answered(&dq), readiness.has_answered(&dq)) };
-        assert_eq!(both.await, (false, false));
-        assert_eq!(store.asked.load(Ordering::Relaxed), 1);
-        store.permits.add_permits(1);
-        assert!(!readiness.has_answered(&dq).await, "the answer is kept");
-        tokio::time::advance(AGE).await;
-        assert!(readiness.has_answered(&dq).await);
-    }
-
-    #[tokio::test]
-    async fn a_server_that_stops_is_not_ready() {
+    async fn a_store_that_does_not_answer_or_a_server_that_stops_is_not_ready() {
+        let store = Arc::new(Silent(MemoryBackend::new(Arc::new(SystemClock))));
+        let dq = Dq::builder().backend(store).connect().await.unwrap();
         let (stop, stopped) = watch::channel(false);
         let readiness = Readiness::new(Some(stopped));
-        assert!(!readiness.is_stopping());
+        assert!(!readiness.has_answered(&dq).await && !readiness.is_stopping());
         stop.send_replace(true);
-        assert!(readiness.is_stopping());
-        assert!(!Readiness::new(None).is_stopping());
+        assert!(readiness.is_stopping() && !Readiness::new(None).is_stopping());
     }
 }

@@ -264,36 +264,10 @@ async fn actions_change_the_page_without_a_reload_in_axum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn actions_change_the_page_without_a_reload_in_actix() {
-    let fixture = Fixture::start_in(Server::Actix, "/ops/dq").await;
-    act_with_scripts(&fixture, fixture.address).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn actions_change_the_page_without_a_reload_behind_a_proxy() {
-    let fixture = Fixture::start("").await;
-    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
-    act_with_scripts(&fixture, nginx.address()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn actions_change_the_page_without_a_reload_in_actix_behind_a_proxy() {
     let fixture = Fixture::start_in(Server::Actix, "").await;
     let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
     act_with_scripts(&fixture, nginx.address()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn actions_work_without_scripts_and_without_tls_in_actix() {
-    let fixture = Fixture::start_in(Server::Actix, "/ops/dq").await;
-    act_without_scripts(&fixture, fixture.address).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn actions_work_without_scripts_and_without_tls_behind_a_proxy() {
-    let fixture = Fixture::start("").await;
-    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
-    act_without_scripts(&fixture, nginx.address()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

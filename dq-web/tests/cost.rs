@@ -208,29 +208,27 @@ async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> Stri
     table
 }
 
-async fn measure_sqlite(plan: &Plan) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
-    measure("sqlite", &url, directory, plan).await
-}
-
-/// `name` is also the URL scheme.
-async fn measure_redis(name: &str, options: &str, plan: &Plan) -> String {
-    let redis = dq_servers::Redis::options().start();
-    let url = redis.url().replacen("redis", name, 1) + options;
-    measure(name, &url, tempfile::tempdir().unwrap(), plan).await
-}
-
-async fn measure_memory(plan: &Plan) -> String {
-    measure("memory", "memory:", tempfile::tempdir().unwrap(), plan).await
-}
-
-async fn measure_rabbitmq(plan: &Plan) -> String {
+/// Measures all stores, one after the other.
+async fn measure_all(plan: &Plan) -> Vec<String> {
+    let directory = || tempfile::tempdir().unwrap();
+    let sqlite = directory();
+    let file = format!("sqlite://{}", sqlite.path().join("jobs.db").display());
+    let mut tables = vec![
+        measure("memory", "memory:", directory(), plan).await,
+        measure("sqlite", &file, sqlite, plan).await,
+    ];
+    for (scheme, options) in [("redis", ""), ("redisson", ""), ("redis-expiry", "?configure=true")]
+    {
+        let redis = dq_servers::Redis::options().start();
+        let url = redis.url().replacen("redis", scheme, 1) + options;
+        tables.push(measure(scheme, &url, directory(), plan).await);
+    }
     let broker = tokio::task::spawn_blocking(dq_servers::RabbitMq::start).await.unwrap();
     let virtual_host = tokio::task::block_in_place(|| broker.vhost("cost"));
     // A fifth of it is for jobs.
     let url = format!("{virtual_host}?log_size_mib=4096&response_timeout=60s");
-    measure("rabbitmq", &url, tempfile::tempdir().unwrap(), plan).await
+    tables.push(measure("rabbitmq", &url, directory(), plan).await);
+    tables
 }
 
 fn full() -> Plan {
@@ -243,52 +241,14 @@ fn full() -> Plan {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_sqlite() {
-    println!("{}", measure_sqlite(&full()).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_redis() {
-    println!("{}", measure_redis("redis", "", &full()).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_redisson() {
-    println!("{}", measure_redis("redisson", "", &full()).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_redis_expiry() {
-    println!("{}", measure_redis("redis-expiry", "?configure=true", &full()).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_memory() {
-    println!("{}", measure_memory(&full()).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, for a release build on an idle machine"]
-async fn a_million_jobs_in_rabbitmq() {
-    println!("{}", measure_rabbitmq(&full()).await);
+async fn a_million_jobs() {
+    println!("{}", measure_all(&full()).await.join("\n"));
 }
 
 /// Checks that the measurements run; their figures mean nothing with so few jobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_jobs_are_measured() {
-    let plan = Plan { pending: 1_000, requests: 2, claimed: 300, rounds: 1 };
-    for table in [
-        measure_memory(&plan).await,
-        measure_sqlite(&plan).await,
-        measure_redis("redis", "", &plan).await,
-        measure_redis("redisson", "", &plan).await,
-        measure_redis("redis-expiry", "?configure=true", &plan).await,
-        measure_rabbitmq(&plan).await,
-    ] {
+    for table in measure_all(&Plan { pending: 1_000, requests: 2, claimed: 300, rounds: 1 }).await {
         assert_eq!(table.lines().filter(|line| line.starts_with("| `/")).count(), 11, "{table}");
         assert!(table.contains("| yes | "), "{table}");
     }

@@ -10,7 +10,7 @@ use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 
 const SECRET: &str = "S3CRET-4111";
 
-const READS: [&str; 30] = [
+const READS: [&str; 33] = [
     "/",
     "/queue?name=MAIL",
     "/jobs?queue=MAIL",
@@ -39,12 +39,15 @@ const READS: [&str; 30] = [
     "/v1/audit",
     "/schedules",
     "/forecast",
+    "/schedule?name=report",
+    "/forecast?window=7d",
     "/v1/schedules",
+    "/v1/schedules/report",
     "/v1/forecast",
 ];
 
 /// Requests that change something if allowed.
-const WRITES: [(&str, &str, &str); 10] = [
+const WRITES: [(&str, &str, &str); 19] = [
     ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
     ("POST", "/v1/queues/MAIL:pause", ""),
     ("POST", "/v1/queues/MAIL:purge", r#"{"confirm":"MAIL"}"#),
@@ -55,6 +58,19 @@ const WRITES: [(&str, &str, &str); 10] = [
     ("DELETE", "/v1/queues/MAIL/jobs/key:waiting", ""),
     ("POST", "/v1/queues/MAIL/jobs/key:waiting:run", ""),
     ("POST", "/act", "do=cancel&queue=MAIL&job=key:waiting"),
+    ("PUT", "/v1/schedules/report", r#"{"queue":"MAIL","every":"1h"}"#),
+    ("DELETE", "/v1/schedules/report", ""),
+    ("POST", "/v1/schedules/report:pause", ""),
+    ("POST", "/v1/schedules/report:resume", ""),
+    ("POST", "/v1/schedules/report:skip-next", ""),
+    ("POST", "/v1/schedules/report:run", ""),
+    (
+        "POST",
+        "/v1/schedules/report:backfill",
+        r#"{"after":"2026-03-01T00:00:00Z","until":"2026-03-04T00:00:00Z"}"#,
+    ),
+    ("POST", "/v1/simulate", "{}"),
+    ("POST", "/act", "do=schedule:remove&name=report"),
 ];
 
 async fn fixture() -> Fixture {
@@ -66,6 +82,9 @@ async fn fixture() -> Fixture {
         let reason = DeadReason::new(DeadKind::Exhausted, "boom");
         fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
     }
+    let schedule = format!(r#"{{"queue":"REPORT","cron":"30 2 * * *","payload":"{SECRET}"}}"#);
+    let put = fixture.send(OPERATOR, "PUT", "/v1/schedules/report", Some(&schedule)).await;
+    assert_eq!(put.status, 200, "{put:?}");
     fixture
 }
 

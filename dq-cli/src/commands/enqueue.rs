@@ -1,14 +1,18 @@
 //! `dq enqueue`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dq_core::Headers;
-use dq_ops::{ScheduleRequest, ScheduleResult};
+use dq_ops::ScheduleResult;
+use serde_json::json;
 
 use crate::args::EnqueueArgs;
 use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
-use crate::source::Source;
+use crate::source::{Source, due_text};
 use crate::text;
 
 pub(super) fn enqueue(args: &EnqueueArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
@@ -30,24 +34,26 @@ pub(super) fn enqueue(args: &EnqueueArgs, source: &Source, output: &mut Output<'
             "write a text as '\"text\"', or give --content-type text/plain",
         ));
     }
-    let mut request = ScheduleRequest::new(payload);
-    request.content_type.clone_from(&args.content_type);
-    request.due = args.due;
-    request.key.clone_from(&args.key);
-    request.on_conflict = args.on_conflict;
-    request.on_running = args.on_running;
+    let mut headers = BTreeMap::new();
     for (name, value) in &args.headers {
-        if request.headers.insert(name.clone(), value.clone()).is_some() {
-            return Err(Failure::usage(
-                format!("the header {name} is given twice"),
-                "give it once",
-            ));
+        if headers.insert(name, value).is_some() {
+            let message = format!("the header {name} is given twice");
+            return Err(Failure::usage(message, "give it once"));
         }
     }
-    request.max_attempts = args.max_attempts;
-    request.idempotency_key.clone_from(&args.idempotency_key);
-    request.remember.clone_from(&args.remember);
-    let scheduled = source.schedule(&args.queue, &request)?;
+    let body = json!({
+        // Base64 keeps the payload byte for byte.
+        "payload_base64": STANDARD.encode(&payload),
+        "content_type": args.content_type,
+        "due": due_text(args.due),
+        "key": args.key,
+        "on_conflict": args.on_conflict,
+        "on_running": args.on_running,
+        "headers": headers,
+        "max_attempts": args.max_attempts,
+        "remember": args.remember,
+    });
+    let scheduled = source.schedule(&args.queue, body, args.idempotency_key.as_deref())?;
     output.either(&scheduled, || {
         let (id, due) = (scheduled.id, scheduled.due);
         let queue = text::clean(args.queue.as_str());

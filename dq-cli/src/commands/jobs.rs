@@ -298,12 +298,7 @@ fn describe(detail: &JobDetail) -> String {
 
 /// The payload as displayed, with a final line feed.
 pub(super) fn payload_text(payload: &PayloadView) -> String {
-    let shown = match (&payload.json, &payload.text, &payload.base64) {
-        (Some(json), ..) => json.pretty(),
-        (_, Some(text), _) => text.clone(),
-        (.., Some(base64)) => base64.clone(),
-        _ => String::new(),
-    };
+    let shown = payload.shown();
     let lines = shown.lines().map(|line| format!("{}\n", text::clean(line)));
     lines.collect()
 }

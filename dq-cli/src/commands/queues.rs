@@ -75,10 +75,7 @@ pub(super) fn pause(
     let changed = source.pause(queue, create)?;
     output.either(&json!({ "queue": queue, "paused": true, "changed": changed }), || {
         let queue = text::clean(queue.as_str());
-        match changed {
-            true => format!("paused {queue}\n"),
-            false => format!("{queue} is paused already\n"),
-        }
+        if changed { format!("paused {queue}\n") } else { format!("{queue} is paused already\n") }
     })
 }
 
@@ -86,10 +83,7 @@ pub(super) fn resume(queue: &QueueName, source: &Source, output: &mut Output<'_>
     let changed = source.resume(queue)?;
     output.either(&json!({ "queue": queue, "paused": false, "changed": changed }), || {
         let queue = text::clean(queue.as_str());
-        match changed {
-            true => format!("resumed {queue}\n"),
-            false => format!("{queue} is not paused\n"),
-        }
+        if changed { format!("resumed {queue}\n") } else { format!("{queue} is not paused\n") }
     })
 }
 

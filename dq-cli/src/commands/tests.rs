@@ -5,7 +5,8 @@ use std::sync::Arc;
 use clap::Parser as _;
 use dq_core::{
     Announcement, Backend, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, Entropy,
-    HistoryLimit, HistoryLimits, MemoryBackend, QueueName, Settlement, Verdict, VirtualClock, Want,
+    HistoryLimit, HistoryLimits, LeasedJob, MemoryBackend, QueueName, Settlement, Verdict,
+    VirtualClock, Want,
 };
 use tokio::runtime::Runtime;
 
@@ -13,63 +14,49 @@ use crate::args::Args;
 use crate::output::Output;
 use crate::source::{Local, Source, runtime};
 
-pub(super) struct Store {
-    clock: Arc<VirtualClock>,
-    backend: Arc<MemoryBackend>,
-    dq: Dq,
-}
-
-impl Store {
-    async fn new() -> Self {
-        let start = dq_ops::parse_timestamp("2027-01-31T10:00:00Z").unwrap();
-        let clock = Arc::new(VirtualClock::new(start));
-        let history = HistoryLimits::all(HistoryLimit::default());
-        let backend = MemoryBackend::with_history(Arc::clone(&clock) as Arc<dyn Clock>, history);
-        let backend = Arc::new(backend);
-        let dq = Dq::builder()
-            .backend(Arc::clone(&backend) as Arc<dyn Backend>)
-            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
-            .entropy(Entropy::seeded(7))
-            .connect()
-            .await
-            .unwrap();
-        Self { clock, backend, dq }
-    }
-
-    pub(super) async fn claim(&self, queue: &str, worker: &str) -> Vec<dq_core::LeasedJob> {
-        let wants = [Want::new(QueueName::new(queue).unwrap(), 100, 10.minutes())];
-        self.backend.claim(ClaimParams::new(&wants, 100, worker)).await.unwrap().jobs
-    }
-
-    async fn settle(&self, queue: &str, worker: &str, verdict: &Verdict) {
-        for job in self.claim(queue, worker).await {
-            let settlement = Settlement::new(job.lease(), verdict.clone());
-            self.backend.settle(&[settlement]).await.unwrap();
-        }
-    }
-}
-
 /// A store and the commands on it.
 pub(super) struct Fixture {
     runtime: Runtime,
-    store: Store,
+    clock: Arc<VirtualClock>,
+    backend: Arc<MemoryBackend>,
     source: Source,
 }
 
 impl Fixture {
     pub(super) fn new() -> Self {
+        let start = dq_ops::parse_timestamp("2027-01-31T10:00:00Z").unwrap();
+        let clock = Arc::new(VirtualClock::new(start));
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let backend = MemoryBackend::with_history(Arc::clone(&clock) as Arc<dyn Clock>, history);
+        let backend = Arc::new(backend);
+        let builder = Dq::builder().backend(Arc::clone(&backend) as Arc<dyn Backend>);
+        let builder = builder.clock(Arc::clone(&clock) as Arc<dyn Clock>);
         let runtime = runtime().unwrap();
-        let store = runtime.block_on(Store::new());
-        let source = Source::Store(Local::new(crate::source::runtime().unwrap(), store.dq.clone()));
-        Self { runtime, store, source }
+        let dq = runtime.block_on(builder.entropy(Entropy::seeded(7)).connect()).unwrap();
+        let source = Source::Store(Local::new(crate::source::runtime().unwrap(), dq));
+        Self { runtime, clock, backend, source }
     }
 
-    pub(super) fn with(&self, work: impl AsyncFn(&Store)) {
-        self.runtime.block_on(work(&self.store));
+    pub(super) fn claim(&self, queue: &str, worker: &str) -> Vec<LeasedJob> {
+        let wants = [Want::new(QueueName::new(queue).unwrap(), 100, 10.minutes())];
+        let claim = self.backend.claim(ClaimParams::new(&wants, 100, worker));
+        self.runtime.block_on(claim).unwrap().jobs
+    }
+
+    fn settle(&self, queue: &str, worker: &str, verdict: &Verdict) {
+        for job in self.claim(queue, worker) {
+            let settlements = [Settlement::new(job.lease(), verdict.clone())];
+            self.runtime.block_on(self.backend.settle(&settlements)).unwrap();
+        }
+    }
+
+    fn announce(&self, name: &str, info: String) {
+        let announcement = Announcement::new(name, info, 1.hours());
+        self.runtime.block_on(self.backend.announce(announcement)).unwrap();
     }
 
     pub(super) fn advance(&self, by: std::time::Duration) {
-        self.store.clock.advance(by);
+        self.clock.advance(by);
     }
 
     /// Returns the output, notes, error, and exit code unless 0.
@@ -182,20 +169,17 @@ fn where_tells_of_claims_retries_runners_and_slots() {
         due: Due::After(60.seconds()),
         error: "connect refused\nby \u{1b}[31mhost".to_owned(),
     };
-    fixture.with(async |store| store.settle("MAIL", "web-3", &verdict).await);
-    fixture.with(async |store| {
-        for (name, running) in [("web-1", 4), ("web-2", 2)] {
-            let started = store.clock.now().as_millis();
-            let info = format!(
-                r#"{{"format":1,"host":"h","pid":812,"version":"0.1.0","started":{started},
-                    "stopping":false,"concurrency":8,"running":{running},"skew_ms":null,
-                    "queues":[{{"queue":"MAIL","concurrency":4,"running":{running},
-                    "lateness":[],"run_time":[]}}],"omitted_queues":0}}"#
-            );
-            let announcement = Announcement::new(name, info, 1.hours());
-            store.backend.announce(announcement).await.unwrap();
-        }
-    });
+    fixture.settle("MAIL", "web-3", &verdict);
+    for (name, running) in [("web-1", 4), ("web-2", 2)] {
+        let started = fixture.clock.now().as_millis();
+        let info = format!(
+            r#"{{"format":1,"host":"h","pid":812,"version":"0.1.0","started":{started},
+                "stopping":false,"concurrency":8,"running":{running},"skew_ms":null,
+                "queues":[{{"queue":"MAIL","concurrency":4,"running":{running},
+                "lateness":[],"run_time":[]}}],"omitted_queues":0}}"#
+        );
+        fixture.announce(name, info);
+    }
     fixture.advance(19.seconds());
     fixture.expect(
         &["where", "MAIL", &id],
@@ -213,7 +197,7 @@ fn where_tells_of_claims_retries_runners_and_slots() {
          web-2   h     812  0.1.0        2/8  listening  MAIL 2/4\n",
     );
     fixture.advance(1.minutes());
-    fixture.with(async |store| drop(store.claim("MAIL", "web-1").await));
+    fixture.claim("MAIL", "web-1");
     fixture.advance(3.seconds());
     let running = fixture.run(&["where", "MAIL", &id]);
     assert!(running.contains("running, retry 1 of 5, for 3 s"), "{running}");
@@ -240,10 +224,10 @@ fn a_dead_job_shows_each_error_beside_its_attempt() {
     let id = id_of(&fixture.run(&["enqueue", "MAIL", "1", "--max-attempts", "3", "--json"]));
     for error in ["error 1", "error 2"] {
         let verdict = Verdict::retry(Due::NOW, error);
-        fixture.with(async |store| store.settle("MAIL", "web-3", &verdict).await);
+        fixture.settle("MAIL", "web-3", &verdict);
     }
     let verdict = Verdict::dead(DeadReason::new(DeadKind::Exhausted, "error 3"));
-    fixture.with(async |store| store.settle("MAIL", "web-3", &verdict).await);
+    fixture.settle("MAIL", "web-3", &verdict);
     fixture.expect(
         &["where", "MAIL", &id],
         &format!(
@@ -269,7 +253,7 @@ fn with_dead() -> (Fixture, String) {
     }
     let reason = DeadReason::new(DeadKind::Exhausted, "SMTP 550: no such user");
     let verdict = Verdict::Dead { reason, failed: true };
-    fixture.with(async |store| store.settle("MAIL", "web-1", &verdict).await);
+    fixture.settle("MAIL", "web-1", &verdict);
     fixture.advance(1.seconds());
     fixture.run(&["enqueue", "MAIL", r#"{"to":"ann"}"#, "--key", "a-1", "--due", "1d"]);
     let id = id_of(&fixture.run(&["enqueue", "MAIL", r#"{"to":"bob"}"#, "--json"]));
@@ -408,14 +392,11 @@ fn queues_are_shown_paused_resumed_and_purged() {
 #[test]
 fn a_missed_lateness_objective_is_a_finding_with_cause_and_remedy() {
     let fixture = Fixture::new();
-    fixture.with(async |store| {
-        let info = r#"{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,
-            "stopping":false,"concurrency":4,"running":0,"skew_ms":0,"omitted_queues":0,"queues":[
-            {"queue":"MAIL","concurrency":4,"running":4,"lateness":[],"run_time":[39,4],
-            "objective":{"objective":"99% < 100ms","in_time":98,"late":1}}]}"#;
-        let announcement = Announcement::new("web-1", info, 1.hours());
-        store.backend.announce(announcement).await.unwrap();
-    });
+    let info = r#"{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,
+        "stopping":false,"concurrency":4,"running":0,"skew_ms":0,"omitted_queues":0,"queues":[
+        {"queue":"MAIL","concurrency":4,"running":4,"lateness":[],"run_time":[39,4],
+        "objective":{"objective":"99% < 100ms","in_time":98,"late":1}}]}"#;
+    fixture.announce("web-1", info.to_owned());
     fixture.run(&["enqueue", "MAIL"]);
     fixture.advance(100.millis());
     fixture.expect(
@@ -463,12 +444,12 @@ fn policies_of_keys_and_repeated_requests_are_reported() {
     fixture.run(&line);
     let replaced = fixture.run(&[&line[..], &["--on-conflict", "replace"]].concat());
     assert!(replaced.contains("instead of the job that had its key"), "{replaced}");
-    fixture.with(async |store| drop(store.claim("MAIL", "web-1").await));
+    fixture.claim("MAIL", "web-1");
     let running = fixture.run(&line);
     assert!(running.contains("has the key and is running\nexit code 4\n"), "{running}");
     let repeated = ["enqueue", "CHARGE", "1", "--idempotency-key", "request-1"];
     fixture.run(&repeated);
-    fixture.with(async |store| store.settle("CHARGE", "web-1", &Verdict::Done).await);
+    fixture.settle("CHARGE", "web-1", &Verdict::Done);
     let ended = fixture.run(&repeated);
     assert!(ended.contains("of the same request has ended"), "{ended}");
     fixture.expect(

@@ -8,25 +8,46 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Work {
     /// A realistic payload.
     #[serde(flatten)]
-    pub(super) about: Value,
-    pub(super) takes_ms: u64,
+    about: Value,
+    takes_ms: u64,
     /// The error of failing runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) fails_with: Option<String>,
-    /// The first attempt that succeeds; 0 if none does.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) until_attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fails_with: Option<String>,
+    /// The first attempt that succeeds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until_attempt: Option<u32>,
     /// Why the run is skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) skips_with: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skips_with: Option<String>,
+    /// Maximum number of attempts.
+    #[serde(skip)]
+    pub(super) attempts: Option<u32>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+impl Work {
+    pub(super) fn new(about: Value, takes_ms: u64) -> Self {
+        Self { about, takes_ms, ..Self::default() }
+    }
+
+    pub(super) fn fails(self, error: impl Into<String>) -> Self {
+        Self { fails_with: Some(error.into()), ..self }
+    }
+
+    pub(super) fn until(self, attempt: u32) -> Self {
+        Self { until_attempt: Some(attempt), ..self }
+    }
+
+    pub(super) fn skips(self, reason: &str) -> Self {
+        Self { skips_with: Some(reason.to_owned()), ..self }
+    }
+
+    pub(super) fn attempts(self, attempts: u32) -> Self {
+        Self { attempts: Some(attempts), ..self }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +97,7 @@ impl DelayHandler for Example {
 
     async fn handle(&self, ctx: JobContext, work: Work) -> HandlerResult {
         tokio::time::sleep(Duration::from_millis(work.takes_ms)).await;
-        let fails = work.until_attempt == 0 || ctx.attempt() < work.until_attempt;
+        let fails = work.until_attempt.is_none_or(|first| ctx.attempt() < first);
         if let Some(error) = work.fails_with.filter(|_| fails) {
             return Err(error.into());
         }

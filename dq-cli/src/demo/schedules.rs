@@ -7,8 +7,7 @@ use super::handlers::{CATALOG, MEETINGS, REPORTS, Work};
 
 pub(super) async fn declare(dq: &Dq) -> Result<()> {
     let schedule = |queue: &str, name: &str, about: Value, takes_ms: u64| {
-        let work = Work { about, takes_ms, ..Work::default() };
-        let payload = serde_json::to_value(work).unwrap_or_default();
+        let payload = serde_json::to_value(Work::new(about, takes_ms)).unwrap_or_default();
         dq.recurring_in(queue, name).payload(payload)
     };
     let sync = |shop: &str, takes_ms| {

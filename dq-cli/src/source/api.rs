@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
     BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
     JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
-    RecurringSummary, RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest,
-    SimulationView, Timeline,
+    RecurringSummary, RunnerSummary, ScheduledJob, SimulationRequest, SimulationView, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Request, Source};
+use super::client::Source;
+use super::request::Request;
 use crate::failure::Result;
 
 #[derive(Deserialize)]
@@ -80,7 +80,7 @@ impl Source {
         let request = match action {
             BulkAction::Reschedule(Due::NOW) => Request::post(format!("{path}:run"), json!({})),
             BulkAction::Reschedule(due) => {
-                Request::new("PATCH", path, Some(json!({ "due": text_of(due) })))
+                Request::new("PATCH", path, Some(json!({ "due": due_text(due) })))
             }
             BulkAction::Cancel => Request::new("DELETE", path, None),
             action => Request::post(format!("{path}:{}", action.as_str()), json!({})),
@@ -116,24 +116,12 @@ impl Source {
     pub(crate) fn schedule(
         &self,
         queue: &QueueName,
-        request: &ScheduleRequest,
+        body: Value,
+        idempotency_key: Option<&str>,
     ) -> Result<ScheduledJob> {
-        let body = json!({
-            // Base64 keeps the payload byte for byte.
-            "payload_base64": STANDARD.encode(&request.payload),
-            "content_type": request.content_type,
-            "due": text_of(request.due),
-            "key": request.key,
-            "on_conflict": request.on_conflict,
-            "on_running": request.on_running,
-            "headers": request.headers,
-            "max_attempts": request.max_attempts,
-            "remember": request.remember,
-        });
-        let path = format!("{}/jobs", path_of(queue));
-        let name = request.idempotency_key.as_deref();
+        let request = Request::post(format!("{}/jobs", path_of(queue)), body);
         // Status 409 carries the running job with this key, which is an answer, not an error.
-        self.send(Request::post(path, body).idempotency_key(name).has_body_if_running())
+        self.send(request.idempotency_key(idempotency_key).has_body_if_running())
     }
 
     pub(crate) fn runners(&self) -> Result<Vec<RunnerSummary>> {
@@ -265,13 +253,13 @@ fn path_of_schedule(name: &str) -> Result<String> {
 
 fn bulk_body(action: BulkAction, mut body: Value) -> Value {
     if let BulkAction::Reschedule(due) = action {
-        body["due"] = text_of(due).into();
+        body["due"] = due_text(due).into();
     }
     body
 }
 
 /// Formats a due time for the API.
-fn text_of(due: Due) -> String {
+pub(crate) fn due_text(due: Due) -> String {
     match due {
         Due::At(at) => at.to_string(),
         Due::After(delay) => humantime::format_duration(delay).to_string(),
@@ -297,7 +285,7 @@ mod tests {
         }
         for due in ["now", "15m", "1h 30m", "2027-01-31T10:00:00.005Z", "1d 1ms"] {
             let due = parse_due(due).unwrap();
-            assert_eq!(parse_due(&text_of(due)).unwrap(), due);
+            assert_eq!(parse_due(&due_text(due)).unwrap(), due);
         }
     }
 }

@@ -12,7 +12,7 @@ use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
-use super::{Problem, Request};
+use super::request::{Problem, Request};
 use crate::failure::{Failure, Result};
 
 /// An open store. Whoever has its configuration may do everything.

@@ -4,7 +4,9 @@ use std::env;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Local, Remote, Source};
+use super::client::Source;
+use super::local::Local;
+use super::remote::Remote;
 use crate::args::TargetArgs;
 use crate::failure::{Failure, Result};
 use crate::stores;

@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use super::{Problem, Request, connecting};
+use super::connecting;
+use super::request::{Problem, Request};
 use crate::failure::{Failure, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

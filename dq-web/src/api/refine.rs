@@ -173,7 +173,7 @@ fn new_job(schemas: &mut Map<String, Value>) {
         schemas.insert(name.to_owned(), job);
     }
     schemas["NewJobBody"] = json!({
-        "description": "A job to be scheduled.",
+        "description": "A job to schedule.",
         "oneOf": variants.map(|(name, ..)| reference(name)),
     });
 }
@@ -190,7 +190,7 @@ fn recurring_definition(schemas: &mut Map<String, Value>) {
         schemas.insert(name.to_owned(), schema);
     }
     schemas["RecurringDefinition"] = json!({
-        "description": "What a schedule is to be.",
+        "description": "A schedule's definition.",
         "oneOf": variants.map(|(name, ..)| reference(name)),
     });
 }

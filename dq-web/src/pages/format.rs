@@ -26,27 +26,15 @@ pub(super) fn rate(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Formats the two largest units.
+/// Formats the two largest units; below ten seconds, tenths.
 pub(super) fn duration(millis: u64, lang: Lang) -> String {
-    const SECOND: u64 = 1_000;
-    const MINUTE: u64 = 60 * SECOND;
-    const HOUR: u64 = 60 * MINUTE;
-    const DAY: u64 = 24 * HOUR;
-    let [ms, s, min, h, d] = match lang {
-        Lang::En => [" ms", " s", " min", " h", " d"],
-        Lang::Zh => [" 毫秒", " 秒", " 分", " 小时", " 天"],
-    };
-    let two = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {
-        0 => format!("{}{large_unit}", number(large)),
-        small => format!("{}{large_unit} {small}{small_unit}", number(large)),
+    let units = match lang {
+        Lang::En => [" d", " h", " min", " s", " ms"],
+        Lang::Zh => [" 天", " 小时", " 分", " 秒", " 毫秒"],
     };
     match millis {
-        0..SECOND => format!("{millis}{ms}"),
-        SECOND..10_000 => format!("{}.{}{s}", millis / SECOND, millis % SECOND / 100),
-        10_000..MINUTE => format!("{}{s}", millis / SECOND),
-        MINUTE..HOUR => two(millis / MINUTE, min, millis % MINUTE / SECOND, s),
-        HOUR..DAY => two(millis / HOUR, h, millis % HOUR / MINUTE, min),
-        _ => two(millis / DAY, d, millis % DAY / HOUR, h),
+        1_000..10_000 => format!("{}.{}{}", millis / 1_000, millis % 1_000 / 100, units[3]),
+        _ => dq_ops::duration(millis, units),
     }
 }
 

@@ -61,11 +61,9 @@ pub(super) struct Payload {
 
 impl Payload {
     pub(super) fn new(view: &dq_ops::PayloadView) -> Self {
-        let json = view.json.as_ref().map(dq_ops::RawJson::pretty);
-        let text = json.or_else(|| view.text.clone()).or_else(|| view.base64.clone());
         Self {
             about: format!("{} · {}", view.content_type, size(view.size)),
-            text: text.unwrap_or_default(),
+            text: view.shown(),
             is_truncated: view.truncated,
         }
     }

@@ -221,7 +221,7 @@ texts! {
     wait_not_due: "It is not due yet:", "尚未到期：";
     wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
     wait_running: "It runs", "正在运行";
-    wait_unknown: "It is due. Whether a runner with a free slot listens is not known.", "已到期；是否有空闲槽位的执行器监听未知。";
+    wait_unknown: "It is due. It is not known whether a runner with a free slot listens.", "已到期；是否有空闲槽位的执行器监听未知。";
     worker: "Runner", "执行器";
     you_are: "You are", "当前用户";
     objective: "Lateness objective", "延迟目标";
@@ -241,7 +241,7 @@ texts! {
     backfill: "Run missed occurrences…", "补运行…";
     backfill_after: "After", "晚于";
     backfill_do: "Run them now", "立即补运行";
-    backfill_note: "This schedules the occurrences of a time in the past, all due now, at most 1,000. Those that the store still remembers do not run again.", "将过去某段时间内的各次运行立即安排，最多 1,000 次；存储仍记得的不会再次运行。";
+    backfill_note: "Schedules past occurrences, all due now, at most 1,000. An occurrence whose job the store still remembers does not run again.", "将过去某段时间内的各次运行立即安排，最多 1,000 次；存储仍记得的不会再次运行。";
     backfill_until: "Until", "不晚于";
     capacity: "Runners can do per minute", "执行器每分钟可处理";
     catch_up: "Missed occurrences", "错过的运行";
@@ -260,7 +260,7 @@ texts! {
     declared: "declared by a program", "由程序声明";
     done_schedule_backfill: "The occurrences are due now.", "已补安排。";
     done_schedule_kept: "Nothing is scheduled: a job of this schedule waits or runs.", "未安排：该计划已有任务在等待或运行。";
-    done_schedule_no_backfill: "No occurrence of that time is to be run.", "这段时间内没有需要补运行的。";
+    done_schedule_no_backfill: "That time has no occurrence to run.", "这段时间内没有需要补运行的。";
     done_schedule_pause: "The schedule is paused.", "计划已暂停。";
     done_schedule_remove: "The schedule is deleted.", "计划已删除。";
     done_schedule_resume: "The schedule goes on with its next occurrence.", "计划已恢复，从下一次开始。";

@@ -1,5 +1,4 @@
-//! A server with a store, and a plain HTTP client. The store is in memory with a virtual clock,
-//! unless the test binary is named after another store.
+//! A server with a store in memory on a virtual clock, and a plain HTTP client.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod axe;
@@ -7,12 +6,9 @@ pub(crate) mod browser;
 pub(crate) mod sample;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dq_core::config::QueueSettings;
 use dq_core::{
     Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, HistoryLimit,
     HistoryLimits, JobId, LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict,
@@ -78,50 +74,6 @@ fn serve_in_actix(_: &str, _: axum::Router, _: std::net::TcpListener) {
     panic!("run the tests with all features");
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Store {
-    Memory,
-    Sqlite,
-    Redis,
-}
-
-impl Store {
-    const OWN: Self = match env!("CARGO_CRATE_NAME").as_bytes() {
-        b"sqlite" => Self::Sqlite,
-        b"redis" => Self::Redis,
-        _ => Self::Memory,
-    };
-
-    /// Opens the store, with a history.
-    async fn open(self, clock: &Arc<VirtualClock>, directory: &Path) -> Dq {
-        let history = HistoryLimit::default();
-        let builder = match self {
-            Self::Memory => {
-                let clock = Arc::clone(clock) as Arc<dyn Clock>;
-                let history = HistoryLimits::all(history);
-                let store = MemoryBackend::with_history(Arc::clone(&clock), history);
-                Dq::builder().backend(Arc::new(store)).clock(clock)
-            }
-            Self::Sqlite => {
-                let url = format!("sqlite://{}", directory.join("jobs.db").display());
-                Dq::builder().url(&url).defaults(QueueSettings::new().history(history))
-            }
-            Self::Redis => {
-                static FIXTURES: AtomicUsize = AtomicUsize::new(0);
-                // A binary's tests share a server, so each has its own prefix. A binary may contain
-                // this module several times.
-                let module = module_path!().replace("::", "-");
-                let number = FIXTURES.fetch_add(1, Ordering::Relaxed);
-                let server = dq_servers::shared_redis().url();
-                Dq::builder()
-                    .url(&format!("{server}?response_timeout=60s&prefix={module}-{number}"))
-                    .defaults(QueueSettings::new().history(history))
-            }
-        };
-        builder.connect().await.unwrap()
-    }
-}
-
 pub(crate) struct Fixture {
     /// The memory store's clock.
     pub(crate) clock: Arc<VirtualClock>,
@@ -148,9 +100,11 @@ impl Fixture {
 
     pub(crate) async fn start_in(server: Server, prefix: &str) -> Self {
         let clock = Arc::new(VirtualClock::new(SystemClock.now()));
-        let directory = tempfile::tempdir().unwrap();
-        let dq = Store::OWN.open(&clock, directory.path()).await;
-        Self::serve(server, prefix, dq, clock, directory).await
+        let history = HistoryLimits::all(HistoryLimit::default());
+        let store = MemoryBackend::with_history(Arc::clone(&clock) as Arc<dyn Clock>, history);
+        let builder = Dq::builder().backend(Arc::new(store)).clock(Arc::clone(&clock) as _);
+        let dq = builder.connect().await.unwrap();
+        Self::serve(server, prefix, dq, clock, tempfile::tempdir().unwrap()).await
     }
 
     /// Serves a dashboard for a store with its own clock, at the root.
@@ -173,11 +127,8 @@ impl Fixture {
         Self { clock, store, _directory: directory, dq, ops, address }
     }
 
-    pub(crate) async fn pass(&self, time: Duration) {
-        match Store::OWN {
-            Store::Memory => self.clock.advance(time),
-            _ => tokio::time::sleep(time).await,
-        }
+    pub(crate) fn pass(&self, time: Duration) {
+        self.clock.advance(time);
     }
 
     pub(crate) async fn schedule(&self, queue: &str, key: &str, payload: &str, due: Due) -> JobId {
@@ -190,10 +141,6 @@ impl Fixture {
 
     pub(crate) async fn claim(&self, queue: &str, worker: &str) -> Vec<LeasedJob> {
         let wants = [Want::new(QueueName::new(queue).unwrap(), 100, 10.minutes())];
-        // Due times are rounded up to milliseconds.
-        if Store::OWN != Store::Memory {
-            self.pass(10.millis()).await;
-        }
         let params = ClaimParams::new(&wants, 100, worker);
         self.store.claim(params).await.unwrap().jobs
     }
