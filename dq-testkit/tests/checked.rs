@@ -105,7 +105,7 @@ async fn invalid_calls_are_refused() {
     let info = vec![b' '; Announcement::MAX_BYTES + 1];
     let announcement = Announcement::new("a", info, Duration::from_secs(1));
     refused(store.announce(announcement).await, INVALID, "bytes");
-    let next_due = store.stats(&[queue.clone()]).await.unwrap()[0].next_due;
+    let next_due = store.stats(std::slice::from_ref(queue)).await.unwrap()[0].next_due;
     assert_eq!(Some(new.due), next_due.map(Due::At), "no job was moved");
 }
 

@@ -70,7 +70,7 @@ async fn acknowledged_calls_survive(killed: Killed) {
         failure.map(|failure| format!("{}: {failure:?}", trial.name()))
     });
     let runs: Vec<_> = runs.collect();
-    assert!(runs.len() >= 18, "only {} trials: have their names changed?", runs.len());
+    assert!(runs.len() >= 9, "only {} trials: have their names changed?", runs.len());
     let mut failed = Vec::new();
     for run in runs {
         failed.extend(run.await);

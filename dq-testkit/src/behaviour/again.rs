@@ -9,13 +9,13 @@ use super::store::{LATER, SOON, TrialStore, ensure_payload, key};
 use super::trial::topic;
 
 topic! { "again":
-    next_step_is_the_same_job_with_another_payload [Again],
-    next_step_starts_with_new_counts [Again],
-    next_step_waits_for_its_due_time [Again],
-    payload_of_a_next_step_is_unchanged [Again],
-    key_is_held_between_steps [Again, Keys],
-    calls_between_steps_find_a_waiting_job [Again],
-    all_steps_count_as_one_job [Again, Totals],
+    next_step_is_the_same_job_with_another_payload [again],
+    next_step_starts_with_new_counts [again],
+    next_step_waits_for_its_due_time [again],
+    payload_of_a_next_step_is_unchanged [again],
+    key_is_held_between_steps [again, keys],
+    calls_between_steps_find_a_waiting_job [again],
+    all_steps_count_as_one_job [again, totals],
 }
 
 fn again(due: impl Into<Due>, payload: &'static str) -> Verdict {

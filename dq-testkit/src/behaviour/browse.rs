@@ -12,16 +12,16 @@ use super::store::{LATER, SOON, STATES, TrialStore, key};
 use super::trial::topic;
 
 topic! { "browse":
-    job_is_returned_as_scheduled [Browse],
-    job_is_returned_with_its_state [Browse],
-    job_is_found_by_its_key_while_it_lives [Browse, Keys],
-    missing_job_is_none [Browse],
-    jobs_are_listed_in_the_order_of_their_state [Browse],
-    each_job_is_listed_in_one_state [Browse],
-    pages_of_any_size_list_the_same_jobs [Browse],
-    pages_do_not_shift [Browse],
-    descending_listings_are_the_reverse [Browse],
-    listings_without_payloads_have_all_the_rest [Browse],
+    job_is_returned_as_scheduled [browse],
+    job_is_returned_with_its_state [browse],
+    job_is_found_by_its_key_while_it_lives [browse, keys],
+    missing_job_is_none [browse],
+    jobs_are_listed_in_the_order_of_their_state [browse],
+    each_job_is_listed_in_one_state [browse],
+    pages_of_any_size_list_the_same_jobs [browse],
+    pages_do_not_shift [browse],
+    descending_listings_are_the_reverse [browse],
+    listings_without_payloads_have_all_the_rest [browse],
 }
 
 async fn job_is_returned_as_scheduled(store: TrialStore) -> TrialResult {

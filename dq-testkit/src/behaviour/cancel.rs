@@ -2,19 +2,19 @@
 
 use dq_core::{Cancelled, Due, JobRef, OnConflict, Verdict};
 
-use super::client::{Counts, dead};
+use super::client::{Counts, dead, race_with_claim};
 use super::failure::{Failure, TrialResult, ensure_eq};
 use super::store::{LATER, SOON, TrialStore, key};
 use super::trial::topic;
 
 topic! { "cancel":
-    cancelled_job_never_starts [Cancel],
-    job_is_cancelled_by_its_key [Cancel, Keys],
-    running_job_is_not_cancelled [Cancel],
-    unknown_and_ended_jobs_are_not_found [Cancel],
-    answers_are_in_request_order [Cancel],
-    cancel_races_with_claim [Cancel],
-    concurrent_cancels_succeed_once [Cancel],
+    cancelled_job_never_starts [cancel],
+    job_is_cancelled_by_its_key [cancel, keys],
+    running_job_is_not_cancelled [cancel],
+    unknown_and_ended_jobs_are_not_found [cancel],
+    answers_are_in_request_order [cancel],
+    cancel_races_with_claim [cancel],
+    concurrent_cancels_succeed_once [cancel],
 }
 
 async fn cancelled_job_never_starts(store: TrialStore) -> TrialResult {
@@ -109,28 +109,17 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
 }
 
 async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
-    for _ in 0..20 {
+    let [first, second] = store.two_clients().await?;
+    for round in 0..20 {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-        let (caller, runner) = (store.client(), store.client());
-        let (cancel_queue, claim_queue) = (queue.clone(), queue.clone());
-        let cancel = tokio::spawn(async move { caller.cancel(&cancel_queue, id).await });
-        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
-        let answer = cancel.await.map_err(Failure::new)??;
-        let leased = claim.await.map_err(Failure::new)??.len();
-        match answer {
-            Cancelled::Cancelled => {
-                ensure_eq!(leased, 0, "after `Cancelled` the job is not leased")
-            }
-            Cancelled::AlreadyRunning => {
-                ensure_eq!(leased, 1, "after `AlreadyRunning` the job is leased")
-            }
-            other => {
-                return Err(Failure::new(format_args!(
-                    "either the cancel or the claim succeeds, so the answer is not {other:?}"
-                )));
-            }
-        }
+        let caller = if round % 2 == 0 { first.clone() } else { second.clone() };
+        let in_queue = queue.clone();
+        let call = async move { caller.cancel(&in_queue, id).await };
+        let (answer, leased) = race_with_claim(&first, &queue, call).await?;
+        let cancelled = leased.is_empty();
+        let wanted = if cancelled { Cancelled::Cancelled } else { Cancelled::AlreadyRunning };
+        ensure_eq!(answer, wanted, "either the cancel or the claim succeeds");
         store.expect_empty_claim(&queue, "the job is cancelled or leased").await?;
     }
     Ok(())

@@ -329,6 +329,19 @@ impl Client {
     }
 }
 
+/// Makes a call while `runner` claims, and returns its answer and the ids of the claimed jobs.
+pub(super) async fn race_with_claim<T: Send + 'static>(
+    runner: &Client,
+    queue: &QueueName,
+    call: impl Future<Output = TrialResult<T>> + Send + 'static,
+) -> TrialResult<(T, Vec<JobId>)> {
+    let (runner, queue) = (runner.clone(), queue.clone());
+    let call = tokio::spawn(call);
+    let claim = tokio::spawn(async move { runner.lease(&queue, 10).await });
+    let answer = call.await.map_err(Failure::new)??;
+    Ok((answer, ids(&claim.await.map_err(Failure::new)??)))
+}
+
 pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want::new(queue.clone(), max, LEASE)
 }

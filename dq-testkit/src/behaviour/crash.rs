@@ -11,14 +11,14 @@ use super::store::{LATER, SOON, TrialStore, key};
 use super::trial::topic;
 
 topic! { "crash":
-    jobs_survive_unchanged [Durable],
-    every_effect_survives [Durable],
-    leases_survive [Durable],
-    keys_survive [Durable, Keys],
-    order_survives [Durable, Fifo],
-    job_that_became_due_while_closed_is_claimed_at_once [Durable],
-    repeated_call_after_a_crash_stores_once [Durable],
-    jobs_survive_a_close [Durable],
+    jobs_survive_unchanged [durable],
+    every_effect_survives [durable],
+    leases_survive [durable],
+    keys_survive [durable, keys],
+    order_survives [durable, fifo],
+    job_that_became_due_while_closed_is_claimed_at_once [durable],
+    repeated_call_after_a_crash_stores_once [durable],
+    jobs_survive_a_close [durable],
 }
 
 async fn jobs_survive_unchanged(store: TrialStore) -> TrialResult {

@@ -10,14 +10,14 @@ use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "dead":
-    dead_jobs_do_not_expire [DeadLetters, VirtualTime],
-    replayed_job_has_new_counts [DeadLetters],
-    replay_sets_the_due_time [DeadLetters],
-    replay_of_named_jobs [DeadLetters],
-    replay_of_more_than_a_thousand [DeadLetters],
-    replay_skips_a_job_whose_key_is_live [DeadLetters, Keys],
-    removed_job_is_deleted [DeadLetters],
-    live_jobs_and_other_queues_are_not_affected [DeadLetters],
+    dead_jobs_do_not_expire [dead_letters, virtual_time],
+    replayed_job_has_new_counts [dead_letters],
+    replay_sets_the_due_time [dead_letters],
+    replay_of_named_jobs [dead_letters],
+    replay_of_more_than_a_thousand [dead_letters],
+    replay_skips_a_job_whose_key_is_live [dead_letters, keys],
+    removed_job_is_deleted [dead_letters],
+    live_jobs_and_other_queues_are_not_affected [dead_letters],
 }
 
 async fn dead_jobs_do_not_expire(store: TrialStore) -> TrialResult {

@@ -12,14 +12,14 @@ use super::store::{LATER, TrialStore, key};
 use super::trial::topic;
 
 topic! { "detach":
-    both_jobs_run [Detach],
-    running_job_has_no_key_any_more [Detach, Browse],
-    every_conflict_policy_detaches [Detach],
-    waiting_job_is_not_detached [Detach],
-    key_refers_to_the_new_job [Detach, Cancel],
-    detached_job_never_has_a_key_again [Detach],
-    each_running_job_can_be_detached [Detach],
-    repeated_call_detaches_once [Detach],
+    both_jobs_run [detach],
+    running_job_has_no_key_any_more [detach, browse],
+    every_conflict_policy_detaches [detach],
+    waiting_job_is_not_detached [detach],
+    key_refers_to_the_new_job [detach, cancel],
+    detached_job_never_has_a_key_again [detach],
+    each_running_job_can_be_detached [detach],
+    repeated_call_detaches_once [detach],
 }
 
 /// Takes the key `k` from a running job.

@@ -10,12 +10,12 @@ use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "due":
-    never_early_by_one_millisecond [VirtualTime],
-    never_early_on_a_real_clock [RealTime],
+    never_early_by_one_millisecond [virtual_time],
+    never_early_on_a_real_clock [real_time],
     shorter_delay_does_not_wait_behind_a_longer_one,
     earliest_due_time_is_claimed_first,
-    equal_due_times_are_claimed_in_insertion_order [Fifo],
-    clock_set_back_makes_due_jobs_wait_again [VirtualTime],
+    equal_due_times_are_claimed_in_insertion_order [fifo],
+    clock_set_back_makes_due_jobs_wait_again [virtual_time],
 }
 
 async fn never_early_by_one_millisecond(store: TrialStore) -> TrialResult {

@@ -10,9 +10,9 @@ use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "forecast":
-    jobs_are_counted_between_edges [Forecast],
-    job_at_an_edge_counts_after_it [Forecast],
-    only_waiting_jobs_are_counted [Forecast, DeadLetters],
+    jobs_are_counted_between_edges [forecast],
+    job_at_an_edge_counts_after_it [forecast],
+    only_waiting_jobs_are_counted [forecast, dead_letters],
 }
 
 async fn forecast(

@@ -1,25 +1,25 @@
 //! Keys: each has at most one live job per queue, and the answer names it.
 
-use dq_core::{Due, NewJob, OnConflict, Scheduled, Timestamp, Verdict};
+use dq_core::{Due, NewJob, OnConflict, Receipt, Scheduled, Timestamp, Verdict};
 
-use super::client::{Counts, dead};
+use super::client::{Counts, dead, race_with_claim};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, Limit, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "keys":
-    keep_leaves_the_existing_job [Keys],
-    replace_stores_the_new_job_instead [Keys],
-    replace_restarts_the_delay [Keys],
-    earliest_keeps_the_earlier_due_time [Keys],
-    latest_keeps_the_later_due_time [Keys],
-    running_job_is_not_replaced [Keys],
-    key_is_held_until_the_job_ends_or_dies [Keys],
-    same_key_several_times_in_one_call [Keys],
-    repeated_call_of_jobs_with_one_key [Keys],
-    keys_are_compared_byte_by_byte [Keys],
-    concurrent_calls_with_one_key_store_one_job [Keys],
-    replace_races_with_claim [Keys],
+    keep_leaves_the_existing_job [keys],
+    replace_stores_the_new_job_instead [keys],
+    replace_restarts_the_delay [keys],
+    earliest_keeps_the_earlier_due_time [keys],
+    latest_keeps_the_later_due_time [keys],
+    running_job_is_not_replaced [keys],
+    key_is_held_until_the_job_ends_or_dies [keys],
+    same_key_several_times_in_one_call [keys],
+    repeated_call_of_jobs_with_one_key [keys],
+    keys_are_compared_byte_by_byte [keys],
+    concurrent_calls_with_one_key_store_one_job [keys],
+    replace_races_with_claim [keys],
 }
 
 async fn keep_leaves_the_existing_job(store: TrialStore) -> TrialResult {
@@ -221,9 +221,10 @@ async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
 }
 
 async fn concurrent_calls_with_one_key_store_one_job(store: TrialStore) -> TrialResult {
+    let clients = store.two_clients().await?;
     let queue = store.queue();
-    let tasks = (0..8).map(|_| {
-        let client = store.client();
+    let tasks = (0..8).map(|n: usize| {
+        let client = clients[n % 2].clone();
         let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
         tokio::spawn(async move { client.schedule(job).await })
     });
@@ -233,47 +234,33 @@ async fn concurrent_calls_with_one_key_store_one_job(store: TrialStore) -> Trial
         match answer.map_err(Failure::new)?? {
             Scheduled::Created(receipt) => created.push(receipt),
             Scheduled::Kept(receipt) => kept.push(receipt),
-            other => {
-                return Err(Failure::new(format_args!(
-                    "`Keep` answers `Created` or `Kept`, not {other:?}"
-                )));
-            }
+            other => return Err(Failure::new(format_args!("`Keep` is not answered {other:?}"))),
         }
     }
     ensure_eq!(created.len(), 1, "one of several concurrent jobs with one key is stored");
-    ensure!(
-        kept.iter().all(|receipt| *receipt == created[0]),
-        "the other receipts are those of the stored job"
-    );
+    let is_stored = |receipt: &Receipt| *receipt == created[0];
+    ensure!(kept.iter().all(is_stored), "the other receipts are those of the stored job");
     store.expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one key").await
 }
 
 async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
+    let [producer, runner] = store.two_clients().await?;
     for _ in 0..20 {
         let queue = store.queue();
         let old = store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
         let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
-        let new_id = new.id;
-        let (producer, runner) = (store.client(), store.client());
-        let claim_queue = queue.clone();
-        let replace = tokio::spawn(async move { producer.schedule(new).await });
-        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 10).await });
-        let answer = replace.await.map_err(Failure::new)??;
-        let leased = super::client::ids(&claim.await.map_err(Failure::new)??);
-        match answer {
-            Scheduled::Replaced(_) => ensure!(
-                leased.is_empty() || leased == [new_id],
-                "after `Replaced` the old job never starts; claimed were {leased:?}"
-            ),
-            Scheduled::AlreadyRunning(_) => {
-                ensure_eq!(leased, [old.id], "after `AlreadyRunning` the old job is leased");
-            }
-            other => {
-                return Err(Failure::new(format_args!(
-                    "`Replace` of a live key answers `Replaced` or `AlreadyRunning`, not {other:?}"
-                )));
-            }
-        }
+        let (producer, new_id) = (producer.clone(), new.id);
+        let call = async move { producer.schedule(new).await };
+        let (answer, leased) = race_with_claim(&runner, &queue, call).await?;
+        let as_expected = match answer {
+            Scheduled::Replaced(_) => leased.is_empty() || leased == [new_id],
+            Scheduled::AlreadyRunning(_) => leased == [old.id],
+            _ => false,
+        };
+        ensure!(
+            as_expected,
+            "after `Replaced` the old job never starts: {answer:?}, claimed were {leased:?}"
+        );
     }
     Ok(())
 }

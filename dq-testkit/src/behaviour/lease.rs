@@ -15,7 +15,7 @@ use super::trial::topic;
 
 topic! { "lease":
     lapsed_job_is_redelivered,
-    lapse_is_exact_to_the_millisecond [VirtualTime],
+    lapse_is_exact_to_the_millisecond [virtual_time],
     losses_count_consecutive_lapses,
     every_call_finds_a_lapsed_job_due,
     lapsed_lease_has_no_effect,
@@ -26,7 +26,7 @@ topic! { "lease":
     renewal_is_relative_to_the_store_clock,
     each_renewal_has_its_own_answer,
     tokens_grow_with_each_lease,
-    tokens_grow_after_a_crash [Durable],
+    tokens_grow_after_a_crash [durable],
     concurrent_claims_lease_each_job_once,
     concurrent_claims_lease_a_lapsed_job_once,
 }
@@ -348,8 +348,9 @@ async fn concurrent_claims_lease_each_job_once(store: TrialStore) -> TrialResult
     const JOBS: usize = 300;
     let queue = store.queue();
     store.create_many(&queue, JOBS, Due::NOW).await?;
-    let claimers = (0..6).map(|_| {
-        let (client, queue) = (store.client(), queue.clone());
+    let clients = store.two_clients().await?;
+    let claimers = (0..6).map(|n: usize| {
+        let (client, queue) = (clients[n % 2].clone(), queue.clone());
         tokio::spawn(async move {
             let mut mine = Vec::new();
             loop {

@@ -8,11 +8,11 @@ use super::store::{SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "pause":
-    paused_queue_is_not_claimed [Pause],
-    running_jobs_of_a_paused_queue_finish [Pause],
-    lapsed_job_of_a_paused_queue_waits [Pause],
-    other_queues_are_not_paused [Pause],
-    repeated_pause_changes_nothing [Pause],
+    paused_queue_is_not_claimed [pause],
+    running_jobs_of_a_paused_queue_finish [pause],
+    lapsed_job_of_a_paused_queue_waits [pause],
+    other_queues_are_not_paused [pause],
+    repeated_pause_changes_nothing [pause],
 }
 
 async fn paused_queue_is_not_claimed(store: TrialStore) -> TrialResult {

@@ -10,15 +10,14 @@ use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "reasons":
-    error_of_a_retry_is_shown [Reasons],
-    error_is_unchanged [Reasons],
-    error_is_kept_without_another_run [Reasons],
-    error_keeps_its_attempt_after_a_death [Reasons, DeadLetters],
-    holder_of_a_lease_is_shown [Reasons],
-    holder_is_shown_while_the_job_runs_only [Reasons],
-    renewal_keeps_the_start_of_a_lease [Reasons],
-    next_lease_has_its_own_holder [Reasons],
-    holder_that_did_not_start_the_job_is_remembered [Reasons, History, Cancel],
+    error_of_a_retry_is_shown [reasons],
+    error_is_unchanged [reasons],
+    error_is_kept_without_another_run [reasons],
+    error_keeps_its_attempt_after_a_death [reasons, dead_letters],
+    holder_of_a_lease_is_shown [reasons],
+    holder_is_shown_while_the_job_runs_only [reasons],
+    each_lease_has_its_own_holder [reasons],
+    holder_that_did_not_start_the_job_is_remembered [reasons, history, cancel],
 }
 
 async fn fail(store: &TrialStore, queue: &QueueName, error: &str) -> TrialResult {
@@ -160,11 +159,15 @@ async fn holder_is_shown_while_the_job_runs_only(store: TrialStore) -> TrialResu
     Ok(())
 }
 
-async fn renewal_keeps_the_start_of_a_lease(store: TrialStore) -> TrialResult {
+async fn each_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let leased = store.lease_one(&queue).await?;
+    let lost = store.lease_one_as("first", &queue, LAPSING_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    let leased = store.lease_one_as("second", &queue, LEASE).await?;
     let before = store.get_existing(&queue, id).await?;
+    ensure_eq!(before.worker.as_deref(), Some("second"), "the holder of the current lease");
+    ensure!(before.leased_since >= Some(lost.leased_until), "the start of the current lease");
     store.wait_for(std::time::Duration::from_millis(5)).await?;
     store.renew(leased.lease(), LEASE * 2).await?;
     let after = store.get_existing(&queue, id).await?;
@@ -172,20 +175,8 @@ async fn renewal_keeps_the_start_of_a_lease(store: TrialStore) -> TrialResult {
     ensure_eq!(
         (after.leased_since, after.worker),
         (before.leased_since, before.worker),
-        "the lease has the same start and holder"
+        "a renewed lease has the same start and holder"
     );
-    Ok(())
-}
-
-async fn next_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
-    let queue = store.queue();
-    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-    let lost = store.lease_one_as("first", &queue, LAPSING_LEASE).await?;
-    store.wait_until(lost.leased_until).await?;
-    store.lease_one_as("second", &queue, LEASE).await?;
-    let view = store.get_existing(&queue, id).await?;
-    ensure_eq!(view.worker.as_deref(), Some("second"), "the holder of the current lease");
-    ensure!(view.leased_since >= Some(lost.leased_until), "the start of the current lease");
     Ok(())
 }
 

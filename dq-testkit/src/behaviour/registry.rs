@@ -11,14 +11,14 @@ use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "registry":
-    announced_runner_is_listed [Registry],
-    info_is_unchanged [Registry],
-    later_announcement_replaces_the_earlier_one [Registry],
-    announcement_ends_with_its_time [Registry],
-    announcement_ends_to_the_millisecond [Registry, VirtualTime],
-    announcement_can_be_withdrawn [Registry],
-    runners_are_listed_by_name [Registry],
-    runners_of_every_process_are_listed [Registry, Shared],
+    announced_runner_is_listed [registry],
+    info_is_unchanged [registry],
+    later_announcement_replaces_the_earlier_one [registry],
+    announcement_ends_with_its_time [registry],
+    announcement_ends_to_the_millisecond [registry, virtual_time],
+    announcement_can_be_withdrawn [registry],
+    runners_are_listed_by_name [registry],
+    runners_of_every_process_are_listed [registry, shared],
 }
 
 async fn announce(client: &Client, name: &str, info: &'static str, ttl: Duration) -> TrialResult {

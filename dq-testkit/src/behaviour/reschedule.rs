@@ -2,20 +2,20 @@
 
 use dq_core::{Due, JobRef, OnConflict, Reschedule, Rescheduled, Verdict};
 
-use super::client::{Counts, dead, want};
-use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::client::{Counts, dead, race_with_claim, want};
+use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, SOON, ShortLease, TrialStore, key};
 use super::trial::topic;
 
 topic! { "reschedule":
-    earlier_due_time_takes_effect [Reschedule],
-    later_due_time_takes_effect [Reschedule],
-    job_is_rescheduled_by_its_key [Reschedule, Keys],
-    rescheduled_job_is_otherwise_unchanged [Reschedule],
-    running_job_is_not_rescheduled [Reschedule],
-    unknown_and_ended_jobs_are_not_found [Reschedule],
-    answers_are_in_request_order [Reschedule],
-    reschedule_races_with_claim [Reschedule],
+    earlier_due_time_takes_effect [reschedule],
+    later_due_time_takes_effect [reschedule],
+    job_is_rescheduled_by_its_key [reschedule, keys],
+    rescheduled_job_is_otherwise_unchanged [reschedule],
+    running_job_is_not_rescheduled [reschedule],
+    unknown_and_ended_jobs_are_not_found [reschedule],
+    answers_are_in_request_order [reschedule],
+    reschedule_races_with_claim [reschedule],
 }
 
 async fn earlier_due_time_takes_effect(store: TrialStore) -> TrialResult {
@@ -153,29 +153,19 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
 }
 
 async fn reschedule_races_with_claim(store: TrialStore) -> TrialResult {
+    let [caller, runner] = store.two_clients().await?;
     for _ in 0..20 {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-        let (caller, runner) = (store.client(), store.client());
-        let (moved_queue, claim_queue) = (queue.clone(), queue.clone());
-        let reschedule =
-            tokio::spawn(async move { caller.reschedule(&moved_queue, id, LATER).await });
-        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
-        let answer = reschedule.await.map_err(Failure::new)??;
-        let leased = claim.await.map_err(Failure::new)??.len();
-        match answer {
-            Rescheduled::Moved(_) => {
-                ensure_eq!(leased, 0, "after `Moved` to a later time the job is not leased")
-            }
-            Rescheduled::AlreadyRunning => {
-                ensure_eq!(leased, 1, "after `AlreadyRunning` the job is leased")
-            }
-            other => {
-                return Err(Failure::new(format_args!(
-                    "either the reschedule or the claim succeeds, so the answer is not {other:?}"
-                )));
-            }
-        }
+        let (caller, in_queue) = (caller.clone(), queue.clone());
+        let call = async move { caller.reschedule(&in_queue, id, LATER).await };
+        let (answer, leased) = race_with_claim(&runner, &queue, call).await?;
+        let as_expected = match answer {
+            Rescheduled::Moved(_) => leased.is_empty(),
+            Rescheduled::AlreadyRunning => leased == [id],
+            _ => false,
+        };
+        ensure!(as_expected, "either the reschedule or the claim succeeds: {answer:?}, {leased:?}");
     }
     Ok(())
 }

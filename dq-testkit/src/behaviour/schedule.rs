@@ -16,7 +16,7 @@ topic! { "schedule":
     claimed_job_equals_the_scheduled_one,
     delay_is_relative_to_the_store_clock,
     due_time_is_exact_to_the_millisecond,
-    pending_job_does_not_expire [VirtualTime],
+    pending_job_does_not_expire [virtual_time],
     repeated_schedule_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
@@ -149,8 +149,9 @@ async fn same_id_twice_in_one_call_is_stored_once(store: TrialStore) -> TrialRes
 async fn same_id_from_many_tasks_is_stored_once(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let job = store.job(&queue, LATER);
-    let tasks = (0..8).map(|_| {
-        let (client, job) = (store.client(), job.clone());
+    let clients = store.two_clients().await?;
+    let tasks = (0..8).map(|n: usize| {
+        let (client, job) = (clients[n % 2].clone(), job.clone());
         tokio::spawn(async move { client.schedule(job).await })
     });
     let mut receipts = Vec::new();

@@ -12,7 +12,7 @@ topic! { "settle":
     retry_and_snooze_wait_for_their_due_time,
     retry_counts_a_failed_attempt,
     redelivered_job_is_unchanged,
-    dead_job_keeps_its_reason [Browse, DeadLetters],
+    dead_job_keeps_its_reason [browse, dead_letters],
     release_counts_a_delivery_only_after_the_start,
     each_settlement_has_its_own_answer,
 }

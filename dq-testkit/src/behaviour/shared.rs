@@ -1,22 +1,17 @@
 //! Shared stores: each client stands for a process.
 
-use std::collections::HashSet;
-
 use dq_core::{Cancelled, Due, OnConflict, Operation, Rescheduled, Scheduled, Settled, Verdict};
 
 use super::client::Counts;
-use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "shared":
-    jobs_are_visible_to_every_process [Shared],
-    lapse_is_visible_to_every_process [Shared],
-    calls_bind_every_process [Shared],
-    concurrent_processes_lease_each_job_once [Shared],
-    concurrent_processes_store_one_job_per_key [Shared, Keys],
-    cancel_races_with_claim [Shared, Cancel],
-    closing_one_process_does_not_affect_others [Shared],
+    jobs_are_visible_to_every_process [shared],
+    lapse_is_visible_to_every_process [shared],
+    calls_bind_every_process [shared],
+    closing_one_process_does_not_affect_others [shared],
 }
 
 async fn jobs_are_visible_to_every_process(store: TrialStore) -> TrialResult {
@@ -78,73 +73,6 @@ async fn calls_bind_every_process(store: TrialStore) -> TrialResult {
         store.expect_empty_claim(&queue, "the queue is paused in every process").await?;
         other.operate(Operation::Resume { queue: &queue }).await?;
         store.lease_one(&queue).await?;
-    }
-    Ok(())
-}
-
-async fn concurrent_processes_lease_each_job_once(store: TrialStore) -> TrialResult {
-    const JOBS: usize = 200;
-    let queue = store.queue();
-    let clients = [store.client(), store.second_client().await?, store.second_client().await?];
-    store.create_many(&queue, JOBS, Due::NOW).await?;
-    let claimers = clients.map(|client| {
-        let queue = queue.clone();
-        tokio::spawn(async move {
-            let mut mine = Vec::new();
-            loop {
-                let leased = client.lease(&queue, 7).await?;
-                if leased.is_empty() {
-                    return TrialResult::Ok(mine);
-                }
-                client.settle_all_done(&leased).await?;
-                mine.extend(super::client::ids(&leased));
-            }
-        })
-    });
-    let mut seen = HashSet::new();
-    for claimer in claimers {
-        for id in claimer.await.map_err(Failure::new)?? {
-            ensure!(seen.insert(id), "job {id} was leased by two processes");
-        }
-    }
-    ensure_eq!(seen.len(), JOBS, "concurrent processes lease every job");
-    store.expect_counts(&queue, Counts::NONE, "after all were settled").await
-}
-
-async fn concurrent_processes_store_one_job_per_key(store: TrialStore) -> TrialResult {
-    let clients = [store.client(), store.second_client().await?];
-    for _ in 0..10 {
-        let queue = store.queue();
-        let calls = clients.each_ref().map(|client| {
-            let client = client.clone();
-            let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
-            tokio::spawn(async move { client.schedule(job).await })
-        });
-        let mut created = 0;
-        for call in calls {
-            created += usize::from(call.await.map_err(Failure::new)??.is_stored());
-        }
-        ensure_eq!(created, 1, "one of two concurrent jobs with one key is stored");
-        store
-            .expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one key")
-            .await?;
-    }
-    Ok(())
-}
-
-async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
-    let other = store.second_client().await?;
-    for _ in 0..10 {
-        let queue = store.queue();
-        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
-        let (caller, runner) = (other.clone(), store.client());
-        let (cancel_queue, claim_queue) = (queue.clone(), queue.clone());
-        let cancel = tokio::spawn(async move { caller.cancel(&cancel_queue, id).await });
-        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
-        let answer = cancel.await.map_err(Failure::new)??;
-        let leased = claim.await.map_err(Failure::new)??.len();
-        let wanted = if leased == 0 { Cancelled::Cancelled } else { Cancelled::AlreadyRunning };
-        ensure_eq!(answer, wanted, "either the cancel or the claim succeeds");
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ topic! { "stats":
     each_job_is_counted_in_one_state,
     answers_are_in_request_order,
     all_queues_are_listed_in_name_order,
-    totals_count_each_verdict [Totals, DeadLetters],
-    totals_count_cancels_and_replacements [Totals, Keys, Cancel],
+    totals_count_each_verdict [totals, dead_letters],
+    totals_count_cancels_and_replacements [totals, keys, cancel],
 }
 
 async fn unknown_queue_has_zero_counts(store: TrialStore) -> TrialResult {

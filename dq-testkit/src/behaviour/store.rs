@@ -59,6 +59,15 @@ impl TrialStore {
         Ok(Client::new(self.store.open(&self.environment).await?))
     }
 
+    /// Two clients for concurrent calls; on a shared store, of two processes.
+    pub(super) async fn two_clients(&self) -> TrialResult<[Client; 2]> {
+        let second = match self.capabilities().shared {
+            true => self.second_client().await?,
+            false => self.client(),
+        };
+        Ok([self.client(), second])
+    }
+
     /// Drops the client and opens the store again. Requires a durable store.
     pub(super) async fn crash(self) -> TrialResult<Self> {
         let Self { store, client, environment, clock, namespace, queues } = self;

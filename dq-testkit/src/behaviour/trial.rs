@@ -1,5 +1,6 @@
 //! One trial.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use dq_core::Capabilities;
@@ -16,7 +17,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
     pub(super) name: &'static str,
-    pub(super) requires: &'static [Requirement],
+    pub(super) applies: fn(&Features) -> bool,
     pub(super) run: fn(TrialStore) -> BoxFuture<'static, TrialResult>,
 }
 
@@ -30,7 +31,9 @@ impl Trial {
     /// Returns whether the trial applies to these capabilities and this clock.
     #[must_use]
     pub fn applies(&self, capabilities: &Capabilities, clock: &StoreClock) -> bool {
-        self.requires.iter().all(|requirement| requirement.is_met(capabilities, clock))
+        let virtual_time = matches!(clock, StoreClock::Virtual(_));
+        let capabilities = *capabilities;
+        (self.applies)(&Features { capabilities, virtual_time, real_time: !virtual_time })
     }
 
     /// Runs the trial on its own store.
@@ -54,61 +57,29 @@ impl Trial {
     }
 }
 
-/// A capability or a clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Requirement {
-    Keys,
-    Cancel,
-    Reschedule,
-    Browse,
-    DeadLetters,
-    Pause,
-    Totals,
-    Durable,
-    Shared,
-    Fifo,
-    Detach,
-    Again,
-    Reasons,
-    History,
-    Registry,
-    Forecast,
-    VirtualTime,
-    RealTime,
+/// What a trial may require: a capability, or a clock.
+#[derive(Debug)]
+pub(super) struct Features {
+    capabilities: Capabilities,
+    pub(super) virtual_time: bool,
+    pub(super) real_time: bool,
 }
 
-impl Requirement {
-    fn is_met(self, capabilities: &Capabilities, clock: &StoreClock) -> bool {
-        match self {
-            Self::Keys => capabilities.keys,
-            Self::Cancel => capabilities.cancel,
-            Self::Reschedule => capabilities.reschedule,
-            Self::Browse => capabilities.browse,
-            Self::DeadLetters => capabilities.dead_letters,
-            Self::Pause => capabilities.pause,
-            Self::Totals => capabilities.totals,
-            Self::Durable => capabilities.durable,
-            Self::Shared => capabilities.shared,
-            Self::Fifo => capabilities.fifo,
-            Self::Detach => capabilities.detach,
-            Self::Again => capabilities.again,
-            Self::Reasons => capabilities.reasons,
-            Self::History => capabilities.history,
-            Self::Registry => capabilities.registry,
-            Self::Forecast => capabilities.forecast,
-            Self::VirtualTime => matches!(clock, StoreClock::Virtual(_)),
-            Self::RealTime => matches!(clock, StoreClock::Real),
-        }
+impl Deref for Features {
+    type Target = Capabilities;
+
+    fn deref(&self) -> &Capabilities {
+        &self.capabilities
     }
 }
 
-/// Lists one file's trials, each with its [`Requirement`]s in brackets.
+/// Lists one file's trials, each with the [`Features`] that it requires in brackets.
 macro_rules! topic {
     ($topic:literal: $($trial:ident $([$($requirement:ident),+])?),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::behaviour::Trial] = &[$(
             $crate::behaviour::Trial {
                 name: concat!($topic, "/", stringify!($trial)),
-                requires: &[$($($crate::behaviour::trial::Requirement::$requirement),+)?],
+                applies: |_features| true $($(&& _features.$requirement)+)?,
                 run: |store| Box::pin($trial(store)),
             }
         ),+];

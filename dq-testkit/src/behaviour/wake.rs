@@ -16,8 +16,8 @@ topic! { "wake":
     pending_hints_merge_into_the_earliest,
     each_listener_is_woken,
     one_listener_covers_several_queues,
-    resume_wakes_a_listener [Pause],
-    job_of_another_process_wakes_a_listener [Shared, RealTime],
+    resume_wakes_a_listener [pause],
+    job_of_another_process_wakes_a_listener [shared, real_time],
 }
 
 /// A later hint counts as lost.

@@ -27,7 +27,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the file exists or cannot be created.
-    pub fn over(inner: Arc<dyn Backend>, path: impl AsRef<Path>) -> io::Result<Arc<Recorder>> {
+    pub fn over(inner: Arc<dyn Backend>, path: impl AsRef<Path>) -> io::Result<Arc<dyn Backend>> {
         let file = OpenOptions::new().create_new(true).append(true).open(path)?;
         Ok(Recorder::in_file(inner, file))
     }

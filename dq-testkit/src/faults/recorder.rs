@@ -51,7 +51,7 @@ impl Recorder {
         Arc::new(Self { inner, record: Record::File(Mutex::new(file)), next: AtomicU64::new(0) })
     }
 
-    /// Returns the calls recorded so far; none if they are in a file.
+    /// Returns the calls recorded so far.
     #[must_use]
     pub fn history(&self) -> History {
         match &self.record {

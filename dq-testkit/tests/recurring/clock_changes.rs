@@ -21,41 +21,16 @@ async fn assert_runs(expression: &str, zone: &str, from: &str, expected: &[&str]
     assert_eq!(ran, expected, "{expression} in {zone} from {from}");
 }
 
+/// `dq-cron` tests the times themselves.
 #[tokio::test]
-async fn occurrences_in_a_gap_run_once_at_its_end() {
+async fn occurrences_in_a_gap_run_once_and_times_that_come_twice_once_or_twice() {
     let zone = "America/New_York";
-    let end = "2026-03-08T03:00-04:00";
-    assert_runs("30 2 * * *", zone, "2026-03-07T12:00-05:00", &[end, "2026-03-09T02:30-04:00"])
-        .await;
-    let times = [end, "2026-03-08T14:30-04:00", "2026-03-09T02:30-04:00"];
-    assert_runs("30 2,14 * * *", zone, "2026-03-08T00:00-05:00", &times).await;
-    let times = [end, "2026-03-09T02:00-04:00", "2026-03-09T02:15-04:00"];
-    assert_runs("0,15,30 2 * * *", zone, "2026-03-08T00:00-05:00", &times).await;
-    let (zone, midnight) = ("Africa/Cairo", ["2026-04-24T01:00+03:00"]);
-    assert_runs("0 0 * * *", zone, "2026-04-23T12:00+02:00", &midnight).await;
-    let times = ["2026-10-04T02:30+11:00", "2026-10-05T02:15+11:00"];
-    assert_runs("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00+10:30", &times).await;
-}
-
-#[tokio::test]
-async fn an_occurrence_of_a_day_that_did_not_exist_runs_at_the_start_of_the_next() {
-    let times = ["2011-12-29T09:00-10:00", "2011-12-31T00:00+14:00", "2011-12-31T09:00+14:00"];
-    assert_runs("0 9 * * *", "Pacific/Apia", "2011-12-29T00:00-10:00", &times).await;
-}
-
-#[tokio::test]
-async fn times_of_an_hour_that_comes_twice_run_once_if_they_are_fixed_and_else_twice() {
-    let zone = "America/New_York";
-    let times = ["2026-11-01T01:30-04:00", "2026-11-02T01:30-05:00"];
-    assert_runs("30 1 * * *", zone, "2026-11-01T00:00-04:00", &times).await;
-    let times = ["2026-11-01T01:30-04:00", "2026-11-01T13:30-05:00", "2026-11-02T01:30-05:00"];
-    assert_runs("30 1,13 * * *", zone, "2026-11-01T00:00-04:00", &times).await;
-    let times = [
-        "2026-11-01T01:00-04:00",
-        "2026-11-01T01:30-04:00",
-        "2026-11-01T01:00-05:00",
-        "2026-11-01T01:30-05:00",
-        "2026-11-01T02:00-05:00",
-    ];
-    assert_runs("*/30 * * * *", zone, "2026-11-01T00:30-04:00", &times).await;
+    let gap = ["2026-03-08T03:00-04:00", "2026-03-08T14:30-04:00", "2026-03-09T02:30-04:00"];
+    assert_runs("30 2,14 * * *", zone, "2026-03-08T00:00-05:00", &gap).await;
+    let fixed = ["2026-11-01T01:30-04:00", "2026-11-02T01:30-05:00"];
+    assert_runs("30 1 * * *", zone, "2026-11-01T00:00-04:00", &fixed).await;
+    let repeated = ["2026-11-01T01:30-04:00", "2026-11-01T01:00-05:00", "2026-11-01T01:30-05:00"];
+    assert_runs("*/30 * * * *", zone, "2026-11-01T01:00-04:00", &repeated).await;
+    let next_day = ["2011-12-29T09:00-10:00", "2011-12-31T00:00+14:00", "2011-12-31T09:00+14:00"];
+    assert_runs("0 9 * * *", "Pacific/Apia", "2011-12-29T00:00-10:00", &next_day).await;
 }

@@ -70,9 +70,9 @@ fn summary(history: &History) -> String {
             ObservedCall::Schedule { answer, .. } => ("schedules", answer.is_none()),
             ObservedCall::Claim { .. } => ("leases", false),
             ObservedCall::FailedClaim => ("claims", true),
-            ObservedCall::Settle { answer, .. } => ("settlements", answer.is_none()),
-            ObservedCall::Renew { answer, .. } => ("renewals", answer.is_none()),
-            ObservedCall::Cancel { answer, .. } => ("cancels", answer.is_none()),
+            ObservedCall::Settle { accepted, .. } => ("settlements", accepted.is_none()),
+            ObservedCall::Renew { held, .. } => ("renewals", held.is_none()),
+            ObservedCall::Cancel { cancelled, .. } => ("cancels", cancelled.is_none()),
             _ => ("other calls", false),
         };
         let (all, lost) = counts.entry(kind).or_default();
