@@ -17,7 +17,7 @@ use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::key_layout::{KeyLayout, NativeLayout};
 use crate::keys;
-use crate::script::{LIBRARY, Scripts};
+use crate::script::Scripts;
 use crate::shards::ShardSettings;
 use crate::store::RedisBackend;
 
@@ -33,7 +33,7 @@ impl RedisBackend {
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let layout = Box::new(NativeLayout { prefix: config.prefix.clone() });
-        let scripts = Scripts::new(&LIBRARY);
+        let scripts = Scripts::native();
         let shards = ShardSettings::new(&config.shards);
         let connecting = async {
             let server = config.server();
@@ -49,7 +49,7 @@ impl RedisBackend {
         server: &ServerSettings,
         environment: &Environment,
         layout: Box<dyn KeyLayout>,
-        scripts: Scripts,
+        scripts: Arc<Scripts>,
         shard_settings: ShardSettings,
     ) -> Result<Self> {
         let server = Arc::new(Server::new(server)?);

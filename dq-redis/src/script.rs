@@ -1,6 +1,8 @@
 //! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) if the server
 //! does not have them.
 
+use std::sync::{Arc, LazyLock};
+
 use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
 
@@ -46,6 +48,13 @@ macro_rules! scripts {
         }
 
         impl Scripts {
+            /// The native layout's scripts, built once because that takes milliseconds.
+            pub(crate) fn native() -> Arc<Self> {
+                static SCRIPTS: LazyLock<Arc<Scripts>> =
+                    LazyLock::new(|| Arc::new(Scripts::new(&LIBRARY)));
+                Arc::clone(&SCRIPTS)
+            }
+
             /// The scripts of the native layout, with functions from this library.
             pub(crate) fn new(library: &[&str]) -> Self {
                 let script = |opening: &str, body, effect| {

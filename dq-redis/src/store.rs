@@ -29,7 +29,7 @@ pub struct RedisBackend {
     pub(crate) link: Arc<Link>,
     pub(crate) wakeups: Arc<WakeupRouter>,
     pub(crate) partitions: Partitions,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) clock: ServerClock,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) shard_settings: ShardSettings,
@@ -59,7 +59,7 @@ impl RedisBackend {
         link: Arc<Link>,
         environment: &Environment,
         layout: Box<dyn KeyLayout>,
-        scripts: Scripts,
+        scripts: Arc<Scripts>,
         shard_settings: ShardSettings,
     ) -> Self {
         Self {

@@ -69,7 +69,7 @@ impl RedissonBackend {
             destination_watch: DestinationWatch::new(Arc::clone(native.link.server())),
             native,
             config: config.clone(),
-            scripts: Arc::new(own),
+            scripts: own,
             transfer: None,
         };
         for queue in &config.consumed_by_java {

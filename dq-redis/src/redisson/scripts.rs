@@ -1,3 +1,8 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use dq_core::sync::lock;
+
 use crate::error::Effect;
 use crate::script::{LIBRARY, Script, Scripts, WRITE};
 
@@ -11,7 +16,15 @@ pub(super) struct JavaScripts {
 
 /// `settings` is a line of Lua. It sets the locals `FORMAT` (the member format, not the status of
 /// the same name) and `VISIBILITY`: see `java.lua`.
-pub(super) fn scripts(settings: &str) -> (Scripts, JavaScripts) {
+///
+/// Built once for each `settings`, because that takes milliseconds.
+pub(super) fn scripts(settings: &str) -> (Arc<Scripts>, Arc<JavaScripts>) {
+    static BUILT: Mutex<BTreeMap<String, (Arc<Scripts>, Arc<JavaScripts>)>> =
+        Mutex::new(BTreeMap::new());
+    lock(&BUILT).entry(settings.to_owned()).or_insert_with(|| build(settings)).clone()
+}
+
+fn build(settings: &str) -> (Arc<Scripts>, Arc<JavaScripts>) {
     let library = library(settings);
     let script = |text: &str, effect| Script::new(&library, text, effect);
     let schedule = WRITE.to_owned() + include_str!("../scripts/redisson/schedule.lua");
@@ -26,7 +39,7 @@ pub(super) fn scripts(settings: &str) -> (Scripts, JavaScripts) {
         include_str!("../scripts/redisson/transfer.lua"),
     ]
     .map(|text| script(text, Effect::Repeatable));
-    (scripts, JavaScripts { locate, transfer })
+    (Arc::new(scripts), Arc::new(JavaScripts { locate, transfer }))
 }
 
 pub(super) fn library(settings: &str) -> Vec<&str> {
