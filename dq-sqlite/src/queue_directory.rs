@@ -147,12 +147,12 @@ mod tests {
         let mut directory = QueueDirectory::default();
         directory.refresh(&conn, &statements).unwrap();
         assert_eq!(ids_of(&directory, "q2"), [2]);
-        conn.execute("INSERT INTO dq_queue (name) VALUES ('q3'), ('a' || char(10))", []).unwrap();
+        conn.execute("INSERT INTO dq_queue (name) VALUES ('a' || char(10)), ('q3')", []).unwrap();
         directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "q3"), [3]);
-        conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 4", []).unwrap();
+        assert_eq!(ids_of(&directory, "q3"), [4]);
+        conn.execute("UPDATE dq_queue SET name = 'corrected' WHERE q = 3", []).unwrap();
         directory.refresh(&conn, &statements).unwrap();
-        assert_eq!(ids_of(&directory, "corrected"), [4]);
+        assert_eq!(ids_of(&directory, "corrected"), [3]);
         // As after restoring a backup with two queues and adding others.
         conn.execute_batch(
             "DELETE FROM dq_queue WHERE q > 2;

@@ -88,6 +88,8 @@ async fn jobs_of_few_queues_are_found_among_many() {
 async fn a_claim_sees_the_commits_and_queues_of_other_processes_at_once() {
     let fixture = Fixture::new();
     let (one, other) = (fixture.open().await, fixture.open().await);
+    let all = (0..100).map(|number| job(&fixture, number, 10 * MINUTE)).collect();
+    let _ = one.schedule(all).await.unwrap();
     for round in 0..3 {
         assert!(claim_from(&one, 0..100, 1, 9).await.jobs.is_empty());
         let _ = other.schedule(vec![job(&fixture, round, Due::NOW)]).await.unwrap();
