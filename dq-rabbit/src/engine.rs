@@ -179,7 +179,9 @@ impl Engine {
         now: Timestamp,
     ) -> Option<PublishedJob> {
         if self.needs_message(job.job.due, now) {
-            self.log_id().map(|log_id| PublishedJob::from_replica(log_id, job, payload))
+            let ReplicaJob { job, stored } = job;
+            self.log_id()
+                .map(|log_id| PublishedJob::from_job(log_id, job, stored.headers(), payload))
         } else {
             let Job { queue, id, due, .. } = &job.job;
             self.payloads.insert(queue, *id, *due, payload, Origin::Own);

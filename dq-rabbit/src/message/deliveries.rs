@@ -91,7 +91,9 @@ impl DeliveryHandler {
                 }
                 Disposition::Republish(current) => {
                     let log_id = self.engine.log_id().unwrap_or(job.log_id);
-                    let job = PublishedJob::from_replica(log_id, &current, job.payload);
+                    let ReplicaJob { job: current, stored } = current;
+                    let job =
+                        PublishedJob::from_job(log_id, &current, stored.headers(), job.payload);
                     republish.push((job, ack));
                 }
                 Disposition::Schedule => schedule.push((job, ack)),

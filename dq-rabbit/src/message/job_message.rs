@@ -9,13 +9,11 @@
 //! through the ladder, the broker would see a cycle and drop it.
 
 use bytes::Bytes;
-use dq_core::{Headers, JobId, JobKey, NewJob, QueueName, Timestamp};
+use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
-
-use crate::log::ReplicaJob;
 
 const TYPE: &str = "dq.carrier.1";
 /// In all formats. A message may wait for years, so another version may have written it.
@@ -56,8 +54,8 @@ impl PublishedJob {
         }
     }
 
-    pub(crate) fn from_replica(log_id: u64, replica_job: &ReplicaJob, payload: Bytes) -> Self {
-        let ReplicaJob { job, stored } = replica_job;
+    /// A replica's job, which has neither headers nor payload.
+    pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
         Self {
             log_id,
             id: job.id,
@@ -66,7 +64,7 @@ impl PublishedJob {
             key: job.key.clone(),
             max_attempts: job.max_attempts,
             payload,
-            headers: stored.headers(),
+            headers,
         }
     }
 

@@ -6,7 +6,7 @@
 use dq_core::machine::{JobNotes, JobPlacement, Sizes};
 use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
 
-use super::replica::ReplicaMachine;
+use super::stored::ReplicaMachine;
 use crate::log::wire::{self, encoded_size};
 
 // Part of the log's format, because replicas use both while they apply entries.

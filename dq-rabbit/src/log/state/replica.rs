@@ -14,7 +14,7 @@ use super::capacity::{SIZES, Usage};
 use super::leases::ObservedLeases;
 use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{SnapshotCollector, list_parts, to_wire_totals};
-use super::stored::{LogPosition, PayloadRef, ReplicaJob, StoredPayload};
+use super::stored::{LogPosition, PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 use crate::entries::MAX_ENTRY_ITEMS;
 use crate::log::command::CommandReply;
 use crate::log::generation::Generation;
@@ -47,8 +47,6 @@ pub(crate) enum Applied {
     /// Kept until the replica is restored from a snapshot.
     Deferred,
 }
-
-pub(crate) type ReplicaMachine = Machine<StoredPayload>;
 
 #[derive(Debug)]
 pub(crate) struct Replica {

@@ -264,6 +264,20 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
 }
 
 #[test]
+fn a_next_step_replaces_the_payload_and_keeps_the_headers() {
+    let mut log = TestLog::new(u64::MAX);
+    let mut job = plain(id(1));
+    job.headers.insert("colour", "red");
+    let _ = log.schedule(job);
+    let lease = log.lease(0);
+    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
+    assert_eq!(log.settle(lease, again), Settled::Accepted);
+    let stored = log.replica.machine().stored(id(1)).unwrap().clone();
+    assert_eq!(payload(&log.log, id(1), &stored.payload), "next");
+    assert_eq!(stored.headers().get("colour"), Some("red"));
+}
+
+#[test]
 fn the_log_refuses_all_jobs_beyond_its_capacity_and_takes_what_frees_it() {
     let mut log = TestLog::new(u64::MAX);
     let keyed = |number, bytes| {

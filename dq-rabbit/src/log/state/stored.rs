@@ -1,6 +1,6 @@
 //! The replica's record of payloads and headers.
 
-use dq_core::machine::Stored;
+use dq_core::machine::{Machine, Stored};
 use dq_core::{Headers, Job};
 
 use crate::log::wire::{Checksum, Payload};
@@ -70,6 +70,8 @@ impl Stored for StoredPayload {
         Payload::stored_bytes(self.payload.length as usize) + headers
     }
 }
+
+pub(crate) type ReplicaMachine = Machine<StoredPayload>;
 
 /// A copy of a job in the replica.
 #[derive(Debug, Clone)]
