@@ -80,6 +80,19 @@ impl Dq {
     }
 
     /// Returns a job by key or id; a dead or ended job by id only.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt};
+    /// # dq_core::queue!(ORDER_TIMEOUT: u64);
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// dq.schedule::<ORDER_TIMEOUT>(1001).after(15.minutes()).key(17).await?;
+    /// let view = dq.get::<ORDER_TIMEOUT>(17).await?.expect("it waits");
+    /// assert_eq!(view.payload::<u64>()?, 1001);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.queue_of::<Q>()?.get(target).await
     }
@@ -126,6 +139,20 @@ impl Dq {
     /// A runner in [`Runner::run_until`](crate::Runner::run_until) announces itself at start and
     /// every 15 s; [`Runner::run_due`](crate::Runner::run_due) does not. A runner that disappears
     /// stays listed for at most a minute.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = dq_core::Dq::connect("memory:").await?;
+    /// for runner in dq.runners().await? {
+    ///     match runner.info {
+    ///         Ok(info) => println!("{} on {}: {} jobs", runner.name, info.host, info.running),
+    ///         Err(unreadable) => println!("{}: {}", runner.name, unreadable.error),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Unsupported` if the store does not keep announcements.

@@ -95,6 +95,18 @@ impl Dq {
     /// Queues without jobs are left out, and so are unreadable schedules, with a warning in the
     /// log.
     ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// for queue in dq.forecast_all(24.hours()).await? {
+    ///     println!("{queue}"); // REPORT: 41000 due at 2026-11-22T10:30:00Z, drained by …
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `InvalidInput` if the window is shorter than a minute or longer than a week, or cron
     /// expressions have more than a million occurrences in it; `Unsupported` if a store cannot

@@ -20,6 +20,19 @@ impl Dq {
     /// Counts the last hour's starts from current runners' announcements, and the late jobs that
     /// wait now. So a queue also misses its objective if no runner runs. The objective is this
     /// client's, unless all runners use another one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = dq_core::Dq::connect("memory:").await?;
+    /// for status in dq.lateness().await? {
+    ///     if status.is_missed() {
+    ///         println!("{}: {status}", status.queue);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lateness(&self) -> Result<Vec<LatenessStatus>> {
         let mut stats = self.stats().await?;
         let runners = match self.backend().capabilities().registry {

@@ -160,6 +160,19 @@ impl QueueHandle {
     /// Counts matching jobs in these states.
     ///
     /// It stops after comparing `max_compared` jobs; [`Count::complete`] is then false.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, Filter, JobState};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// # let queue = dq.queue("ORDER_TIMEOUT")?;
+    /// let filter = Filter::new().error("connection refused");
+    /// let count = queue.count(&[JobState::Dead], &filter, 200_000).await?;
+    /// assert!(count.complete);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn count(
         &self,
         states: &[JobState],
@@ -173,6 +186,21 @@ impl QueueHandle {
     ///
     /// Returns one count per pair of neighbouring `edges`, including the first edge and excluding
     /// the second.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt, Timestamp};
+    /// # use std::time::SystemTime;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// # let queue = dq.queue("ORDER_TIMEOUT")?;
+    /// let now = Timestamp::from(SystemTime::now());
+    /// let edges: Vec<_> = (0..=24).map(|hour| now + hour.hours()).collect();
+    /// let jobs_by_hour = queue.forecast(&edges).await?;
+    /// assert_eq!(jobs_by_hour.len(), 24);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn forecast(&self, edges: &[Timestamp]) -> Result<Vec<u64>> {
         self.client.stores.forecast(&self.queue, edges).await
     }

@@ -102,6 +102,24 @@ impl Schedule {
     /// Sets the policy if a running job has the key; [`OnRunning::Refuse`] by default.
     ///
     /// [`OnRunning::Detach`] loses no change during a run: the new job takes the key and is stored.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt, OnConflict, OnRunning};
+    /// # dq_core::queue!(SYNC_ACCOUNT: u64);
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// let scheduled = dq
+    ///     .schedule::<SYNC_ACCOUNT>(17)
+    ///     .after(5.seconds())
+    ///     .key(17)
+    ///     .on_conflict(OnConflict::Replace)
+    ///     .on_running(OnRunning::Detach)
+    ///     .await?;
+    /// assert!(scheduled.is_stored());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_running(self, policy: OnRunning) -> Self {
         self.with(|job| job.on_running = policy)
     }
