@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dq::{Dq, JobState};
 
-use crate::program::{Program, output};
+use crate::program::{Program, output, refuses};
 
 const NAME: &str = "quickstart";
 
@@ -98,39 +98,6 @@ fn a_kill_during_the_start_leaves_all_jobs_or_none() {
     }
 }
 
-#[test]
-fn after_repeated_kills_every_job_has_fired() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut fired_numbers = BTreeSet::new();
-    let mut first = Program::start(NAME, dir.path(), &["--jobs", "4", "--within", "1"]);
-    assert!(first.line().unwrap().starts_with("scheduled 4 jobs"));
-    first.kill();
-    fired_numbers.extend(fired_jobs(&first.rest()));
-    for _kill in 0..4 {
-        if stored_jobs(dir.path()).all.is_empty() {
-            break;
-        }
-        let mut program = Program::start(NAME, dir.path(), &[]);
-        let Some(found) = program.line() else { panic!("no output") };
-        assert!(
-            found.starts_with("found "),
-            "new jobs are scheduled before the old ones have fired: {found}"
-        );
-        while let Some(line) = program.line() {
-            if fired(&line).is_some() {
-                fired_numbers.extend(fired(&line));
-                break;
-            }
-        }
-        program.kill();
-        fired_numbers.extend(fired_jobs(&program.rest()));
-    }
-    if !stored_jobs(dir.path()).all.is_empty() {
-        fired_numbers.extend(fired_jobs(&Program::start(NAME, dir.path(), &[]).rest()));
-    }
-    assert_eq!(fired_numbers, (1..=4).collect());
-}
-
 #[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
@@ -174,25 +141,22 @@ fn another_backend_can_be_a_server() {
 #[test]
 fn invalid_options_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
-    for (arguments, code, needle) in [
-        (&["--jobs"][..], 2, "--jobs"),
-        (&["--jobs", "0"], 2, "1..=10000"),
-        (&["--jobs", "many"], 2, "many"),
-        (&["--within", "NaN"], 2, "NaN"),
-        (&["--within", "3601"], 2, "3600"),
-        (&["--backend", "nonsense"], 1, "scheme"),
-        (&["--backend", "mongodb://x"], 1, "sqlite"),
-        (&["--backend", "sqlite://no/such/dir/x.db"], 1, "no/such/dir"),
-        (&["--frequency", "1"], 2, "--frequency"),
-        (&["now"], 2, "now"),
-    ] {
-        let output = output(NAME, dir.path(), arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
-        assert!(errors.to_lowercase().starts_with("error: "), "{arguments:?}: {errors}");
-        assert!(errors.contains(needle), "{arguments:?}: {errors}");
-        assert!(output.stdout.is_empty(), "{arguments:?}");
-    }
+    refuses(
+        NAME,
+        dir.path(),
+        &[
+            (&["--jobs"], 2, "--jobs"),
+            (&["--jobs", "0"], 2, "1..=10000"),
+            (&["--jobs", "many"], 2, "many"),
+            (&["--within", "NaN"], 2, "NaN"),
+            (&["--within", "3601"], 2, "3600"),
+            (&["--backend", "nonsense"], 1, "scheme"),
+            (&["--backend", "mongodb://x"], 1, "sqlite"),
+            (&["--backend", "sqlite://no/such/dir/x.db"], 1, "no/such/dir"),
+            (&["--frequency", "1"], 2, "--frequency"),
+            (&["now"], 2, "now"),
+        ],
+    );
     let help = output(NAME, dir.path(), &["--help"]);
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("Usage:"));
 }
