@@ -6,10 +6,11 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq::prelude::*;
+use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
 
 /// How long a courier has to accept; five minutes in the real world.
@@ -29,19 +30,15 @@ struct Offer {
 struct Dispatch(Arc<Mutex<BTreeMap<u64, &'static str>>>);
 
 impl Dispatch {
-    fn accept(&self, order: u64, courier: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(order, courier);
-    }
-
     fn courier(&self, order: u64) -> Option<&'static str> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&order).copied()
+        self.0.lock().unwrap().get(&order).copied()
     }
 
     /// Asks a courier. Here, Eve accepts order 1, and nobody accepts order 2.
     fn offer(&self, order: u64, courier: usize) {
         println!("order {order}: offered to {}", COURIERS[courier]);
         if order == 1 && COURIERS[courier] == "eve" {
-            self.accept(order, "eve");
+            self.0.lock().unwrap().insert(order, "eve");
         }
     }
 }
@@ -75,12 +72,7 @@ async fn main() -> dq::Result<()> {
         }
     }
     let queue = dq.queue_of::<offer_timeout>()?;
-    let all_ended = async {
-        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
-            tokio::time::sleep(20.millis()).await;
-        }
-    };
-    dq.runner().state(dispatch).run_until(all_ended).await?;
+    dq.runner().state(dispatch).run_until(all_ended(queue.clone())).await?;
     println!("dead jobs: {}", queue.stats().await?.dead);
     Ok(())
 }

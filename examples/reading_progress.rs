@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use dq::prelude::*;
+use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
 
 /// Two hours in the real world.
@@ -50,10 +51,5 @@ async fn main() -> dq::Result<()> {
     println!("bob: {}", turn_page(&dq, "bob", "Emma", 3).await?);
     let queue = dq.queue_of::<continue_reading>()?;
     println!("reminders: {}", queue.stats().await?.live());
-    let all_ended = async {
-        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
-            tokio::time::sleep(20.millis()).await;
-        }
-    };
-    dq.runner().run_until(all_ended).await
+    dq.runner().run_until(all_ended(queue)).await
 }

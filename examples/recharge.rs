@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use dq::prelude::*;
+use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
 
 /// The first gap; a minute in the real world.
@@ -53,11 +54,5 @@ async fn main() -> dq::Result<()> {
         let recharge = dq.schedule::<poll>(Recharge { number, polls: 0 });
         println!("recharge {number}: {}", recharge.after(FIRST_GAP).key(number).await?.is_stored());
     }
-    let queue = dq.queue_of::<poll>()?;
-    let all_ended = async {
-        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
-            tokio::time::sleep(20.millis()).await;
-        }
-    };
-    dq.runner().run_until(all_ended).await
+    dq.runner().run_until(all_ended(dq.queue_of::<poll>()?)).await
 }

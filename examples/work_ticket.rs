@@ -6,9 +6,10 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dq::prelude::*;
+use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -21,26 +22,26 @@ struct Desk(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Desk {
     fn open(&self, id: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.0.lock().unwrap().insert(id);
     }
 
     fn close(&self, id: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.0.lock().unwrap().remove(&id);
     }
 
     fn is_open(&self, id: u64) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.0.lock().unwrap().contains(&id)
     }
 }
 
 /// Runs before each step, so that a closed ticket is never escalated.
-async fn is_open(_ctx: JobContext, State(desk): State<Desk>, ticket: Ticket) -> bool {
+async fn is_open(State(desk): State<Desk>, ticket: Ticket) -> bool {
     desk.is_open(ticket.id)
 }
 
 // A real help desk uses ["24h", "24h", "48h"].
 #[delay_handler("TICKET", escalate = ["200ms", "200ms", "400ms"], guard = is_open)]
-async fn escalate(ctx: JobContext, State(_desk): State<Desk>, ticket: Ticket) -> HandlerResult {
+async fn escalate(ctx: JobContext, ticket: Ticket) -> HandlerResult {
     match ctx.step() {
         0 => println!("ticket {}: the agent is reminded", ticket.id),
         1 => println!("ticket {}: the team lead steps in", ticket.id),
@@ -66,11 +67,5 @@ async fn main() -> dq::Result<()> {
     println!("ticket 2: {:?}", dq.cancel::<escalate>(2).await?);
     // Closed without a cancel: the guard asks the desk.
     desk.close(3);
-    let queue = dq.queue_of::<escalate>()?;
-    let all_ended = async {
-        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
-            tokio::time::sleep(20.millis()).await;
-        }
-    };
-    dq.runner().state(desk).run_until(all_ended).await
+    dq.runner().state(desk).run_until(all_ended(dq.queue_of::<escalate>()?)).await
 }

@@ -5,11 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dq::config::{BackoffSettings, QueueSettings};
 use dq::prelude::*;
 use dq::{
-    Backoff, BoxError, DeadKind, FromJob, HandlerFn, JobState, Queue, QueueCode, RawPayload,
-    Registration, Registry,
+    Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration, Registry,
 };
 use serde::{Deserialize, Serialize};
 
@@ -115,22 +113,6 @@ fn a_handler_has_its_name_and_source_location() {
 }
 
 #[test]
-fn settings_come_from_the_attribute() {
-    let backoff =
-        BackoffSettings::new().initial(Duration::from_secs(5)).max(Duration::from_secs(60));
-    let expected = QueueSettings::new()
-        .concurrency(8)
-        .max_attempts(3)
-        .timeout(Duration::from_secs(30))
-        .lease(Duration::from_secs(60))
-        .backoff(backoff)
-        .max_losses(2);
-    assert_eq!(order_timeout::settings(), expected);
-    assert_eq!(books::settings(), QueueSettings::default());
-    assert_eq!(report::settings().timeout, Some(Duration::MAX));
-}
-
-#[test]
 fn the_macro_assumes_the_default_backoff_of_the_core() {
     // The macro compares `initial` with `max`; it assumes these defaults for omitted ones.
     assert_eq!(Backoff::default().initial, Duration::from_secs(1));
@@ -226,17 +208,50 @@ async fn a_handler_without_payload_does_not_decode() {
 #[tokio::test]
 async fn missing_state_is_an_error_of_build() {
     let dq = Dq::connect("memory:").await.unwrap();
-    let error = dq.runner().only(["BOOKS"]).build().unwrap_err().to_string();
-    assert!(error.contains("macros::books at tests/macros.rs:"), "{error}");
-    assert!(error.contains("State<macros::Log>"), "{error}");
+    let error = dq.runner().only(["BOOKS"]).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingState);
+    let text = error.to_string();
+    for needle in ["macros::books at tests/macros.rs:", "State<macros::Log>", ".state(value)"] {
+        assert!(text.contains(needle), "{needle} is missing in {text}");
+    }
+    // An `Arc` of it is another type.
+    assert!(dq.runner().only(["BOOKS"]).state(Arc::new(Log::default())).build().is_err());
+    assert!(dq.runner().only(["BOOKS"]).state(Log::default()).build().is_ok());
 }
 
+struct Archiver;
+
+impl DelayHandler for Archiver {
+    type Payload = u64;
+
+    fn code(&self) -> impl QueueCode {
+        "ARCHIVE"
+    }
+
+    fn requires(&self, requirements: &mut dq::Requirements) {
+        requirements.state::<Arc<Disk>>();
+    }
+
+    async fn handle(&self, ctx: JobContext, _number: u64) -> HandlerResult {
+        ctx.state::<Arc<Disk>>().ok_or("there is no disk")?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Not `Clone`.
+struct Disk;
+
 #[tokio::test]
-async fn the_function_is_still_a_function() {
-    let log = Log::default();
-    books(State(log.clone()), Tenant("acme".to_owned())).await;
-    send_text_message(State(log.clone()), "hi".to_owned()).unwrap();
-    assert_eq!(log.lines()[0], "books of acme");
-    assert_eq!(books::code(), "BOOKS");
-    assert_eq!(send_text_message::code(), "SMS");
+async fn missing_state_of_a_handler_object_is_an_error_of_build() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let runner = || dq.runner().without_linked_handlers().handler(Archiver);
+    let error = runner().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingState);
+    assert!(error.to_string().contains("macros::Disk"), "{error}");
+    let runner = runner().state(Arc::new(Disk)).build().unwrap();
+    let job = dq.queue("ARCHIVE").unwrap().schedule("7", "application/json");
+    assert!(job.await.unwrap().is_stored());
+    assert_eq!(runner.run_due().await.unwrap().jobs, 1);
+    let stats = dq.queue("ARCHIVE").unwrap().stats().await.unwrap();
+    assert_eq!(stats.totals.unwrap().done, 1);
 }

@@ -57,14 +57,6 @@ async fn a_third_party_backend_is_selected_by_name_by_url_and_as_a_drain() {
     Dq::connect("cloud://eu?token=hunter2").await.unwrap();
 }
 
-#[test]
-fn settings_are_validated_and_the_name_is_among_the_known_ones() {
-    let error = Config::from_toml("[backend]\ntype = \"cloud\"\nregoin = \"eu\"").unwrap_err();
-    assert!(error.to_string().contains("regoin"), "{error}");
-    let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();
-    assert!(error.to_string().contains("`cloud`"), "{error}");
-}
-
 #[tokio::test]
 async fn an_application_has_a_store_among_its_own_settings() {
     #[derive(Deserialize)]

@@ -51,7 +51,7 @@ impl Broker {
                 )
             })
         };
-        crate::install_tls_provider();
+        crate::tls::install_provider();
         Ok(Self { uri, ca: ca.map(read).transpose()? })
     }
 

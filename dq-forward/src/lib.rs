@@ -61,6 +61,8 @@ mod broker;
 mod http;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]
+mod tls;
 
 #[cfg(feature = "amqp")]
 pub use amqp::{AmqpForward, AmqpSettings};
@@ -70,9 +72,3 @@ pub use http::{HttpForward, HttpSettings, Resolve};
 pub use ingress::IngressSettings;
 #[cfg(feature = "redis")]
 pub use redis::{RedisListForward, RedisListSettings, RedisStreamForward, RedisStreamSettings};
-
-/// Has no effect if the application has installed another provider.
-#[cfg(any(feature = "http", feature = "amqp", feature = "redis"))]
-fn install_tls_provider() {
-    rustls::crypto::ring::default_provider().install_default().ok();
-}

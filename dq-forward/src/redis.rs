@@ -216,7 +216,7 @@ impl Server {
                 "write it like redis://user:password@host:6379/0",
             )
         };
-        crate::install_tls_provider();
+        crate::tls::install_provider();
         let info = url.expose().into_connection_info().map_err(|_| invalid())?;
         let client = Client::open(info).map_err(|_| invalid())?;
         Ok(Self { client, connection: Mutex::default() })

@@ -15,6 +15,7 @@
 
 use clap::Parser;
 use dq::prelude::*;
+use dq_examples::all_ended;
 use serde::{Deserialize, Serialize};
 
 /// Schedules three reminders in the configured store and runs all that are pending.
@@ -53,12 +54,9 @@ async fn main() -> dq::Result<()> {
     let jobs = (1..=3).map(|n| dq.schedule::<remind>(reminder(n)).after(delay.seconds()));
     println!("{} more scheduled, due in {delay} s", dq.schedule_many(jobs).await?.len());
 
-    let finished = async {
-        while !queue.stats().await.is_ok_and(|stats| stats.live() == 0) {
-            tokio::time::sleep(50.millis()).await;
-        }
+    let stop = async {
+        tokio::select!(() = all_ended(queue.clone()) => {}, () = dq::shutdown_signal() => {})
     };
-    let stop = async { tokio::select!(() = finished => {}, () = dq::shutdown_signal() => {}) };
     dq.runner().run_until(stop).await?;
     println!("{} left for the next start", queue.stats().await?.live());
     dq.close().await

@@ -27,7 +27,6 @@ mod arguments {
 
 mod extractors {
     use dq::prelude::*;
-    use dq_testkit::TestKit;
 
     struct Tenant(String);
 
@@ -40,18 +39,6 @@ mod extractors {
     #[delay_handler("SEND_REPORT")]
     async fn send_report(Tenant(tenant): Tenant, report: u64) {
         println!("report {report} goes to {tenant}");
-    }
-
-    #[tokio::test]
-    async fn an_extractor_that_fails_costs_an_attempt() -> dq::Result<()> {
-        let kit = TestKit::new().await?;
-        let job = kit.dq().schedule::<send_report>(1).header("tenant", "acme");
-        assert!(job.await?.is_stored());
-        assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "done");
-        let job = kit.dq().schedule::<send_report>(2).max_attempts(1);
-        assert!(job.await?.is_stored());
-        assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "dead");
-        Ok(())
     }
 }
 

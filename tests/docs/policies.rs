@@ -112,25 +112,6 @@ async fn an_order_is_reminded_twice_and_closed() {
 }
 
 #[tokio::test]
-async fn reminders_keep_their_times() {
-    let shop = Shop::default();
-    let kit = kit(&shop).await;
-    assert!(kit.dq().schedule::<due_today>(Order { id: 7 }).await.unwrap().is_stored());
-    kit.advance(2.days()).await;
-    assert_eq!(shop.letters().len(), 3);
-}
-
-#[tokio::test]
-async fn a_paid_order_is_not_closed() {
-    let shop = Shop::default();
-    let kit = kit(&shop).await;
-    assert!(kit.dq().schedule::<close_order>(Order { id: 7 }).await.unwrap().is_stored());
-    *shop.paid.lock().unwrap() = true;
-    assert_eq!(kit.advance(1.seconds()).await[0].outcome(), "skipped");
-    assert!(shop.letters().is_empty());
-}
-
-#[tokio::test]
 async fn an_old_payload_in_an_old_queue_is_read() {
     let kit = TestKit::new().await.unwrap();
     let queue = kit.dq().queue("INVOICE_REMINDER").unwrap();

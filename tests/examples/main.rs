@@ -1,7 +1,6 @@
 //! Tests the examples as processes: with valid and invalid options, killed, and restarted.
 
 mod actix;
-mod http;
 mod opentelemetry;
 mod order_timeout;
 mod program;
@@ -9,5 +8,6 @@ mod quickstart;
 mod rabbitmq_reminders;
 mod recurring;
 mod redisson_bridge;
+mod server;
 mod switch_backend;
 mod use_cases;

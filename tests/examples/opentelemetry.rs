@@ -1,23 +1,17 @@
 //! `opentelemetry`: request, job and handler are spans in one trace.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
-use crate::program::{MAX_WAIT, Program};
+use crate::program::Program;
+use crate::server::{Server, request};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 const NO_PARENT: &str = "0000000000000000";
 
-fn place(address: &str, order: u64, header: &str) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
-    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
-    let head = format!("POST /orders/{order} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    write!(stream, "{head}{header}Content-Length: 0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("the service answers");
-    assert!(response.contains(&format!("order {order} is closed at 20")), "{response}");
+fn place(service: &Server, order: u64, header: &str) {
+    let placed = request(&service.address, "POST", &format!("/orders/{order}"), header);
+    let (_, reply) = placed.expect("the service answers");
+    let reply = reply.as_str().unwrap();
+    assert!(reply.starts_with(&format!("order {order} is closed at 20")), "{reply}");
 }
 
 /// A line `span TRACE ID parent PARENT NAME`.
@@ -50,13 +44,10 @@ fn spans(program: &Program) -> [Span; 3] {
 #[test]
 fn request_job_and_handler_are_spans_of_one_trace() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = ["--listen", "127.0.0.1:0", "--delay", "300"];
-    let mut program = Program::start("opentelemetry", dir.path(), &arguments);
-    let line = program.line().expect("the service prints its address");
-    let address = line.strip_prefix("listening on http://").expect("an address");
+    let service = Server::start("opentelemetry", dir.path(), &["--delay", "300"]);
 
-    place(address, 17, &format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n"));
-    let [request, job, payment] = spans(&program);
+    place(&service, 17, &format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n"));
+    let [request, job, payment] = spans(&service.program);
     assert_eq!(request.parent, CALLER);
     assert_eq!((&job.parent, &payment.parent), (&request.id, &job.id));
     for span in [&request, &payment, &job] {
@@ -64,9 +55,8 @@ fn request_job_and_handler_are_spans_of_one_trace() {
     }
 
     // Without a caller's trace, the request begins one.
-    place(address, 18, "");
-    let [request, job, payment] = spans(&program);
+    place(&service, 18, "");
+    let [request, job, payment] = spans(&service.program);
     assert_eq!((&*request.parent, &job.parent), (NO_PARENT, &request.id));
     assert!(request.trace != TRACE && job.trace == request.trace && payment.trace == job.trace);
-    program.kill();
 }

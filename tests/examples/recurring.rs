@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::program::{Program, output};
+use crate::program::{Program, refuses};
 
 const NAME: &str = "recurring";
 
@@ -31,6 +31,5 @@ fn another_process_goes_on_with_the_reports_of_one_that_was_killed() {
 #[test]
 fn an_unknown_store_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = output(NAME, dir.path(), &["--backend", "nosuch://x"]);
-    assert!(!refused.status.success());
+    refuses(NAME, dir.path(), &[(&["--backend", "nosuch://x"], 1, "nosuch")]);
 }

@@ -8,7 +8,7 @@ use dq::backend::QueueStats;
 use dq::{Dq, JobState, Rescheduled};
 use dq_servers::{Redis, shared_rabbitmq};
 
-use crate::program::{MAX_WAIT, Program, output};
+use crate::program::{MAX_WAIT, Program, refuses};
 
 const NAME: &str = "switch_backend";
 
@@ -28,12 +28,20 @@ fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
     }
 }
 
-fn start(dir: &Path, config: &str, seconds: &str) -> Program {
-    Program::start(NAME, dir, &["--config", config, "--in", seconds])
+/// Starts with a file. Jobs of the drained stores must be pending.
+fn start(dir: &Path, config: &str, seconds: &str, pending: usize) -> Program {
+    let program = Program::start(NAME, dir, &["--config", config, "--in", seconds]);
+    let expected =
+        [format!("{pending} pending from before"), format!("3 more scheduled, due in {seconds} s")];
+    for line in expected {
+        assert_eq!(program.line(), Some(line));
+    }
+    program
 }
 
-fn expect_line(program: &Program, line: &str) {
-    assert_eq!(program.line().as_deref(), Some(line));
+fn kill(mut program: Program) {
+    program.kill();
+    assert!(program.rest().is_empty());
 }
 
 /// The reminders scheduled with these files. Sorted, because reminders run concurrently.
@@ -87,41 +95,23 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     let (redis_url, redisson_url) = (redis.url(), redis.url().replace("redis:", "redisson:"));
 
-    let mut first = start(dir, "sqlite.toml", "600");
-    expect_line(&first, "0 pending from before");
-    expect_line(&first, "3 more scheduled, due in 600 s");
-    first.kill();
-    assert!(first.rest().is_empty());
+    kill(start(dir, "sqlite.toml", "600", 0));
     make_due_soon(&sqlite_url);
+    for (previous, drained, file, url) in [
+        ("sqlite.toml", &sqlite_url, "redis.toml", &redis_url),
+        ("redis.toml", &redis_url, "redisson.toml", &redisson_url),
+    ] {
+        let program = start(dir, file, "600", 3);
+        let mut ran: Vec<String> = (0..3).map(|_| program.line().unwrap()).collect();
+        ran.sort();
+        assert_eq!(ran, reminders_of(&[previous]));
+        wait_until_drained(drained);
+        kill(program);
+        assert_eq!(stats(url).live(), 3);
+        make_due_soon(url);
+    }
 
-    let mut second = start(dir, "redis.toml", "600");
-    expect_line(&second, "3 pending from before");
-    expect_line(&second, "3 more scheduled, due in 600 s");
-    let mut ran: Vec<String> = (0..3).map(|_| second.line().unwrap()).collect();
-    ran.sort();
-    assert_eq!(ran, reminders_of(&["sqlite.toml"]));
-    wait_until_drained(&sqlite_url);
-    assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
-    second.kill();
-    assert!(second.rest().is_empty());
-    assert_eq!(stats(&redis_url).live(), 3);
-    make_due_soon(&redis_url);
-
-    let mut third = start(dir, "redisson.toml", "600");
-    expect_line(&third, "3 pending from before");
-    expect_line(&third, "3 more scheduled, due in 600 s");
-    let mut ran: Vec<String> = (0..3).map(|_| third.line().unwrap()).collect();
-    ran.sort();
-    assert_eq!(ran, reminders_of(&["redis.toml"]));
-    wait_until_drained(&redis_url);
-    third.kill();
-    assert!(third.rest().is_empty());
-    assert_eq!(stats(&redisson_url).live(), 3);
-    make_due_soon(&redisson_url);
-
-    let mut fourth = start(dir, "rabbitmq.toml", "1");
-    expect_line(&fourth, "3 pending from before");
-    expect_line(&fourth, "3 more scheduled, due in 1 s");
+    let mut fourth = start(dir, "rabbitmq.toml", "1", 3);
     let mut ran = fourth.rest();
     assert!(fourth.wait().success());
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
@@ -142,19 +132,13 @@ fn the_last_store_runs_the_pending_jobs_of_all_previous_ones() {
     configure(dir, &redis, &shared_rabbitmq().vhost("killed_long_before"));
     let files = ["sqlite.toml", "redis.toml", "redisson.toml"];
     for (file, pending) in files.into_iter().zip([0, 3, 6]) {
-        let mut killed = start(dir, file, "600");
-        expect_line(&killed, &format!("{pending} pending from before"));
-        expect_line(&killed, "3 more scheduled, due in 600 s");
-        killed.kill();
-        assert!(killed.rest().is_empty());
+        kill(start(dir, file, "600", pending));
     }
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     for url in [sqlite_url, redis.url(), redis.url().replace("redis:", "redisson:")] {
         make_due_soon(&url);
     }
-    let last = start(dir, "rabbitmq.toml", "0");
-    expect_line(&last, "9 pending from before");
-    expect_line(&last, "3 more scheduled, due in 0 s");
+    let last = start(dir, "rabbitmq.toml", "0", 9);
     let mut ran = last.rest();
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
     ran.sort();
@@ -167,9 +151,7 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     // Only sqlite.toml is used; the addresses in the other files do not matter.
     configure(dir.path(), &Redis::start(), "amqp://127.0.0.1:1");
-    let mut program = start(dir.path(), "sqlite.toml", "3600");
-    expect_line(&program, "0 pending from before");
-    expect_line(&program, "3 more scheduled, due in 3600 s");
+    let mut program = start(dir.path(), "sqlite.toml", "3600", 0);
     program.signal("INT");
     assert_eq!(program.rest(), ["3 left for the next start"]);
     assert!(program.wait().success());
@@ -179,18 +161,16 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
 fn invalid_options_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("odd.toml"), "[backend]\ntype = \"mongodb\"\n").unwrap();
-    for (arguments, code, needle) in [
-        (&[][..], 2, "--config"),
-        (&["--config", "no.toml"], 1, "no.toml"),
-        (&["--config", "odd.toml"], 1, "mongodb"),
-        (&["--config", "odd.toml", "--in", "3601"], 2, "3600"),
-        (&["--config", "odd.toml", "--in", "soon"], 2, "soon"),
-        (&["--backend", "redis"], 2, "--backend"),
-    ] {
-        let output = output(NAME, dir.path(), arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
-        assert!(errors.to_lowercase().starts_with("error: "), "{arguments:?}: {errors}");
-        assert!(errors.contains(needle), "{arguments:?}: {errors}");
-    }
+    refuses(
+        NAME,
+        dir.path(),
+        &[
+            (&[], 2, "--config"),
+            (&["--config", "no.toml"], 1, "no.toml"),
+            (&["--config", "odd.toml"], 1, "mongodb"),
+            (&["--config", "odd.toml", "--in", "3601"], 2, "3600"),
+            (&["--config", "odd.toml", "--in", "soon"], 2, "soon"),
+            (&["--backend", "redis"], 2, "--backend"),
+        ],
+    );
 }

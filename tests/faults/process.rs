@@ -5,7 +5,6 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -78,7 +77,7 @@ dq::queue!(
     pub(crate) bystander: () = "BYSTANDER"
 );
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Point {
     /// Jobs are leased, and none has started.
     Claimed,
@@ -116,26 +115,7 @@ impl Point {
     }
 }
 
-impl FromStr for Point {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let named = [
-            Self::Claimed,
-            Self::Started,
-            Self::Renewed,
-            Self::Finished,
-            Self::Settled,
-            Self::Stopping,
-            Self::Released,
-        ];
-        let known = named.into_iter().find(|point| format!("{point:?}") == text);
-        let counted = || text.parse().ok().map(Self::Event);
-        known.or_else(counted).ok_or_else(|| format!("unknown point {text:?}"))
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
     pub(crate) attempt: u32,
@@ -143,7 +123,7 @@ pub(crate) struct Start {
     pub(crate) token: u64,
 }
 
-/// A file that survives the process, with one start per line: job id, attempt, delivery, token.
+/// A file that survives the process, with one start per line.
 #[derive(Clone)]
 pub(crate) struct StartLog {
     file: PathBuf,
@@ -152,10 +132,14 @@ pub(crate) struct StartLog {
 
 impl StartLog {
     fn append(&self, ctx: &JobContext) -> std::io::Result<()> {
-        let (attempt, delivery) = (ctx.attempt(), ctx.deliveries());
-        let line = format!("{} {attempt} {delivery} {}\n", ctx.id(), ctx.fencing_token());
+        let start = Start {
+            job: ctx.id(),
+            attempt: ctx.attempt(),
+            delivery: ctx.deliveries(),
+            token: ctx.fencing_token().0,
+        };
         let mut file = OpenOptions::new().create(true).append(true).open(&self.file)?;
-        file.write_all(line.as_bytes())?;
+        file.write_all(format!("{}\n", serde_json::to_string(&start)?).as_bytes())?;
         self.started.notify_one();
         Ok(())
     }
@@ -174,7 +158,8 @@ impl ChildOptions {
     pub(crate) fn from_env() -> Option<Self> {
         let dir = std::env::var_os(DIR)?.into();
         let point = std::env::var(POINT).ok();
-        Some(Self { dir, point: point.map(|text| text.parse().expect("a known point")) })
+        let point = point.map(|text| serde_json::from_str(&text).expect("a known point"));
+        Some(Self { dir, point })
     }
 }
 
@@ -192,11 +177,7 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     let this = std::env::current_exe().expect("the path of this test");
     let mut command = Command::new(this);
     command.current_dir(dir).env(DIR, dir).env_remove(POINT);
-    match point {
-        Some(Point::Event(n)) => command.env(POINT, n.to_string()),
-        Some(point) => command.env(POINT, format!("{point:?}")),
-        None => &mut command,
-    };
+    command.envs(point.map(|point| (POINT, serde_json::to_string(&point).expect("JSON"))));
     command.status().expect("the child process starts")
 }
 
@@ -208,16 +189,7 @@ pub(crate) fn aborted(status: ExitStatus) -> bool {
 
 pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     let text = std::fs::read_to_string(dir.join("starts")).unwrap_or_default();
-    let start = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        Some(Start {
-            job: words[0].parse().ok()?,
-            attempt: words[1].parse().ok()?,
-            delivery: words[2].parse().ok()?,
-            token: words[3].parse().ok()?,
-        })
-    };
-    text.lines().map(|line| start(line).expect("a complete line")).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a complete line")).collect()
 }
 
 #[tokio::main]

@@ -46,14 +46,14 @@ async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Va
     for (codec, value, id) in codecs {
         // Not opened: an open queue makes the Java client transfer due entries itself.
         let feedback = peer.queue("ORDER_FEEDBACK", *codec);
-        let taking = feedback.collect(1).await.unwrap();
+        let taking = feedback.collect(1).await;
         let timeouts = peer.queue("ORDER_TIMEOUT", *codec);
-        timeouts.open().await.unwrap();
+        timeouts.open().await;
         let offered = now_ms();
-        timeouts.offer(value, SOON).await.unwrap();
+        timeouts.offer(value, SOON).await;
         assert_eq!(bridge.line().unwrap(), format!("order {id} was not paid in time"), "{codec:?}");
         assert!(now_ms() >= offered + 300, "{codec:?}: early");
-        let arrivals = taking.within(MAX_WAIT).await.unwrap();
+        let arrivals = taking.within(MAX_WAIT).await;
         let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
         assert_eq!(arrival.value, *value, "{codec:?}");
         // 300 ms until the example's handler runs, plus the feedback job's three-second delay.

@@ -61,19 +61,19 @@ async fn add_lines(version: Version, lines: &mut Vec<String>) {
     let peer = Peer::start(version, redis.port()).await;
     for (codec, values) in cases() {
         let queue = peer.queue("golden", codec);
-        queue.open().await.unwrap();
+        queue.open().await;
         for value in values {
-            queue.offer(&value, Duration::from_secs(3600)).await.unwrap();
+            queue.offer(&value, Duration::from_secs(3600)).await;
             let members = redis.command(&["ZRANGE", KEY, "0", "-1"]);
             let [member] = members.list() else { panic!("one value, but {members:?}") };
             let member = masked(version, member.bytes());
-            let read = queue.delayed_values().await.unwrap().remove(0);
+            let read = queue.ask::<Vec<Value>>("delayed_values").await.remove(0);
             let read = if read == value { "=".to_owned() } else { json(&read) };
             let value = json(&value);
             lines.push(format!("{version}\t{}\t{value}\t{member}\t{read}", codec.name()));
-            queue.delayed_delete().await.unwrap();
+            queue.ask::<bool>("delayed_delete").await;
         }
-        queue.destroy().await.unwrap();
+        queue.ask::<()>("destroy").await;
     }
 }
 

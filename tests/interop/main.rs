@@ -7,3 +7,36 @@ mod java_alone;
 mod peer;
 mod rust;
 mod shared_queue;
+
+/// Generates each test for each version, in a module named after the test.
+macro_rules! for_each_version {
+    ($($test:ident)*) => {
+        $(
+            mod $test {
+                use super::$test;
+                use crate::peer::Version;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn v3_16_6() {
+                    $test(Version::V3_16_6).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn v3_20_1() {
+                    $test(Version::V3_20_1).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn v3_23_4() {
+                    $test(Version::V3_23_4).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn v4_7_0() {
+                    $test(Version::V4_7_0).await;
+                }
+            }
+        )*
+    };
+}
+use for_each_version;

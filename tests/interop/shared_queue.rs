@@ -16,44 +16,13 @@ const SOON: Duration = Duration::from_millis(300);
 const LATER: Duration = Duration::from_secs(3600);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Generates each test for each version, in a module named after it.
-macro_rules! for_each_version {
-    ($($version:ident)*) => {
-        $(
-            #[allow(non_snake_case)]
-            mod $version {
-                use crate::peer::Version;
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn every_value_goes_both_ways() {
-                    super::every_value_goes_both_ways(Version::$version).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn both_consume_one_queue() {
-                    super::both_consume_one_queue(Version::$version).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn java_sees_our_jobs_with_exact_visibility() {
-                    super::java_sees_our_jobs_with_exact_visibility(Version::$version).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn rust_takes_over_when_java_dies() {
-                    super::rust_takes_over_when_java_dies(Version::$version).await;
-                }
-
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn another_format_is_refused_and_its_members_run() {
-                    super::another_format_is_refused_and_its_members_run(Version::$version).await;
-                }
-            }
-        )*
-    };
+crate::for_each_version! {
+    every_value_goes_both_ways
+    both_consume_one_queue
+    java_sees_our_jobs_with_exact_visibility
+    rust_takes_over_when_java_dies
+    another_format_is_refused_and_its_members_run
 }
-
-for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
 
 /// Java values, each with the JSON that a handler reads.
 type Values = Vec<(Value, Json)>;
@@ -106,9 +75,9 @@ async fn every_value_goes_both_ways(version: Version) {
         let options = format!("&codec={ours}&name_prefix={}:", codec.name());
         let rust = Rust::connect(&redis, version, &options).await;
 
-        java.open().await.unwrap();
+        java.open().await;
         for (value, _) in &values {
-            java.offer(value, SOON).await.unwrap();
+            java.offer(value, SOON).await;
         }
         let mut running = rust.run();
         let mut wanted: Vec<&Json> = values.iter().map(|(_, seen)| seen).collect();
@@ -122,12 +91,12 @@ async fn every_value_goes_both_ways(version: Version) {
         }
         assert!(running.stop().await.is_empty(), "{codec:?}: no job runs twice");
 
-        let collector = java.collect(values.len()).await.unwrap();
+        let collector = java.collect(values.len()).await;
         let due = now_ms() + SOON.as_millis() as u64;
         for (_, seen) in &values {
             let _ = rust.schedule(seen.clone(), SOON).await;
         }
-        let mut arrivals = collector.within(MAX_WAIT).await.unwrap();
+        let mut arrivals = collector.within(MAX_WAIT).await;
         for (value, _) in &values {
             let at = arrivals.iter().position(|arrival| arrival.value == *value);
             let at = at.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
@@ -146,20 +115,20 @@ async fn both_consume_one_queue(version: Version) {
         let peer = Peer::start(version, redis.port()).await;
         let java = peer.queue(QUEUE, Codec::String);
         let rust = Rust::connect(&redis, version, &format!("&codec=string{options}")).await;
-        java.open().await.unwrap();
+        java.open().await;
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for n in 0..EACH {
             let delay = SOON + Duration::from_millis(n as u64 * 5);
-            java.offer(&format!("java-{n}").as_str().into(), delay).await.unwrap();
+            java.offer(&format!("java-{n}").as_str().into(), delay).await;
             let _ = rust.schedule(json!(format!("rust-{n}")), delay).await;
             counts.insert(format!("java-{n}"), 0);
             counts.insert(format!("rust-{n}"), 0);
         }
         // Java takes at most a third; Rust gets the rest. Either may get the payload added directly
         // to the list.
-        let collector = java.collect(2 * EACH / 3).await.unwrap();
+        let collector = java.collect(2 * EACH / 3).await;
         let mut running = rust.run();
-        java.target_offer(&"direct".into()).await.unwrap();
+        java.ask_with("target_offer", &"direct".into()).await;
         counts.insert("direct".to_owned(), 0);
         let (start, pause) = (Instant::now(), Duration::from_millis(50));
         let (mut ours, mut javas) = (Vec::new(), 0);
@@ -167,10 +136,10 @@ async fn both_consume_one_queue(version: Version) {
             while let Ok(delivery) = tokio::time::timeout(pause, running.next(MAX_WAIT)).await {
                 ours.push(delivery);
             }
-            javas = collector.within(pause).await.unwrap().len();
+            javas = collector.within(pause).await.len();
         }
         ours.extend(running.stop().await);
-        let javas = collector.within(pause).await.unwrap();
+        let javas = collector.within(pause).await;
         for delivery in &ours {
             *counts.get_mut(delivery.payload.as_str().unwrap()).unwrap() += 1;
         }
@@ -190,28 +159,28 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     let peer = Peer::start(version, redis.port()).await;
     let java = peer.queue(QUEUE, Codec::String);
     let rust = Rust::connect(&redis, version, "&codec=string&java_visibility=exact").await;
-    java.open().await.unwrap();
+    java.open().await;
     for name in ["a", "b", "c"] {
         let _ = rust.schedule(json!(name), LATER).await;
     }
-    assert_eq!(java.delayed_size().await.unwrap(), 3);
-    assert!(java.delayed_contains(&"b".into()).await.unwrap());
+    assert_eq!(java.ask::<u64>("delayed_size").await, 3);
+    assert!(java.ask_with("delayed_contains", &"b".into()).await);
     let all: Vec<Value> = ["a", "b", "c"].map(Value::from).into();
-    assert_eq!(java.delayed_values().await.unwrap(), all);
+    assert_eq!(java.ask::<Vec<Value>>("delayed_values").await, all);
 
     // A job removed by Java is gone for Rust, and its key is free.
     let keyed = rust.dq.queue_of::<crate::rust::report>().unwrap();
     let job = || keyed.schedule("\"keyed\"", "application/json").after(LATER).key("k");
     assert!(matches!(job().await.unwrap(), Scheduled::Created(_)));
     assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
-    assert!(java.delayed_remove(&"keyed".into()).await.unwrap());
+    assert!(java.ask_with("delayed_remove", &"keyed".into()).await);
     let again = job().await.unwrap();
     assert!(matches!(again, Scheduled::Created(_)), "{again:?}");
-    assert!(java.delayed_remove(&"b".into()).await.unwrap());
+    assert!(java.ask_with("delayed_remove", &"b".into()).await);
 
     assert_eq!(keyed.cancel("k").await.unwrap(), Cancelled::Cancelled);
-    assert_eq!(java.delayed_size().await.unwrap(), 2);
-    assert!(!java.delayed_contains(&"keyed".into()).await.unwrap());
+    assert_eq!(java.ask::<u64>("delayed_size").await, 2);
+    assert!(!java.ask_with("delayed_contains", &"keyed".into()).await);
     assert_eq!(rust.queue().stats().await.unwrap().scheduled, 2);
 
     // A delivered job is gone for Java, and a failed job's retry is invisible to it.
@@ -221,17 +190,17 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     assert_eq!(running.next(MAX_WAIT).await.attempt, 2);
     running.stop().await;
     assert_eq!(rust.queue().stats().await.unwrap().dead, 1);
-    assert_eq!(java.delayed_size().await.unwrap(), 2);
-    assert_eq!(java.target_size().await.unwrap(), 0);
+    assert_eq!(java.ask::<u64>("delayed_size").await, 2);
+    assert_eq!(java.ask::<u64>("target_size").await, 0);
 }
 
 async fn rust_takes_over_when_java_dies(version: Version) {
     let redis = Redis::start();
     let offering = Peer::start(version, redis.port()).await;
     let java = offering.queue(QUEUE, Codec::String);
-    java.open().await.unwrap();
-    java.offer(&"orphan".into(), SOON).await.unwrap();
-    java.offer(&"late orphan".into(), SOON * 2).await.unwrap();
+    java.open().await;
+    java.offer(&"orphan".into(), SOON).await;
+    java.offer(&"late orphan".into(), SOON * 2).await;
     drop(java);
     offering.kill().await;
 
@@ -248,16 +217,16 @@ async fn rust_takes_over_when_java_dies(version: Version) {
     config.consumed_by_java.insert(dq::QueueName::new(QUEUE).unwrap());
     let transferring = dq::Dq::builder().backend_config(Box::new(config)).connect().await.unwrap();
     let taking = Peer::start(version, redis.port()).await;
-    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await.unwrap();
+    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await;
     assert_eq!(taken, Some("orphan".into()));
-    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await.unwrap();
+    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await;
     assert_eq!(taken, Some("late orphan".into()));
     transferring.close().await.unwrap();
 
     // Java offers and dies again; a Rust runner delivers.
     let java = taking.queue(QUEUE, Codec::String);
-    java.open().await.unwrap();
-    java.offer(&"handled".into(), SOON).await.unwrap();
+    java.open().await;
+    java.offer(&"handled".into(), SOON).await;
     drop(java);
     taking.kill().await;
     let rust = Rust::connect(&redis, version, "&codec=string").await;
@@ -273,15 +242,15 @@ async fn another_format_is_refused_and_its_members_run(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     let java = peer.queue(QUEUE, Codec::String);
-    java.open().await.unwrap();
-    java.offer(&"pending".into(), LATER).await.unwrap();
+    java.open().await;
+    java.offer(&"pending".into(), LATER).await;
 
     // With the other format configured, scheduling is refused and stores nothing.
     let wrong = Rust::connect(&redis, other, "&codec=string").await;
     let error = wrong.try_schedule(json!("x"), LATER).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("format ="), "{error}");
-    assert_eq!(java.delayed_values().await.unwrap(), vec!["pending".into()]);
+    assert_eq!(java.ask::<Vec<Value>>("delayed_values").await, vec!["pending".into()]);
 
     // Another program adds a member in the other format and one in no format, which break Java's
     // transfer script. It publishes no message, so Rust sees them first.
@@ -309,6 +278,6 @@ async fn another_format_is_refused_and_its_members_run(version: Version) {
     let quarantine = format!("dq:stray:{{{QUEUE}}}");
     assert_eq!(redis.command(&["ZCARD", &quarantine]).int(), 1, "kept for an operator");
 
-    java.offer(&"after".into(), SOON).await.unwrap();
-    assert_eq!(java.take(MAX_WAIT).await.unwrap(), Some("after".into()));
+    java.offer(&"after".into(), SOON).await;
+    assert_eq!(java.take(MAX_WAIT).await, Some("after".into()));
 }

@@ -1,16 +1,12 @@
 //! Escalations: one job with a step after each delay.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dq::prelude::*;
-use dq::{
-    Clock, DelayHandler, ErrorKind, EscalateFrom, JobState, Timestamp, Verdict, VirtualClock,
-};
+use dq::{Clock, DelayHandler, ErrorKind, EscalateFrom, JobState, Timestamp, Verdict};
 use dq_testkit::TestKit;
-use dq_testkit::fixture::memory;
 
-use crate::{Order, Shop, kit};
+use crate::{Order, Shop, clocked, kit};
 
 #[delay_handler("UNPAID", escalate = ["15m", "1h", "1d"], max_attempts = 2)]
 async fn unpaid(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
@@ -130,9 +126,7 @@ async fn dunning(ctx: JobContext, State(shop): State<Shop>, order: Order) -> Han
 async fn after_an_outage<Q: dq::HandlerFn<Payload = Order>>(
     length: Duration,
 ) -> (usize, Option<Duration>) {
-    let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(memory(clock.clone()));
-    let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+    let (clock, dq) = clocked().await;
     let start = clock.now();
     let scheduled = dq.schedule::<Q>(Order { id: 1 }).await.unwrap();
     clock.advance(length);

@@ -1,13 +1,10 @@
 //! Guards: conditions checked before a handler runs.
 
-use std::sync::Arc;
-
 use dq::prelude::*;
-use dq::{Clock, Ending, Event, Guard, JobState, Queue, Verdict, VirtualClock};
+use dq::{Clock, Ending, Event, Guard, JobState, Queue, Verdict};
 use dq_testkit::TestKit;
-use dq_testkit::fixture::memory;
 
-use crate::{Order, Shop, kit};
+use crate::{Order, Shop, clocked, kit};
 
 async fn is_still_unpaid(State(shop): State<Shop>, order: Order) -> dq::Result<bool, String> {
     match order.id {
@@ -77,9 +74,7 @@ async fn a_guard_that_fails_or_panics_is_a_failed_attempt() {
 #[tokio::test]
 async fn a_guard_that_hangs_is_timed_out() {
     let shop = Shop::default();
-    let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(memory(clock.clone()));
-    let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+    let (clock, dq) = clocked().await;
     let (sender, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let runner = dq.runner().without_linked_handlers().register::<guarded>().state(shop.clone());

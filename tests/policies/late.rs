@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use dq::config::{LateAction, LatePolicy, QueueSettings};
 use dq::prelude::*;
-use dq::{DeadKind, Ending, ErrorKind, Event, VirtualClock};
-use dq_testkit::fixture::memory;
+use dq::{DeadKind, Ending, Event};
 
-use crate::{Order, Shop};
+use crate::{Order, Shop, clocked};
 
 #[delay_handler("PUNCTUAL", late(after = "5m", then = "skip"))]
 async fn punctual(State(shop): State<Shop>, order: Order) {
@@ -30,9 +29,7 @@ struct Outage {
 
 impl Outage {
     async fn of(length: Duration, policy: Option<LatePolicy>) -> Self {
-        let clock = Arc::new(VirtualClock::default());
-        let backend = Arc::new(memory(clock.clone()));
-        let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+        let (clock, dq) = clocked().await;
         let scheduled = dq
             .schedule::<punctual>(Order { id: 7 })
             .key("k")
@@ -116,9 +113,7 @@ async fn a_late_job_moves_to_another_queue_with_everything() {
 
 #[tokio::test]
 async fn a_late_job_is_not_lost_if_another_has_its_key() {
-    let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(memory(clock.clone()));
-    let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+    let (clock, dq) = clocked().await;
     for (due, id) in [(0, 1), (1, 2)] {
         let job = dq.schedule::<punctual>(Order { id }).after(due.seconds()).key(id);
         assert!(job.await.unwrap().is_stored());
@@ -132,14 +127,4 @@ async fn a_late_job_is_not_lost_if_another_has_its_key() {
     runner.build().unwrap().run_due().await.unwrap();
     let stats = dq.queue("ESCALATIONS").unwrap().stats().await.unwrap();
     assert_eq!((stats.ready, stats.scheduled), (2, 1), "both were moved, the other stays");
-}
-
-#[tokio::test]
-async fn a_policy_that_moves_jobs_to_their_own_queue_is_refused() {
-    let dq = Dq::connect("memory:").await.unwrap();
-    let settings = QueueSettings::new().late(late("queue:PUNCTUAL").unwrap());
-    let runner = dq.runner().only(["PUNCTUAL"]).state(Shop::default());
-    let error = runner.queue("PUNCTUAL", settings).build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("PUNCTUAL"), "{error}");
 }

@@ -10,7 +10,9 @@ mod versions;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use dq::{Dq, VirtualClock};
 use dq_testkit::TestKit;
+use dq_testkit::fixture::memory;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default)]
@@ -40,6 +42,14 @@ impl Shop {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Order {
     id: u64,
+}
+
+/// A client on a memory store with a virtual clock.
+async fn clocked() -> (Arc<VirtualClock>, Dq) {
+    let clock = Arc::new(VirtualClock::default());
+    let backend = Arc::new(memory(clock.clone()));
+    let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+    (clock, dq)
 }
 
 async fn kit(shop: &Shop) -> TestKit {

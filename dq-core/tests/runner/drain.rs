@@ -21,7 +21,7 @@ async fn old_and_new() -> (Fixture, Fixture) {
 
 async fn draining(old: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Fixture {
     let new = Arc::new(MemoryBackend::new(clock.clone()));
-    let dq = Dq::builder().backend(new).drain(Box::new(OpenStore(old))).clock(clock.clone());
+    let dq = Dq::builder().backend(new).drain(OpenStore::new(old)).clock(clock.clone());
     Fixture::with_client(dq.connect().await.unwrap(), clock)
 }
 
@@ -213,7 +213,7 @@ async fn run_all_tasks() {
 async fn stores_that_share_scarce_slots_make_no_calls_while_none_is_free() {
     let clock = Arc::new(VirtualClock::default());
     let [old, new] = [(); 2].map(|()| FaultyStore::new(&clock, Faults::default()));
-    let dq = Dq::builder().backend(new.clone()).drain(Box::new(OpenStore(old.clone())));
+    let dq = Dq::builder().backend(new.clone()).drain(OpenStore::new(old.clone()));
     let dq = dq.clock(clock.clone()).connect().await.unwrap();
     let mut fixture = Fixture::with_client(dq, clock);
     fixture.schedule("runs").await;

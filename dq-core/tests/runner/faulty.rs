@@ -193,13 +193,22 @@ impl Layer for FaultyStore {
 }
 
 /// Wraps an open store for `DqBuilder::drain`, which takes only settings.
-#[derive(Debug)]
-pub(crate) struct OpenStore(pub(crate) Arc<dyn Backend>);
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct OpenStore {
+    #[serde(skip)]
+    store: Option<Arc<dyn Backend>>,
+}
+
+impl OpenStore {
+    pub(crate) fn new(store: Arc<dyn Backend>) -> Box<Self> {
+        Box::new(Self { store: Some(store) })
+    }
+}
 
 #[typetag::deserialize(name = "test-open-store")]
 #[async_trait]
 impl BackendConfig for OpenStore {
     async fn connect(&self, _: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(self.0.clone())
+        Ok(self.store.clone().expect("created by `new`"))
     }
 }

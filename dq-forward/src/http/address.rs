@@ -110,19 +110,20 @@ impl AddressPolicy {
     /// allowed.
     pub(super) fn check_host(&self, host: &str) -> Result<()> {
         // IPv6 addresses are in brackets.
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let (what, addresses) = match literal {
-            Ok(address) => ("the address", vec![address]),
-            Err(_) if is_local_name(host) => {
-                ("the host", vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
-            }
+            Ok(address) => (format!("the address {address}"), vec![address]),
+            Err(_) if is_local_name(host) => (
+                format!("the host {host}"),
+                vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            ),
             Err(_) => return Ok(()),
         };
         if addresses.iter().any(|address| self.permits(*address)) {
             return Ok(());
         }
         Err(invalid_setting(
-            format!("`url` has {what} {host}, which is not public"),
+            format!("`url` has {what}, which is not public"),
             format!("if requests should go there, write `allow = [\"{}\"]`", addresses[0]),
         ))
     }
@@ -228,7 +229,8 @@ mod tests {
             ("[::1]", "::1"),
         ] {
             let error = policy(&["192.168.0.0/16"]).check_host(host).unwrap_err();
-            assert!(error.to_string().contains(host), "{error}");
+            let name = host.trim_matches(['[', ']']);
+            assert!(error.to_string().contains(name), "{error}");
             let remedy = error.remedy_text().unwrap();
             assert!(remedy.ends_with(&format!("`allow = [\"{allow}\"]`")), "{remedy}");
             assert!(policy(&[allow]).check_host(host).is_ok(), "{host}");

@@ -12,48 +12,42 @@ use crate::error::invalid_setting;
 /// The longest delay that a receiver can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Statuses that mark a job dead: the configured ones, and 410, by which Standard Webhooks means
-/// that the receiver is gone for good.
-#[derive(Debug)]
-pub(super) struct DeadOn(Vec<StatusCode>);
+/// Returns the statuses that mark a job dead: the configured ones, and 410, by which Standard
+/// Webhooks means that the receiver is gone for good.
+///
+/// # Errors
+/// `Config` if a status is not a failure.
+pub(super) fn dead_on(statuses: &[u16]) -> Result<Vec<StatusCode>> {
+    let failure = |status: &u16| {
+        let failure = StatusCode::from_u16(*status).ok().filter(|_| (300..600).contains(status));
+        failure.ok_or_else(|| {
+            invalid_setting(
+                format!("`dead_on` has {status}, which is no status of a failure"),
+                "list statuses from 300 to 599, such as [400, 422]",
+            )
+        })
+    };
+    statuses.iter().map(failure).chain([Ok(StatusCode::GONE)]).collect()
+}
 
-impl DeadOn {
-    /// # Errors
-    /// `Config` if a status is not a failure.
-    pub(super) fn new(statuses: &[u16]) -> Result<Self> {
-        let mut dead_on = vec![StatusCode::GONE];
-        for status in statuses {
-            let failure =
-                StatusCode::from_u16(*status).ok().filter(|_| (300..600).contains(status));
-            dead_on.push(failure.ok_or_else(|| {
-                invalid_setting(
-                    format!("`dead_on` has {status}, which is no status of a failure"),
-                    "list statuses from 300 to 599, such as [400, 422]",
-                )
-            })?);
-        }
-        Ok(Self(dead_on))
+/// # Errors
+/// For a failure that is retried after the queue's backoff.
+pub(super) fn outcome(dead_on: &[StatusCode], answer: &Answer, now: Timestamp) -> HandlerResult {
+    let status = answer.status;
+    if status.is_success() {
+        return Ok(Outcome::Done);
     }
-
-    /// # Errors
-    /// For a failure that is retried after the queue's backoff.
-    pub(super) fn outcome(&self, answer: &Answer, now: Timestamp) -> HandlerResult {
-        let status = answer.status;
-        if status.is_success() {
-            return Ok(Outcome::Done);
-        }
-        let reason = match answer.excerpt.as_str() {
-            "" => format!("answered {status}"),
-            excerpt => format!("answered {status}: {excerpt}"),
-        };
-        if self.0.contains(&status) {
-            return Ok(Outcome::dead(reason));
-        }
-        let may_say_when = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
-        match retry_after(answer, now).filter(|_| may_say_when.contains(&status)) {
-            Some(delay) => Ok(Outcome::retry_after(delay.min(MAX_RETRY_AFTER), reason)),
-            None => Err(reason.into()),
-        }
+    let reason = match answer.excerpt.as_str() {
+        "" => format!("answered {status}"),
+        excerpt => format!("answered {status}: {excerpt}"),
+    };
+    if dead_on.contains(&status) {
+        return Ok(Outcome::dead(reason));
+    }
+    let may_say_when = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+    match retry_after(answer, now).filter(|_| may_say_when.contains(&status)) {
+        Some(delay) => Ok(Outcome::retry_after(delay.min(MAX_RETRY_AFTER), reason)),
+        None => Err(reason.into()),
     }
 }
 
@@ -73,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    fn of(status: u16, retry_after: Option<&'static str>, dead_on: &[u16]) -> HandlerResult {
+    fn of(status: u16, retry_after: Option<&'static str>, dead: &[u16]) -> HandlerResult {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
@@ -82,17 +76,17 @@ mod tests {
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = Timestamp::from_millis(784_111_777_000);
         let answer = Answer { status, headers, excerpt: "because".to_owned() };
-        DeadOn::new(dead_on).unwrap().outcome(&answer, now)
+        outcome(&dead_on(dead).unwrap(), &answer, now)
     }
 
     #[test]
     fn all_failures_are_retried_but_410_and_those_of_the_settings() {
-        for dead_on in [&[][..], &[400, 422, 503]] {
+        for dead in [&[][..], &[400, 422, 503]] {
             for status in 200..600 {
-                let outcome = of(status, None, dead_on);
+                let outcome = of(status, None, dead);
                 match status {
                     200..300 => assert_eq!(outcome.unwrap(), Outcome::Done, "{status}"),
-                    _ if status == 410 || dead_on.contains(&status) => {
+                    _ if status == 410 || dead.contains(&status) => {
                         assert!(matches!(outcome.unwrap(), Outcome::Dead(_)), "{status}");
                     }
                     _ => {
@@ -102,7 +96,7 @@ mod tests {
             }
         }
         for wrong in [0, 99, 101, 204, 600] {
-            let error = DeadOn::new(&[422, wrong]).unwrap_err().to_string();
+            let error = dead_on(&[422, wrong]).unwrap_err().to_string();
             assert!(error.contains(&format!("`dead_on` has {wrong},")), "{error}");
         }
     }

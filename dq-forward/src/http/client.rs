@@ -41,7 +41,7 @@ impl Client {
         let policy = AddressPolicy::new(&settings.allow)?;
         let url = url(settings, &policy)?;
         let addresses = PermittedAddresses { policy: Arc::new(policy), resolver };
-        crate::install_tls_provider();
+        crate::tls::install_provider();
         let builder = reqwest::Client::builder()
             .http1_only()
             // A proxy would resolve the name itself.

@@ -15,13 +15,13 @@ use async_trait::async_trait;
 use dq_core::config::Secret;
 use dq_core::{BoxError, Error, HandlerResult, Headers, JobContext, RawHandler, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub use address::Resolve;
 pub use settings::HttpSettings;
 
 use self::address::SystemResolver;
-use self::answer::DeadOn;
 use self::client::Client;
 use self::signature::Signer;
 use crate::error::invalid_setting;
@@ -70,7 +70,7 @@ const OWN_HEADERS: [&str; 18] = [
 /// resolves the host once per request and connects to a checked address.
 pub struct HttpForward {
     client: Client,
-    dead_on: DeadOn,
+    dead_on: Vec<StatusCode>,
     signer: Signer,
 }
 
@@ -97,7 +97,7 @@ impl HttpForward {
         let headers = fixed_headers(&settings.headers)?;
         Ok(Self {
             client: Client::new(&settings, headers, Arc::new(resolver))?,
-            dead_on: DeadOn::new(&settings.dead_on)?,
+            dead_on: answer::dead_on(&settings.dead_on)?,
             signer: Signer::new(&settings.secrets)?,
         })
     }
@@ -142,7 +142,7 @@ impl fmt::Debug for HttpForward {
 impl RawHandler for HttpForward {
     async fn handle(&self, job: JobContext) -> HandlerResult {
         let answer = self.client.post(self.headers(&job)?, job.raw_payload().clone()).await?;
-        self.dead_on.outcome(&answer, job.now())
+        answer::outcome(&self.dead_on, &answer, job.now())
     }
 }
 

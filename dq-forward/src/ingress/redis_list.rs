@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::{BoxError, Dq, IngressSource, JobId, QueueName, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Value, cmd};
+use redis::{Cmd, Value, cmd};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +125,7 @@ impl ListSource {
         while rest > 0 && !stop.is_cancelled() {
             let count = rest.min(BATCH).to_string();
             let left = script(LEFT, &[self.taking.as_bytes()], &[count.as_bytes()]);
-            let left = elements(left.query_async(connection).await?)?;
+            let left: Vec<Vec<u8>> = left.query_async(connection).await?;
             if left.is_empty() {
                 break;
             }
@@ -158,7 +158,7 @@ impl IngressSource for ListSource {
             let ids: Vec<&[u8]> = ids.iter().map(<[u8; 16]>::as_slice).collect();
             let keys = [self.from.as_bytes(), self.taking.as_bytes()];
             let take = script(TAKE, &keys, &ids);
-            let taken = elements(take.query_async(&mut connection).await?)?;
+            let taken: Vec<Vec<u8>> = take.query_async(&mut connection).await?;
             if !taken.is_empty() {
                 self.take(&mut connection, taken).await?;
                 continue;
@@ -174,10 +174,6 @@ impl IngressSource for ListSource {
         }
         Ok(())
     }
-}
-
-fn elements(reply: Vec<Value>) -> Result<Vec<Vec<u8>>, BoxError> {
-    reply.into_iter().map(|value| Ok(Vec::from_redis_value(value)?)).collect()
 }
 
 fn command(name: &str, arguments: &[&[u8]]) -> Cmd {

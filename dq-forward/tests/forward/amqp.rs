@@ -12,7 +12,7 @@ use crate::common::{Running, client, schedule};
 
 /// The queue `Q` is forwarded to the broker's queue `due`.
 async fn forwarding(url: &str) -> Dq {
-    let forward = format!("type = \"amqp\"\nurl = \"{url}\"\nrouting_key = \"due\"");
+    let forward = format!("type = 'amqp'\nurl = '{url}'\nrouting_key = 'due'");
     client(&format!("[queues.Q]\nconcurrency = 8\n[queues.Q.forward]\n{forward}")).await
 }
 
@@ -85,7 +85,7 @@ async fn an_exchange_that_does_not_exist_is_an_error_and_not_the_end() {
     let url = shared_rabbitmq().vhost("forward-exchange");
     let channel = channel(&url).await;
     let forward = format!(
-        "[queues.Q.forward]\ntype = \"amqp\"\nurl = \"{url}\"\nexchange = \"events\"\nrouting_key = \"due\""
+        "[queues.Q.forward]\ntype = 'amqp'\nurl = '{url}'\nexchange = 'events'\nrouting_key = 'due'"
     );
     let dq = client(&forward).await;
     let mut running = Running::start(dq.runner());

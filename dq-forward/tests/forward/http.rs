@@ -18,7 +18,7 @@ const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 async fn webhook(receiver: &Receiver, more: &str) -> Dq {
     let url = receiver.url("/hook?x=1");
     client(&format!(
-        "[queues.HOOK.forward]\ntype = \"http\"\nurl = \"{url}\"\nallow = [\"127.0.0.1\"]\n{more}"
+        "[queues.HOOK.forward]\ntype = 'http'\nurl = '{url}'\nallow = ['127.0.0.1']\n{more}"
     ))
     .await
 }
@@ -170,7 +170,7 @@ async fn a_route_that_is_deployed_late_gets_the_job() {
         let receiver = Receiver::start("127.0.0.1:0", answers).await;
         let url = receiver.url("/");
         let dq = default_client(&format!(
-            "[queues.HOOK.forward]\ntype = \"http\"\nurl = \"{url}\"\nallow = [\"127.0.0.1\"]"
+            "[queues.HOOK.forward]\ntype = 'http'\nurl = '{url}'\nallow = ['127.0.0.1']"
         ))
         .await;
         let mut running = Running::start(dq.runner());
@@ -314,47 +314,41 @@ impl Resolve for Fixed {
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_refused_by_name() {
     for (keys, expected) in [
-        ("type = \"http\"", "missing field `url`"),
+        ("type = 'http'", "missing field `url`"),
         (
-            "type = \"htp\"\nurl = \"https://h\"",
+            "type = 'htp'\nurl = 'https://h'",
             "no forward is called \"htp\"; known: amqp, http, redis-list, redis-stream",
         ),
-        ("type = \"http\"\nurl = \"https://h\"\nretries = 3", "unknown field `retries`"),
-        ("type = \"http\"\nurl = \"hunter2\"", "`url` is not a URL"),
-        ("type = \"http\"\nurl = \"ftp://hunter2\"", "`url` begins neither"),
-        ("type = \"http\"\nurl = \"https://user:hunter2@h\"", "`url` has a login"),
+        ("type = 'http'\nurl = 'https://h'\nretries = 3", "unknown field `retries`"),
+        ("type = 'http'\nurl = 'hunter2'", "`url` is not a URL"),
+        ("type = 'http'\nurl = 'ftp://hunter2'", "`url` begins neither"),
+        ("type = 'http'\nurl = 'https://user:hunter2@h'", "`url` has a login"),
+        ("type = 'http'\nurl = 'http://169.254.169.254/'", "169.254.169.254, which is not public"),
+        ("type = 'http'\nurl = 'http://[::1]:8080/'", "::1, which is not public"),
+        ("type = 'http'\nurl = 'http://localhost:8080/'", "localhost, which is not public"),
+        ("type = 'http'\nurl = 'https://h'\ndead_on = [204]", "`dead_on` has 204"),
+        ("type = 'http'\nurl = 'https://h'\nsecrets = ['hunter2']", "24 to 64 bytes"),
+        ("type = 'http'\nurl = 'https://h'\nallow = ['localhost']", "`allow` has \"localhost\""),
         (
-            "type = \"http\"\nurl = \"http://169.254.169.254/\"",
-            "169.254.169.254, which is not public",
-        ),
-        ("type = \"http\"\nurl = \"http://[::1]:8080/\"", "::1, which is not public"),
-        ("type = \"http\"\nurl = \"http://localhost:8080/\"", "localhost, which is not public"),
-        ("type = \"http\"\nurl = \"https://h\"\ndead_on = [204]", "`dead_on` has 204"),
-        ("type = \"http\"\nurl = \"https://h\"\nsecrets = [\"hunter2\"]", "24 to 64 bytes"),
-        (
-            "type = \"http\"\nurl = \"https://h\"\nallow = [\"localhost\"]",
-            "`allow` has \"localhost\"",
-        ),
-        (
-            "type = \"http\"\nurl = \"https://h\"\nheaders = { Host = \"hunter2\" }",
+            "type = 'http'\nurl = 'https://h'\nheaders = { Host = 'hunter2' }",
             "`headers` has \"Host\"",
         ),
         (
-            "type = \"http\"\nurl = \"https://h\"\nheaders = { X = \"a\\nhunter2\" }",
+            "type = 'http'\nurl = 'https://h'\nheaders = { X = \"a\\nhunter2\" }",
             "the value of \"X\"",
         ),
-        ("type = \"http\"\nurl = \"https://h\"\ntimeout = \"0s\"", "`timeout`"),
-        ("type = \"http\"\nurl = \"https://h\"\nca = \"/does/not/exist\"", "/does/not/exist"),
+        ("type = 'http'\nurl = 'https://h'\ntimeout = '0s'", "`timeout`"),
+        ("type = 'http'\nurl = 'https://h'\nca = '/does/not/exist'", "/does/not/exist"),
         (
-            "type = \"amqp\"\nurl = \"hunter2\"\nrouting_key = \"k\"",
+            "type = 'amqp'\nurl = 'hunter2'\nrouting_key = 'k'",
             "`url` is not the URL of an AMQP broker",
         ),
-        ("type = \"amqp\"\nurl = \"amqp://h\"", "missing field `routing_key`"),
+        ("type = 'amqp'\nurl = 'amqp://h'", "missing field `routing_key`"),
         (
-            "type = \"redis-stream\"\nurl = \"hunter2\"\nstream = \"s\"",
+            "type = 'redis-stream'\nurl = 'hunter2'\nstream = 's'",
             "`url` is not the URL of a Redis server",
         ),
-        ("type = \"redis-list\"\nurl = \"redis://h\"\nlist = [1]", "`list`: found a list, expected a string"),
+        ("type = 'redis-list'\nurl = 'redis://h'\nlist = [1]", "`list`: found a list, expected a string"),
     ] {
         let dq = client(&format!("[queues.HOOK.forward]\n{keys}")).await;
         let error = dq.runner().build().unwrap_err();

@@ -1,7 +1,8 @@
 //! Client calls that accept several types.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use dq::Due;
 use dq::prelude::*;
 
 dq::queue!(ORDER_TIMEOUT: u64);
@@ -29,6 +30,16 @@ async fn client() -> dq::Result<()> {
     let scheduled = dq.schedule::<ORDER_TIMEOUT>(1).after(1.hours()).key(u128::MAX).await?;
     assert_eq!(dq.cancel::<ORDER_TIMEOUT>(&scheduled).await?, Cancelled::Cancelled);
 
+    dq.reschedule::<ORDER_TIMEOUT>(1, Duration::from_secs(60)).await?;
+    dq.reschedule::<ORDER_TIMEOUT>(1, Timestamp::EPOCH).await?;
+    dq.reschedule::<ORDER_TIMEOUT>(1, SystemTime::now()).await?;
+    dq.queue("ORDER_TIMEOUT")?.reschedule(1, Due::NOW).await?;
+    let _ = [
+        Outcome::snooze(60.seconds()),
+        Outcome::snooze(SystemTime::now()),
+        Outcome::snooze(Timestamp::EPOCH),
+        Outcome::snooze(Due::NOW),
+    ];
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(SystemTime::now()).await?;
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Timestamp::EPOCH).await?;
     let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Zoned).await?;

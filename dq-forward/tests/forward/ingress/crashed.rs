@@ -9,7 +9,7 @@ use lapin::BasicProperties;
 use lapin::options::ConfirmSelectOptions;
 use tokio::sync::Notify;
 
-use super::fixture::{Collector, LIMIT, Running, client, memory, publish, until};
+use super::fixture::{Collector, LIMIT, Running, client, memory, publish, source, until};
 use crate::broker::{channel, declare, take};
 
 const MESSAGES: usize = 200;
@@ -76,7 +76,7 @@ async fn a_broker_that_is_killed_loses_and_doubles_nothing() {
         let properties = BasicProperties::default().with_message_id(format!("m{number}").into());
         publish(&sender, "in", &body(number), properties).await;
     }
-    let ingress = format!("type = \"amqp\"\nurl = \"{url}\"\nfrom = \"in\"\nqueue = \"Q\"");
+    let ingress = source("amqp", &url, "in", "");
     let running = taken_over_a_crash(&ingress, || broker.kill(), || broker.restart()).await;
     until("all messages are acknowledged", async || {
         let list = ["-q", "list_queues", "name", "messages", "--no-table-headers"];
@@ -100,10 +100,8 @@ async fn a_redis_that_is_killed_loses_and_doubles_nothing() {
         };
     }
     let url = redis.url();
-    let ingress = format!(
-        "type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"list\"\nqueue = \"Q\"\n\
-         [[ingress]]\ntype = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\nqueue = \"Q\""
-    );
+    let ingress =
+        source("redis-list", &url, "list", "") + &source("redis-stream", &url, "stream", "");
     let running = taken_over_a_crash(&ingress, || redis.kill(), || redis.restart()).await;
     until("all messages are acknowledged", async || {
         redis.command(&["EXISTS", "list", "list.taking"]).int() == 0

@@ -30,9 +30,14 @@ pub(crate) fn memory() -> Arc<MemoryBackend> {
     Arc::new(MemoryBackend::new(Arc::new(SystemClock)))
 }
 
-/// `ingress` is the configuration after `[[ingress]]`.
+/// Configures a source of the queue `Q`; `more` is further lines.
+pub(crate) fn source(kind: &str, url: &str, from: &str, more: &str) -> String {
+    let place = format!("type = '{kind}'\nurl = '{url}'\nfrom = '{from}'\nqueue = 'Q'");
+    format!("[[ingress]]\n{place}\n{more}\n")
+}
+
 pub(crate) async fn client(backend: Arc<dyn Backend>, ingress: &str) -> Dq {
-    let text = format!("[backend]\ntype = \"memory\"\n[[ingress]]\n{ingress}");
+    let text = format!("[backend]\ntype = 'memory'\n{ingress}");
     let config = Config::from_toml(&text).unwrap();
     Dq::builder().config(config).backend(backend).connect().await.unwrap()
 }

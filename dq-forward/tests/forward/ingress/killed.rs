@@ -207,7 +207,7 @@ async fn each_amqp_message_becomes_one_job() {
         let queues = tokio::task::block_in_place(|| shared_rabbitmq().ctl(&list));
         queues.lines().any(|line| line.split_whitespace().eq(["in", "0"]))
     };
-    let ingress = format!("type = \"amqp\"\nurl = \"{url}\"");
+    let ingress = format!("type = 'amqp'\nurl = '{url}'");
     let mut expected = killed_at_every_step(&ingress, |_| true, send, is_drained).await;
     // A message set aside before a kill is set aside again.
     let mut seen = BTreeSet::new();
@@ -226,7 +226,7 @@ async fn each_list_element_becomes_one_job() {
         redis.command(&["LPUSH", "in", &body(number)]).int();
     };
     let is_drained = async || redis.command(&["EXISTS", "in", "in.taking"]).int() == 0;
-    let ingress = format!("type = \"redis-list\"\nurl = \"{}\"", redis.url());
+    let ingress = format!("type = 'redis-list'\nurl = '{}'", redis.url());
     // Redis sets an element aside and acknowledges it in one step.
     let has_step = |step: &str| step != "set aside";
     let expected = killed_at_every_step(&ingress, has_step, send, is_drained).await;
@@ -243,7 +243,7 @@ async fn each_stream_entry_becomes_one_job() {
         redis.command(&["XADD", "in", "*", "payload", &body(number)]).text();
     };
     let is_drained = async || redis.command(&["XPENDING", "in", "dq"]).list()[0].int() == 0;
-    let ingress = format!("type = \"redis-stream\"\nurl = \"{}\"", redis.url());
+    let ingress = format!("type = 'redis-stream'\nurl = '{}'", redis.url());
     let expected = killed_at_every_step(&ingress, |_| true, send, is_drained).await;
     let aside = redis.command(&["XRANGE", "in.unmapped", "-", "+"]);
     // A message set aside before a kill is set aside again.

@@ -6,7 +6,7 @@ use dq_servers::{Redis, shared_rabbitmq};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 
-use super::fixture::{Collector, Running, client, memory, publish, until};
+use super::fixture::{Collector, Running, client, memory, publish, source, until};
 use crate::broker::{channel, declare, declare_with, take};
 
 #[tokio::test]
@@ -14,15 +14,16 @@ async fn two_groups_of_a_stream_each_take_all_entries() {
     let redis = Redis::start();
     let url = redis.url();
     let ingress = |group: &str, queue: &str| {
-        format!(
-            "type = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\ngroup = \"{group}\"\n\
-             queue = \"{queue}\"\nkey = \"header:key\"\n"
-        )
+        let more = format!(
+            "group = '{group}'
+key = 'header:key'"
+        );
+        source("redis-stream", &url, "stream", &more).replace("'Q'", &format!("'{queue}'"))
     };
     for key in ["k1", "k2"] {
         redis.command(&["XADD", "stream", "*", "key", key]);
     }
-    let both = format!("{}[[ingress]]\n{}", ingress("mail", "MAIL"), ingress("audit", "AUDIT"));
+    let both = ingress("mail", "MAIL") + &ingress("audit", "AUDIT");
     let dq = client(memory(), &both).await;
     let running = Running::start(&dq);
     for group in ["mail", "audit"] {
@@ -67,10 +68,7 @@ async fn if_unmapped_messages_have_no_room_the_others_still_become_one_job_each(
     }
     let backend = memory();
     let collector = Collector::of_store(Arc::clone(&backend) as _).await;
-    let ingress = format!(
-        "type = \"amqp\"\nurl = \"{url}\"\nfrom = \"in\"\nqueue = \"Q\"\n\
-         delay = \"header:x-delay\""
-    );
+    let ingress = source("amqp", &url, "in", "delay = 'header:x-delay'");
     let running = Running::start(&client(backend, &ingress).await);
     collector.wait(10).await;
     running.stop().await;
@@ -101,7 +99,7 @@ async fn large_elements_are_read_in_small_pieces() {
     }
     let backend = memory();
     let collector = Collector::of_store(Arc::clone(&backend) as _).await;
-    let ingress = format!("type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"list\"\nqueue = \"Q\"");
+    let ingress = source("redis-list", &url, "list", "");
     let running = Running::start(&client(backend, &ingress).await);
     collector.wait(40).await;
     until("all elements are removed", async || {
@@ -123,9 +121,7 @@ async fn entries_that_are_too_large_or_not_text_are_set_aside() {
     redis.command_bytes(&[b"XADD", b"stream", b"1-3", b"photo", b"\xff", b"payload", b"{\"k\":1}"]);
     let backend = memory();
     let collector = Collector::of_store(Arc::clone(&backend) as _).await;
-    let ingress = format!(
-        "type = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\nqueue = \"Q\"\nid = \"/k\""
-    );
+    let ingress = source("redis-stream", &url, "stream", "id = '/k'");
     let running = Running::start(&client(backend, &ingress).await);
     collector.wait(1).await;
     until("two entries are set aside", async || {

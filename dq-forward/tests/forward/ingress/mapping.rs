@@ -10,7 +10,7 @@ use lapin::BasicProperties;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
-use super::fixture::{Collector, LIMIT, Running, client, memory, publish, until};
+use super::fixture::{Collector, LIMIT, Running, client, memory, publish, source, until};
 use crate::broker::{channel, declare, declare_with, take};
 
 /// As Spring does it: messages expire from a queue with a TTL and no consumers to an exchange.
@@ -37,9 +37,12 @@ async fn messages_of_a_ttl_and_dead_letter_pair_run_when_they_expire() {
     declare_with(&channel, "orders.delay", arguments).await;
     let backend = memory();
     // `id` makes a second message for the same order a duplicate.
-    let ingress = format!(
-        "type = \"amqp\"\nurl = \"{url}\"\nfrom = \"{due}\"\nqueue = \"Q\"\nkey = \"/orderId\"\n\
-         id = \"/orderId\""
+    let ingress = source(
+        "amqp",
+        &url,
+        due,
+        "key = '/orderId'
+id = '/orderId'",
     );
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
     let collector = Collector::of_store(backend).await;
@@ -83,9 +86,12 @@ async fn key_and_delay_come_from_the_message_and_others_are_set_aside() {
     publish(&channel, "in", "{\"key\":\"k1\"}", with("bad-2", None)).await;
     publish(&channel, "in", "{\"key\":\"k2\"}", with("good", Some(hour))).await;
     let backend = memory();
-    let ingress = format!(
-        "type = \"amqp\"\nurl = \"{url}\"\nfrom = \"in\"\nqueue = \"Q\"\nkey = \"/key\"\n\
-         delay = \"header:x-delay\""
+    let ingress = source(
+        "amqp",
+        &url,
+        "in",
+        "key = '/key'
+delay = 'header:x-delay'",
     );
     let dq = client(Arc::clone(&backend) as _, &ingress).await;
     let running = Running::start(&dq);
@@ -128,11 +134,9 @@ async fn elements_and_entries_that_cannot_be_mapped_are_set_aside() {
     redis.command(&["XADD", "stream", "1-1", "key", ""]);
     redis.command(&["XADD", "stream", "1-2", "key", "k2", "x", "y"]);
     let backend = memory();
-    let ingress = format!(
-        "type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"list\"\nqueue = \"Q\"\nkey = \"/key\"\n\
-         [[ingress]]\ntype = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\nqueue = \"Q\"\n\
-         key = \"header:key\"\nunmapped = \"aside\""
-    );
+    let list = source("redis-list", &url, "list", "key = '/key'");
+    let ingress =
+        list + &source("redis-stream", &url, "stream", "key = 'header:key'\nunmapped = 'aside'");
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
     let collector = Collector::of_store(backend).await;
     collector.wait(2).await;
@@ -156,30 +160,27 @@ async fn elements_and_entries_that_cannot_be_mapped_are_set_aside() {
 async fn settings_that_cannot_be_used_are_refused_by_name() {
     for (keys, expected) in [
         (
-            "type = \"kafka\"\nurl = \"x\"",
+            "type = 'kafka'\nurl = 'x'",
             "no ingress is called \"kafka\"; known: amqp, redis-list, redis-stream",
         ),
-        ("type = \"amqp\"\nurl = \"hunter2\"", "`url` is not the URL of an AMQP broker"),
-        ("type = \"redis-list\"\nurl = \"hunter2\"", "`url` is not the URL of a Redis server"),
-        ("type = \"amqp\"\nurl = \"amqp://h\"\nkey = \"order\"", "`key` is \"order\""),
-        ("type = \"amqp\"\nurl = \"amqp://h\"\ngroup = \"g\"", "`group` is not a setting of amqp"),
+        ("type = 'amqp'\nurl = 'hunter2'", "`url` is not the URL of an AMQP broker"),
+        ("type = 'redis-list'\nurl = 'hunter2'", "`url` is not the URL of a Redis server"),
+        ("type = 'amqp'\nurl = 'amqp://h'\nkey = 'order'", "`key` is \"order\""),
+        ("type = 'amqp'\nurl = 'amqp://h'\ngroup = 'g'", "`group` is not a setting of amqp"),
+        ("type = 'redis-list'\nurl = 'redis://h'\nca = 'c'", "`ca` is not a setting of redis-list"),
+        ("type = 'amqp'\nurl = 'amqp://h'\nunmapped = 'in'", "`unmapped` is the same"),
         (
-            "type = \"redis-list\"\nurl = \"redis://h\"\nca = \"c\"",
-            "`ca` is not a setting of redis-list",
-        ),
-        ("type = \"amqp\"\nurl = \"amqp://h\"\nunmapped = \"in\"", "`unmapped` is the same"),
-        (
-            "type = \"redis-list\"\nurl = \"redis://h\"\nunmapped = \"in.taking\"",
+            "type = 'redis-list'\nurl = 'redis://h'\nunmapped = 'in.taking'",
             "`unmapped` is \"in.taking\"",
         ),
         (
-            "type = \"amqp\"\nurl = \"amqp://h\"\nremember = \"100000d\"",
+            "type = 'amqp'\nurl = 'amqp://h'\nremember = '100000d'",
             "`remember` is longer than the store plans ahead",
         ),
-        ("type = \"amqp\"\nurl = \"amqp://h\"\nkeys = \"/k\"", "unknown field `keys`"),
-        ("type = \"amqp\"", "missing field `url`"),
+        ("type = 'amqp'\nurl = 'amqp://h'\nkeys = '/k'", "unknown field `keys`"),
+        ("type = 'amqp'", "missing field `url`"),
     ] {
-        let ingress = format!("{keys}\nfrom = \"in\"\nqueue = \"Q\"");
+        let ingress = format!("[[ingress]]\n{keys}\nfrom = 'in'\nqueue = 'Q'");
         let backend = memory();
         let error = Ingress::new(&client(backend, &ingress).await).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -203,11 +204,8 @@ async fn a_key_of_another_type_loses_no_element_and_no_entry() {
     assert!(redis.command(&["SET", "stream.unmapped", "x"]).is_ok());
     redis.command(&["XADD", "stream", "*", "no key", "x"]);
     let backend = memory();
-    let ingress = format!(
-        "type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"list\"\nqueue = \"Q\"\nkey = \"/key\"\n\
-         [[ingress]]\ntype = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\nqueue = \"Q\"\n\
-         key = \"header:key\""
-    );
+    let list = source("redis-list", &url, "list", "key = '/key'");
+    let ingress = list + &source("redis-stream", &url, "stream", "key = 'header:key'");
     let running = Running::start(&client(Arc::clone(&backend) as _, &ingress).await);
     // Makes the source read the element from the first list rather than recover it from the second.
     until("the source has looked for elements that are being taken", async || {
@@ -239,10 +237,8 @@ async fn a_key_of_another_type_loses_no_element_and_no_entry() {
 async fn a_runner_takes_the_messages_of_the_queues_that_it_serves() {
     let redis = Redis::start();
     let url = redis.url();
-    let ingress = |from: &str, queue: &str| {
-        format!("type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"{from}\"\nqueue = \"{queue}\"\n")
-    };
-    let both = format!("{}[[ingress]]\n{}", ingress("other", "OTHER"), ingress("list", "Q"));
+    let other = source("redis-list", &url, "other", "").replace("'Q'", "'OTHER'");
+    let both = other + &source("redis-list", &url, "list", "");
     let dq = client(memory(), &both).await;
     for list in ["other", "list"] {
         redis.command(&["LPUSH", list, "1"]);

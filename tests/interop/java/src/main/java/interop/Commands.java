@@ -39,22 +39,16 @@ final class Commands {
                 delayed(request).offer(value(request), request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
                 yield JSON.nullNode();
             }
-            case "delayed_poll" -> Values.write(delayed(request).poll());
             case "delayed_remove" -> JSON.booleanNode(delayed(request).remove(value(request)));
             case "delayed_contains" -> JSON.booleanNode(delayed(request).contains(value(request)));
             case "delayed_size" -> JSON.numberNode(delayed(request).size());
             case "delayed_values" -> Values.writeAll(delayed(request).readAll());
             case "delayed_delete" -> JSON.booleanNode(delayed(request).delete());
             case "target_offer" -> JSON.booleanNode(target(request).offer(value(request)));
-            case "target_poll" -> Values.write(target(request).poll());
             case "target_take" -> Values.write(target(request).poll(timeout(request), TimeUnit.MILLISECONDS));
             case "target_size" -> JSON.numberNode(target(request).size());
-            case "target_values" -> Values.writeAll(target(request).readAll());
-            case "target_delete" -> JSON.booleanNode(target(request).delete());
             case "collect" -> collect(request);
             case "collected" -> collectors.get(request.get("collector").asLong()).within(timeout(request));
-            case "transfer_rate" -> TransferRate.measure(
-                    client, target(request), request.get("expected").asLong(), timeout(request));
             default -> throw new IllegalArgumentException("unknown command " + command);
         };
     }

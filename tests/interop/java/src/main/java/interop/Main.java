@@ -8,15 +8,12 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 
 /**
  * A Redisson client that is controlled over its standard input and output, one JSON object per line.
  *
- * <p>A request is {"n": number, "command": name, …}. Its answer has the same number, and either "ok" or
- * "error". Requests run in parallel, so answers may be in another order. The first answer has the number
- * 0 and the version of Redisson. The end of the input ends the program.
+ * <p>A request is {"command": name, …}. Its answer has either "ok" or "error". The first answer is the
+ * version of Redisson. The end of the input ends the program.
  */
 public final class Main {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -35,53 +32,49 @@ public final class Main {
         try {
             commands = new Commands(() -> Connection.open(arguments));
         } catch (Exception | LinkageError refused) {
-            main.failed(0, refused);
+            main.failed(refused);
             System.exit(1);
             return;
         }
-        main.done(0, JsonNodeFactory.instance.textNode(Connection.version()));
+        main.done(JsonNodeFactory.instance.textNode(Connection.version()));
         main.serve(commands);
         // Without a shutdown of the clients: the tests are about clients that disappear.
         System.exit(0);
     }
 
     private void serve(Commands commands) throws Exception {
-        ExecutorService threads = Executors.newCachedThreadPool();
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             JsonNode request = JSON.readTree(line);
-            threads.execute(() -> answer(commands, request));
+            answer(commands, request);
         }
     }
 
     private void answer(Commands commands, JsonNode request) {
-        long number = request.path("n").asLong();
         try {
-            done(number, commands.run(request));
+            done(commands.run(request));
         } catch (Exception | LinkageError broken) {
-            failed(number, broken);
+            failed(broken);
         }
     }
 
-    private void done(long number, JsonNode result) {
+    private void done(JsonNode result) {
         ObjectNode answer = JSON.createObjectNode();
-        answer.put("n", number);
         answer.set("ok", result);
         print(answer);
     }
 
-    private void failed(long number, Throwable reason) {
+    private void failed(Throwable reason) {
         StringBuilder text = new StringBuilder(reason.toString());
         for (Throwable cause = reason.getCause(); cause != null; cause = cause.getCause()) {
             text.append("; caused by ").append(cause);
         }
         ObjectNode answer = JSON.createObjectNode();
-        answer.put("n", number);
         answer.put("error", text.toString());
         print(answer);
     }
 
-    private synchronized void print(ObjectNode answer) {
+    private void print(ObjectNode answer) {
         answers.println(answer);
     }
 }
