@@ -41,7 +41,7 @@ async fn main() -> dq::Result<()> {
     };
     let stop = async { tokio::select!(() = enough => {}, () = dq::shutdown_signal() => {}) };
     dq.runner().state(done).run_until(stop).await?;
-    for schedule in dq.recurring_schedules().await? {
+    for schedule in dq.schedules().await? {
         println!("next: {} at {}", schedule.name, schedule.next_due);
     }
     dq.close().await

@@ -263,7 +263,7 @@ pub use dq_core::{
 };
 // Recurring jobs.
 #[doc(inline)]
-pub use dq_core::{Backfilled, CatchUp, Overlap, Recurring, RecurringView, ScheduleSpec};
+pub use dq_core::{Backfilled, CatchUp, Overlap, RecurringSchedule, ScheduleSpec, ScheduleView};
 // Jobs and queues.
 #[doc(inline)]
 pub use dq_core::{

@@ -265,14 +265,8 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
             "url = \"x\"\nport = 70000",
             "backend.port: found 70000, expected a whole number, 0 to 65535",
         ),
-        (
-            "url = \"x\"\ntoken = 4711000",
-            "backend.token: found a number, expected a string",
-        ),
-        (
-            "url = \"x\"\nspeed = \"hunter2\"",
-            "backend.speed: expected `fast` or `slow`",
-        ),
+        ("url = \"x\"\ntoken = 4711000", "backend.token: found a number, expected a string"),
+        ("url = \"x\"\nspeed = \"hunter2\"", "backend.speed: expected `fast` or `slow`"),
         ("url = \"x\"\nmax_wait = \"hunter2\"", "backend.max_wait: *** is not a duration"),
         ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),
         (

@@ -79,7 +79,7 @@ fn cron_expressions() {
     fuzz::check_text("cron expressions", &valid, |text| {
         let (cron, tz) = text.split_once('\0').unwrap_or((text, "UTC"));
         let spec = serde_json::json!({
-            "queue": "q", "recurrence": {"cron": cron, "tz": tz}, "payload": null,
+            "queue": "q", "times": {"cron": cron, "tz": tz}, "payload": null,
             "catch_up": "last", "overlap": "skip",
         });
         let Ok(spec) = serde_json::from_value::<ScheduleSpec>(spec) else { return false };
@@ -97,8 +97,8 @@ fn cron_expressions() {
 #[test]
 fn stored_schedules() {
     let valid = [
-        r#"{"queue":"REPORT","recurrence":{"cron":"30 2 * * *","tz":"Europe/Stockholm"},"payload":{"a":[1,null]},"catch_up":"all:3","overlap":"queue_one","deadline":3600000}"#,
-        r#"{"queue":"q","recurrence":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip","jitter":10}"#,
+        r#"{"queue":"REPORT","times":{"cron":"30 2 * * *","tz":"Europe/Stockholm"},"payload":{"a":[1,null]},"catch_up":"all:3","overlap":"queue_one","deadline":3600000}"#,
+        r#"{"queue":"q","times":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip","jitter":10}"#,
     ];
     fuzz::check_text("stored schedules", &valid, |json| {
         let Ok(spec) = serde_json::from_str::<ScheduleSpec>(json) else { return false };
@@ -165,19 +165,19 @@ fn announcements_of_runners() {
 #[test]
 fn stored_jobs_of_schedules() {
     let valid = [
-        r#"{"format":1,"spec":{"queue":"REPORT","recurrence":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1000,"waiting":2000,"last":1000,"skipped":900,"declared":{"generation":2,"seen":1000},"writer":0}"#,
+        r#"{"format":1,"spec":{"queue":"REPORT","times":{"every":90000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1000,"waiting":2000,"last":1000,"skipped":900,"declared":{"generation":2,"seen":1000},"writer":0}"#,
     ];
     let runtime = runtime();
     let is_read = |payload: &[u8]| {
         runtime.block_on(async {
             let (store, dq) = memory().await;
-            let (id, queue) = (JobId::from_bytes([7; 16]), QueueName::new("dq.tickers"));
+            let (id, queue) = (JobId::from_bytes([7; 16]), QueueName::new("dq.schedules"));
             let queue = queue.expect("a valid name");
             let due = Due::After(Duration::from_secs(60));
             let new = NewJob::new(id, queue, due, payload.to_vec().into());
             let new = new.key(JobKey::new("nightly").expect("a valid key"));
             let _ = store.schedule(vec![new]).await.expect("it is stored");
-            let listed = dq.recurring_schedules().await.expect("it is listed, or left out");
+            let listed = dq.schedules().await.expect("it is listed, or left out");
             let unreadable = dq.unreadable_schedules().await.expect("it is left out, or listed");
             assert_eq!(listed.len() + unreadable.len(), 1);
             listed.len() == 1

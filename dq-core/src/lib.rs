@@ -33,8 +33,8 @@ pub mod ingress;
 pub mod machine;
 pub mod memory;
 pub mod model;
-pub mod recurring;
 pub mod runner;
+pub mod schedules;
 pub mod simulate;
 #[doc(hidden)]
 pub mod sync;
@@ -54,11 +54,11 @@ pub use handler::*;
 pub use ingress::{Ingress, IngressRegistration, IngressSource};
 pub use memory::MemoryBackend;
 pub use model::*;
-pub use recurring::{Backfilled, Recurring, RecurringView};
 pub use runner::{
     Event, Observer, PendingQueue, PendingReport, PendingVersion, RunDueReport, Runner,
     RunnerBuilder, shutdown_signal,
 };
+pub use schedules::{Backfilled, RecurringSchedule, ScheduleView};
 pub use simulate::{QueueSimulation, Simulation, SimulationReport};
 pub use trace::{Propagator, TraceContext};
 

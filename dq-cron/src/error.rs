@@ -1,4 +1,4 @@
-//! Errors for invalid recurrences.
+//! Errors for invalid times.
 
 use std::fmt;
 

@@ -4,9 +4,9 @@
 //! database is compiled in, so all hosts compute the same times.
 //!
 //! ```
-//! use dq_cron::{Cron, Recurrence};
+//! use dq_cron::{Cron, Times};
 //!
-//! let nightly = Recurrence::from(Cron::new("30 2 * * *", "Europe/Stockholm")?);
+//! let nightly = Times::from(Cron::new("30 2 * * *", "Europe/Stockholm")?);
 //! // 2026-03-29: the clock goes from 02:00 to 03:00, so 02:30 does not exist.
 //! let at = |text: &str| text.parse::<jiff::Timestamp>().map(|time| time.as_millisecond());
 //! assert_eq!(nightly.next_after(at("2026-03-28T12:00Z")?), Some(at("2026-03-29T01:00Z")?));
@@ -19,10 +19,10 @@
 mod cron;
 mod error;
 mod interval;
-mod recurrence;
+mod times;
 mod zone;
 
 pub use self::cron::Cron;
 pub use self::error::{Error, ErrorKind};
 pub use self::interval::Interval;
-pub use self::recurrence::Recurrence;
+pub use self::times::Times;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use dq_cron::{Cron, Recurrence};
+use dq_cron::{Cron, Times};
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
@@ -89,10 +89,10 @@ fn by_looking(daily: &Daily, zone: &TimeZone, start: Timestamp, minutes: i64) ->
     fired
 }
 
-fn by_expression(recurrence: &Recurrence, start: Timestamp, minutes: i64) -> Vec<i64> {
+fn by_expression(times: &Times, start: Timestamp, minutes: i64) -> Vec<i64> {
     let end = (start + SignedDuration::from_mins(minutes)).as_millisecond();
-    let first = recurrence.next_after(start.as_millisecond());
-    std::iter::successors(first, |time| recurrence.next_after(*time))
+    let first = times.next_after(start.as_millisecond());
+    std::iter::successors(first, |time| times.next_after(*time))
         .take_while(|time| *time <= end)
         .collect()
 }
@@ -109,9 +109,9 @@ fn every_kind_of_change_has_the_times_that_a_look_at_the_wall_clock_gives() {
             continue;
         }
         for daily in &EXPRESSIONS {
-            let recurrence = Recurrence::from(Cron::new(daily.expression, name).unwrap());
+            let times = Times::from(Cron::new(daily.expression, name).unwrap());
             assert_eq!(
-                by_expression(&recurrence, start, 2 * AROUND),
+                by_expression(&times, start, 2 * AROUND),
                 by_looking(daily, &zone, start, 2 * AROUND),
                 "{} in {name} around {at}",
                 daily.expression
@@ -129,14 +129,14 @@ fn times_increase_over_every_change_of_every_zone() {
         // Longer than the longest gap, a day.
         let around = SignedDuration::from_hours(26);
         for daily in &EXPRESSIONS[..3] {
-            let recurrence = Recurrence::from(Cron::new(daily.expression, name).unwrap());
+            let times = Times::from(Cron::new(daily.expression, name).unwrap());
             let end = (at + around).as_millisecond();
             let mut time = (at - around).as_millisecond();
             while time <= end {
-                let next = recurrence.next_after(time).unwrap();
+                let next = times.next_after(time).unwrap();
                 assert!(next > time, "{} in {name}: {next} after {time}", daily.expression);
                 assert_eq!(
-                    recurrence.next_after(next - 1),
+                    times.next_after(next - 1),
                     Some(next),
                     "{} in {name}",
                     daily.expression

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_cron::{Cron, ErrorKind, Interval, Recurrence};
+use dq_cron::{Cron, ErrorKind, Interval, Times};
 use jiff::{Timestamp, Zoned};
 
 fn millis(text: &str) -> i64 {
@@ -12,18 +12,18 @@ fn millis(text: &str) -> i64 {
     }
 }
 
-fn cron(expression: &str, zone: &str) -> Recurrence {
+fn cron(expression: &str, zone: &str) -> Times {
     Cron::new(expression, zone).unwrap().into()
 }
 
 /// `expected`: civil times with their offsets.
 #[track_caller]
 fn assert_fires(expression: &str, zone: &str, from: &str, expected: &[&str]) {
-    let recurrence = cron(expression, zone);
+    let times = cron(expression, zone);
     let mut time = millis(&format!("{from}[{zone}]"));
     let mut fired = Vec::new();
     for _ in expected {
-        time = recurrence.next_after(time).unwrap();
+        time = times.next_after(time).unwrap();
         let zoned = Timestamp::from_millisecond(time).unwrap().in_tz(zone).unwrap();
         fired.push(zoned.strftime("%Y-%m-%dT%H:%M%:z").to_string());
     }
@@ -100,7 +100,7 @@ fn the_last_occurrence_between_two_times_is_found_without_a_walk() {
 
 #[test]
 fn intervals_are_multiples_since_1970() {
-    let interval = Recurrence::from(Interval::new(Duration::from_secs(90)).unwrap());
+    let interval = Times::from(Interval::new(Duration::from_secs(90)).unwrap());
     assert_eq!(interval.next_after(0), Some(90_000));
     assert_eq!(interval.next_after(89_999), Some(90_000));
     assert_eq!(interval.next_after(-1), Some(0));

@@ -81,7 +81,7 @@ impl Observer for RunnerMetrics {
             Event::Settled { lease, verdict, settled, repeated } => {
                 // A repeated settlement is stale if the first one took effect.
                 let outcome = match settled {
-                    Settled::Stale if !repeated => "stale",
+                    Settled::LostLease if !repeated => "stale",
                     _ => outcome(verdict),
                 };
                 let queue = lease.queue.to_string();

@@ -173,9 +173,9 @@ fn lost_leases_ignored_results_and_failed_calls_are_counted() {
                 let verdict = &Verdict::Done;
                 metrics.on(&Event::Settled { lease: &lease, verdict, settled, repeated });
             };
-            settled(Settled::Stale, false);
+            settled(Settled::LostLease, false);
             // The first call took effect, and its answer was lost.
-            settled(Settled::Stale, true);
+            settled(Settled::LostLease, true);
             metrics.on(&Event::LeaseLost(&lease));
             metrics.on(&Event::StoreFailed(&Error::new(ErrorKind::Unavailable, "no")));
         });

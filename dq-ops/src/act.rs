@@ -174,7 +174,7 @@ impl Session {
         let Err(unknown) = self.queue(queue).await else { return Ok(()) };
         // A schedule may not have reached its first occurrence. A store without schedules names no
         // queue.
-        let schedules = dq.recurring_schedules().await.unwrap_or_default();
+        let schedules = dq.schedules().await.unwrap_or_default();
         match schedules.iter().any(|schedule| schedule.spec.queue == *queue) {
             true => Ok(()),
             false => Err(unknown),

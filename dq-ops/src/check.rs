@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{
     Error, ErrorKind, Finding, LatenessCause, LatenessFacts, LatenessStatus, QueueName,
-    RecurringView, Severity,
+    ScheduleView, Severity,
 };
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ impl Session {
             Err(error) => findings.push(failed("schedules.unknown", "schedules", &error.into())),
         }
         // The schedule listing's error is already a finding.
-        if let (Ok(observed), Ok(schedules)) = (observed, dq.recurring_schedules().await) {
+        if let (Ok(observed), Ok(schedules)) = (observed, dq.schedules().await) {
             findings.extend(missed_schedules(&observed, &schedules));
             findings.extend(rapid_schedules(&schedules));
         }
@@ -138,9 +138,9 @@ fn list(names: &[String]) -> String {
 }
 
 /// Schedules without a runner, or overdue.
-fn missed_schedules(observed: &Observed, schedules: &[RecurringView]) -> Option<FindingView> {
+fn missed_schedules(observed: &Observed, schedules: &[ScheduleView]) -> Option<FindingView> {
     let has_no_runner = observed.runners.as_ref().is_some_and(Vec::is_empty);
-    let is_missed = |it: &&RecurringView| {
+    let is_missed = |it: &&ScheduleView| {
         let is_overdue = observed.now.since(it.next_due) > UNSERVED_AFTER;
         !it.paused && !it.stopped && (has_no_runner || is_overdue)
     };
@@ -156,9 +156,9 @@ fn missed_schedules(observed: &Observed, schedules: &[RecurringView]) -> Option<
     ))
 }
 
-fn rapid_schedules(schedules: &[RecurringView]) -> Option<FindingView> {
+fn rapid_schedules(schedules: &[ScheduleView]) -> Option<FindingView> {
     let rapid = schedules.iter().filter(|it| it.spec.is_rapid());
-    let rapid: Vec<_> = rapid.map(|it| format!("{} ({})", it.name, it.spec.recurrence)).collect();
+    let rapid: Vec<_> = rapid.map(|it| format!("{} ({})", it.name, it.spec.times)).collect();
     if rapid.is_empty() {
         return None;
     }

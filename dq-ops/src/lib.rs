@@ -46,10 +46,10 @@ mod overview;
 mod past;
 mod plain;
 mod raw_json;
-mod recurring;
 mod redact;
 mod runners;
 mod schedule;
+mod schedules;
 mod simulate;
 mod text;
 mod timeline;
@@ -76,12 +76,12 @@ pub use objective::ObjectiveView;
 pub use ops::{Ops, OpsBuilder, Session};
 pub use overview::{Overview, QueueSummary};
 pub use raw_json::RawJson;
-pub use recurring::{
-    BackfillReport, Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary,
-};
 pub use redact::JobContent;
 pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};
 pub use schedule::{ScheduleRequest, ScheduleResult, ScheduledJob};
+pub use schedules::{
+    BackfillReport, Occurrence, ScheduleDefinition, ScheduleDetail, ScheduleSummary,
+};
 pub use simulate::{SimulatedQueue, SimulationRequest, SimulationView};
 pub use timeline::{EventKind, Presence, Timeline, TimelineEvent, WaitReason};
 pub use watch::{Past, PastSlot, PastWindow};

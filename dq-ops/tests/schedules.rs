@@ -8,7 +8,7 @@ use dq_core::{
     NewJob, QueueName, Timestamp, VirtualClock,
 };
 use dq_ops::{
-    Actor, AuditOutcome, JobQuery, Ops, OpsError, RecurringDefinition, Role, ScheduleRequest,
+    Actor, AuditOutcome, JobQuery, Ops, OpsError, Role, ScheduleDefinition, ScheduleRequest,
     ScheduleResult, Session, SimulationRequest, WaitReason, parse_target, parse_timestamp,
 };
 use serde_json::json;
@@ -65,7 +65,7 @@ impl Fixture {
     }
 }
 
-fn nightly(queue: &str) -> RecurringDefinition {
+fn nightly(queue: &str) -> ScheduleDefinition {
     serde_json::from_value(json!({
         "queue": queue, "cron": "30 2 * * *", "tz": "Europe/Stockholm", "payload": {"region": "eu"},
         "catch_up": "all:3", "deadline": "6h",
@@ -113,13 +113,13 @@ async fn what_redaction_hides_is_not_in_the_jobs_of_the_framework() {
     let fixture = Fixture::new().await;
     fixture.nightly("report", "SECRET").await;
     let session = fixture.session(Role::Admin);
-    let tickers = QueueName::new("dq.tickers").unwrap();
-    let job = session.job(&tickers, &parse_target("key:report").unwrap()).await.unwrap();
+    let schedule_jobs = QueueName::new("dq.schedules").unwrap();
+    let job = session.job(&schedule_jobs, &parse_target("key:report").unwrap()).await.unwrap();
     assert_eq!(job.payload.unwrap().size, 0);
     let mut query = JobQuery::new(JobState::Scheduled);
-    assert_eq!(session.jobs(&tickers, &query).await.unwrap().jobs.len(), 1);
+    assert_eq!(session.jobs(&schedule_jobs, &query).await.unwrap().jobs.len(), 1);
     query.contains = Some("region".to_owned());
-    assert!(session.jobs(&tickers, &query).await.unwrap().jobs.is_empty());
+    assert!(session.jobs(&schedule_jobs, &query).await.unwrap().jobs.is_empty());
 }
 
 #[tokio::test]
@@ -128,9 +128,10 @@ async fn a_schedule_that_cannot_be_read_is_a_finding_and_can_be_removed() {
     fixture.nightly("report", "REPORT").await;
     let session = fixture.session(Role::Operator);
     let dq = fixture.ops.dq();
-    let tickers = QueueName::new("dq.tickers").unwrap();
+    let schedule_jobs = QueueName::new("dq.schedules").unwrap();
     let due = at(START) + 1.hours();
-    let damaged = NewJob::new(JobId::from_bytes([1; 16]), tickers, due, Bytes::from_static(b"{"));
+    let damaged =
+        NewJob::new(JobId::from_bytes([1; 16]), schedule_jobs, due, Bytes::from_static(b"{"));
     let damaged = damaged.key(JobKey::new("monthly").unwrap());
     dq.backend().schedule(vec![damaged]).await.unwrap();
     fixture.announce("web-1").await;
@@ -178,7 +179,7 @@ async fn a_schedule_that_repeats_within_a_second_is_a_finding() {
     fixture.announce("web-1").await;
     let session = fixture.session(Role::Operator);
     let put = async |name: &str, every: &str| {
-        let mut definition = RecurringDefinition::default();
+        let mut definition = ScheduleDefinition::default();
         (definition.queue, definition.every) = ("SYNC".to_owned(), Some(every.to_owned()));
         session.put_schedule(name, &definition).await.unwrap();
     };
@@ -234,7 +235,7 @@ async fn schedules_are_changed() {
 #[tokio::test]
 async fn a_run_beside_a_live_job_is_kept() {
     let fixture = Fixture::new().await;
-    let mut every = RecurringDefinition::default();
+    let mut every = ScheduleDefinition::default();
     (every.queue, every.every) = ("SYNC".to_owned(), Some("1h".to_owned()));
     let session = fixture.session(Role::Operator);
     session.put_schedule("sync", &every).await.unwrap();
@@ -254,7 +255,7 @@ async fn a_definition_that_is_wrong_is_refused() {
         ("every", json!("1h")),
         ("tz", json!("Stockholm")),
         ("queue", json!("")),
-        ("queue", json!("dq.tickers")),
+        ("queue", json!("dq.schedules")),
         ("catch_up", json!("some")),
         ("overlap", json!("maybe")),
         ("deadline", json!("soon")),
@@ -317,11 +318,12 @@ async fn no_runner_is_missed_that_is_not_announced() {
     let fixture = Fixture::new().await;
     fixture.nightly("report", "REPORT").await;
     let session = fixture.session(Role::Viewer);
-    let tickers = QueueName::new("dq.tickers").unwrap();
-    assert_eq!(session.queue(&tickers).await.unwrap().runners, None);
+    let schedule_jobs = QueueName::new("dq.schedules").unwrap();
+    assert_eq!(session.queue(&schedule_jobs).await.unwrap().runners, None);
     assert_eq!(session.overview().await.unwrap().queues[0].runners, None);
     fixture.clock.advance(2.days());
-    let timeline = session.timeline(&tickers, &parse_target("key:report").unwrap()).await.unwrap();
+    let timeline =
+        session.timeline(&schedule_jobs, &parse_target("key:report").unwrap()).await.unwrap();
     assert_eq!(timeline.now, Some(WaitReason::Unknown));
 }
 

@@ -30,12 +30,12 @@
 //! so.
 //!
 //! The Redisson backend needs the rights below. After Java's keys, list each queue name (here
-//! `orders`) and the schedule queue `dq.tickers`, which every runner looks at, each with your
+//! `orders`) and the schedule queue `dq.schedules`, which every runner looks at, each with your
 //! `name_prefix`. Names with a `{` need the same patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
-//!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders ~dq.tickers \
+//!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders ~dq.schedules \
 //!     resetchannels &redisson_delay_queue_channel:* -@all \
 //!     +eval +evalsha +time +sadd +smembers +subscribe +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \

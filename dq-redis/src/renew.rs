@@ -32,7 +32,7 @@ impl Item for Renewal {
     }
 
     fn is_absent(answer: &Renewed) -> bool {
-        *answer == Renewed::Lost
+        *answer == Renewed::LostLease
     }
 
     async fn call(backend: &RedisBackend, chunk: &Chunk<'_, Self>) -> Result<Option<Vec<Renewed>>> {
@@ -49,7 +49,7 @@ impl Item for Renewal {
         let mut reply = Reply::new(answer)?;
         let mut renewed = || {
             let until = reply.time()?;
-            Ok(if until.as_millis() == 0 { Renewed::Lost } else { Renewed::Until(until) })
+            Ok(if until.as_millis() == 0 { Renewed::LostLease } else { Renewed::Until(until) })
         };
         chunk.items.iter().map(|_| renewed()).collect::<Result<_>>().map(Some)
     }

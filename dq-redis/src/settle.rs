@@ -103,7 +103,7 @@ impl Item for Settlement {
 
     /// Stale may also mean that the job is in another shard.
     fn is_absent(answer: &Settled) -> bool {
-        *answer == Settled::Stale
+        *answer == Settled::LostLease
     }
 
     async fn call(backend: &RedisBackend, chunk: &Chunk<'_, Self>) -> Result<Option<Vec<Settled>>> {
@@ -115,7 +115,7 @@ impl Item for Settlement {
         let answer = backend.end_leases(&chunk.partition, &endings).await?;
         let settled = |letter| match letter {
             b'1' => Settled::Accepted,
-            _ => Settled::Stale,
+            _ => Settled::LostLease,
         };
         answer.map(|answer| read_letters(answer, chunk, settled)).transpose()
     }

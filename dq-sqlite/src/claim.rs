@@ -12,7 +12,7 @@ use rusqlite::params;
 use crate::claim_plan::{ClaimPlan, ClaimableQueue, earlier};
 use crate::error::StoreResult;
 use crate::row::{self, Position};
-use crate::settle::{move_to_dead, settle};
+use crate::settle::{mark_dead, settle};
 use crate::task::{Access, Task, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 
@@ -46,8 +46,8 @@ pub(crate) fn claim(
         next_due = earlier(next_due, first);
     }
     let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
-    let next_lapse = tx.next_lapse(|id| queue_ids.contains(&id))?;
-    claimed.next_due = earlier(next_due, next_lapse);
+    let next_expiry = tx.next_expiry(|id| queue_ids.contains(&id))?;
+    claimed.next_due = earlier(next_due, next_expiry);
     Ok(claimed)
 }
 
@@ -92,7 +92,7 @@ fn lease_due(
                 }
                 Some(message) => {
                     let reason = DeadReason::new(DeadKind::Quarantined, message);
-                    move_to_dead(tx, seq, &reason, 0, 0)?;
+                    mark_dead(tx, seq, &reason, 0, 0)?;
                     claimed.quarantined.push((job, reason));
                 }
             }

@@ -49,7 +49,7 @@ impl ReadTx<'_> {
         schema::check_writer(min_writer)?;
         let first_jobs = self.first_jobs(queues, wants.len(), index)?;
         let mut claimable = Vec::new();
-        let mut next_due = self.next_lapse(|queue_id| queues.contains(queue_id))?;
+        let mut next_due = self.next_expiry(|queue_id| queues.contains(queue_id))?;
         for (want, first_job) in wants.iter().zip(first_jobs) {
             let Some((queue_id, due)) = first_job else {
                 continue;
@@ -91,7 +91,7 @@ impl ReadTx<'_> {
                 lock(index).fill(version, queues, first_jobs.iter().flatten().copied());
             }
         }
-        for (queue_id, due) in self.lapsed_jobs()? {
+        for (queue_id, due) in self.expired_jobs()? {
             let due = Timestamp::from_millis(due);
             if !queues.contains(queue_id) || self.is_paused(queue_id)? {
                 continue;
@@ -108,7 +108,7 @@ impl ReadTx<'_> {
 
     /// Ignores paused queues. Reads leases in expiry order up to the first match; there are only as
     /// many as running handlers.
-    pub(crate) fn next_lapse(
+    pub(crate) fn next_expiry(
         self,
         is_wanted: impl Fn(i64) -> bool,
     ) -> StoreResult<Option<Timestamp>> {
@@ -129,8 +129,8 @@ impl ReadTx<'_> {
     }
 
     /// Queue id and due time of each job with an expired lease: it waits again.
-    pub(crate) fn lapsed_jobs(self) -> StoreResult<Vec<(i64, i64)>> {
-        self.all(&self.statements.lapsed_jobs, [self.now.as_millis()], |row| row.try_into())
+    pub(crate) fn expired_jobs(self) -> StoreResult<Vec<(i64, i64)>> {
+        self.all(&self.statements.expired_jobs, [self.now.as_millis()], |row| row.try_into())
     }
 
     pub(crate) fn is_paused(self, queue_id: i64) -> StoreResult<bool> {

@@ -17,7 +17,7 @@ use crate::row;
 /// By queue id.
 struct Leases {
     running: HashMap<i64, u64>,
-    lapsed: HashMap<i64, Vec<i64>>,
+    expired: HashMap<i64, Vec<i64>>,
 }
 
 impl ReadTx<'_> {
@@ -26,7 +26,8 @@ impl ReadTx<'_> {
         let now = [self.now.as_millis()];
         let running = self
             .all(&self.statements.count_leases, now, |row| Ok((row.get(0)?, unsigned(row, 1)?)))?;
-        let leases = Leases { running: running.into_iter().collect(), lapsed: self.lapsed_dues()? };
+        let leases =
+            Leases { running: running.into_iter().collect(), expired: self.expired_dues()? };
         if !queues.is_empty() {
             return queues.iter().map(|queue| self.queue_stats(queue, &leases)).collect();
         }
@@ -49,29 +50,29 @@ impl ReadTx<'_> {
         let now = self.now.as_millis();
         stats.paused = paused;
         stats.totals = Some(totals);
-        let lapsed = leases.lapsed.get(&queue_id).map_or(&[][..], Vec::as_slice);
-        stats.ready = self.count_waiting(queue_id, lapsed, i64::MIN..now + 1)?;
-        stats.scheduled = self.count_waiting(queue_id, lapsed, now + 1..i64::MAX)?;
+        let expired = leases.expired.get(&queue_id).map_or(&[][..], Vec::as_slice);
+        stats.ready = self.count_waiting(queue_id, expired, i64::MIN..now + 1)?;
+        stats.scheduled = self.count_waiting(queue_id, expired, now + 1..i64::MAX)?;
         stats.running = leases.running.get(&queue_id).copied().unwrap_or(0);
         stats.dead = self.one(&self.statements.count_dead, [queue_id], |row| unsigned(row, 0))?;
-        let lapsed_due = lapsed.iter().min().copied().map(Timestamp::from_millis);
-        stats.next_due = self.earliest_due(queue_id)?.into_iter().chain(lapsed_due).min();
+        let expired_due = expired.iter().min().copied().map(Timestamp::from_millis);
+        stats.next_due = self.earliest_due(queue_id)?.into_iter().chain(expired_due).min();
         Ok(stats)
     }
 
     /// Due times of the jobs with expired leases, by queue id: they wait again.
-    fn lapsed_dues(self) -> StoreResult<HashMap<i64, Vec<i64>>> {
+    fn expired_dues(self) -> StoreResult<HashMap<i64, Vec<i64>>> {
         let mut dues: HashMap<i64, Vec<i64>> = HashMap::new();
-        for (queue_id, due) in self.lapsed_jobs()? {
+        for (queue_id, due) in self.expired_jobs()? {
             dues.entry(queue_id).or_default().push(due);
         }
         Ok(dues)
     }
 
-    fn count_waiting(self, queue_id: i64, lapsed: &[i64], dues: Range<i64>) -> StoreResult<u64> {
+    fn count_waiting(self, queue_id: i64, expired: &[i64], dues: Range<i64>) -> StoreResult<u64> {
         let bounds = [queue_id, dues.start, dues.end];
         let waiting = self.one(&self.statements.count_due, bounds, |row| unsigned(row, 0))?;
-        Ok(waiting + lapsed.iter().filter(|due| dues.contains(due)).count() as u64)
+        Ok(waiting + expired.iter().filter(|due| dues.contains(due)).count() as u64)
     }
 
     /// Jobs in one state, ordered by a time and `seq`: the due time if waiting, the lease end if
@@ -79,8 +80,8 @@ impl ReadTx<'_> {
     pub(crate) fn browse(self, params: BrowseParams<'_>) -> StoreResult<Page> {
         let BrowseParams { queue, state, after, limit, payloads, order, .. } = params;
         let listings: &[Listing] = match state {
-            JobState::Scheduled => &[Listing::Scheduled, Listing::LapsedScheduled],
-            JobState::Ready => &[Listing::Ready, Listing::LapsedReady],
+            JobState::Scheduled => &[Listing::Scheduled, Listing::ExpiredScheduled],
+            JobState::Ready => &[Listing::Ready, Listing::ExpiredReady],
             JobState::Running => &[Listing::Running],
             JobState::Dead => &[Listing::Dead],
             JobState::Ended => &[Listing::Ended],
@@ -144,10 +145,10 @@ impl ReadTx<'_> {
         let Some(queue_id) = self.find_queue(queue)? else {
             return Ok(vec![0; edges.len().saturating_sub(1)]);
         };
-        let lapsed = self.lapsed_dues()?.remove(&queue_id).unwrap_or_default();
+        let expired = self.expired_dues()?.remove(&queue_id).unwrap_or_default();
         edges
             .windows(2)
-            .map(|pair| self.count_waiting(queue_id, &lapsed, pair[0]..pair[1]))
+            .map(|pair| self.count_waiting(queue_id, &expired, pair[0]..pair[1]))
             .collect()
     }
 

@@ -11,10 +11,10 @@ use dq_core::Order;
 pub(crate) enum Listing {
     Scheduled,
     /// Jobs with expired leases, merged with the scheduled ones.
-    LapsedScheduled,
+    ExpiredScheduled,
     Ready,
     /// Jobs with expired leases, merged with the ready ones.
-    LapsedReady,
+    ExpiredReady,
     Running,
     Dead,
     Ended,
@@ -30,11 +30,11 @@ impl Listing {
     pub(crate) fn sql(self, prefix: &str, order: Order, payloads: bool) -> String {
         let (table, at, seq, state_columns, filter) = match self {
             Self::Scheduled => ("due", "due.at", "due.seq", UNLEASED, "due.at > ?4"),
-            Self::LapsedScheduled => {
+            Self::ExpiredScheduled => {
                 ("lease", "job.due", "job.seq", LEASE, "lease.until <= ?4 AND job.due > ?4")
             }
             Self::Ready => ("due", "due.at", "due.seq", UNLEASED, "due.at <= ?4"),
-            Self::LapsedReady => {
+            Self::ExpiredReady => {
                 ("lease", "job.due", "job.seq", LEASE, "lease.until <= ?4 AND job.due <= ?4")
             }
             Self::Running => ("lease", "lease.until", "lease.seq", LEASE, "lease.until > ?4"),

@@ -8,7 +8,7 @@ use crate::write_tx::WriteTx;
 
 pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Renewed> {
     let Some(seq) = find_lease(tx, &renewal.lease)? else {
-        return Ok(Renewed::Lost);
+        return Ok(Renewed::LostLease);
     };
     let until = tx.now + renewal.lease_for;
     let granted = tx.grant();

@@ -10,7 +10,7 @@ use crate::write_tx::{EndedLease, WriteTx};
 /// `Stale` if the lease is no longer held.
 pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
     let Some((queue_id, seq, lease)) = end_lease(tx, &settlement.lease)? else {
-        return Ok(Settled::Stale);
+        return Ok(Settled::LostLease);
     };
     let queue = &settlement.lease.queue;
     let end = |tx: &mut WriteTx<'_>, ending, reason| {
@@ -34,7 +34,7 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         }
         Verdict::Dead { reason, failed } => {
             tx.note_run(seq, &lease, None)?;
-            move_to_dead(tx, seq, reason, i64::from(*failed), 1)?;
+            mark_dead(tx, seq, reason, i64::from(*failed), 1)?;
         }
         // A delivery counts only if the handler started. The lease was not lost.
         Verdict::Release { started } => {
@@ -77,7 +77,7 @@ fn requeue(
 }
 
 /// The caller has removed the job's `due` or `lease` row.
-pub(crate) fn move_to_dead(
+pub(crate) fn mark_dead(
     tx: &mut WriteTx<'_>,
     seq: i64,
     reason: &DeadReason,

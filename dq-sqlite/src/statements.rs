@@ -137,9 +137,9 @@ statements! {
     end_lease = "DELETE FROM {p}lease WHERE token = ?3 \
         AND seq = (SELECT seq FROM {p}job WHERE id = ?1 AND q = ?2) AND until > ?4 \
         RETURNING seq, worker, since";
-    lapsed_leases = "SELECT seq, q, worker, since FROM {p}lease WHERE until <= ?1";
+    expired_leases = "SELECT seq, q, worker, since FROM {p}lease WHERE until <= ?1";
     /// They wait again at their old due time.
-    lapsed_jobs = "SELECT lease.q, job.due FROM {p}lease AS lease CROSS JOIN {p}job AS job \
+    expired_jobs = "SELECT lease.q, job.due FROM {p}lease AS lease CROSS JOIN {p}job AS job \
         ON job.seq = lease.seq WHERE lease.until <= ?1";
     lease_ends = "SELECT until, q FROM {p}lease WHERE until > ?1 ORDER BY until";
     count_leases = "SELECT q, count(*) FROM {p}lease WHERE until > ?1 GROUP BY q";
@@ -240,13 +240,13 @@ mod tests {
         "remove_runners",
         "last_quarantined",
         "Running",
-        "LapsedScheduled",
-        "LapsedReady",
+        "ExpiredScheduled",
+        "ExpiredReady",
     ];
 
     fn listings() -> impl Iterator<Item = (String, String)> {
         use Listing::*;
-        let all = [Scheduled, LapsedScheduled, Ready, LapsedReady, Running, Dead, Ended];
+        let all = [Scheduled, ExpiredScheduled, Ready, ExpiredReady, Running, Dead, Ended];
         all.into_iter().flat_map(|listing| {
             [Order::Ascending, Order::Descending].into_iter().flat_map(move |order| {
                 [true, false]

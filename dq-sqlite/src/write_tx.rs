@@ -83,7 +83,7 @@ impl<'c> WriteTx<'c> {
         let mut tx = Self { reading, queue_ids, buffered, min_writer };
         if tx.check_writer().is_ok() {
             tx.shorten_leases()?;
-            tx.return_lapsed()?;
+            tx.return_expired()?;
         }
         Ok(tx)
     }
@@ -236,13 +236,13 @@ impl<'c> WriteTx<'c> {
     }
 
     /// The jobs keep their due time and count one more loss.
-    fn return_lapsed(&mut self) -> StoreResult<()> {
+    fn return_expired(&mut self) -> StoreResult<()> {
         let now = self.now.as_millis();
-        let lapsed = self.all(&self.statements.lapsed_leases, [now], |row| {
+        let expired = self.all(&self.statements.expired_leases, [now], |row| {
             let lease = EndedLease { worker: row.get(2)?, since: row.get(3)? };
             Ok((row.get(0)?, row.get(1)?, lease))
         })?;
-        for (seq, queue_id, lease) in lapsed {
+        for (seq, queue_id, lease) in expired {
             self.execute(&self.statements.remove_lease, [seq])?;
             self.release_job(queue_id, seq, &lease, 1, 1)?;
         }

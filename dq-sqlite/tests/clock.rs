@@ -39,7 +39,7 @@ async fn a_lease_from_before_the_clock_was_set_back_and_a_crash_ends() {
     assert_eq!((again.job.id, again.job.losses), (lost.job.id, 1));
     assert!(again.token > lost.token);
     let late = Settlement::new(lost.lease(), Verdict::Done);
-    assert_eq!(backend.settle(&[late]).await.unwrap(), [Settled::Stale]);
+    assert_eq!(backend.settle(&[late]).await.unwrap(), [Settled::LostLease]);
 }
 
 #[tokio::test]

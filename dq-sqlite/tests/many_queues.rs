@@ -79,9 +79,9 @@ async fn jobs_of_few_queues_are_found_among_many() {
     assert_eq!(claimed.next_due, None);
     let _ = backend.operate(Operation::Resume { queue: &name(290) }).await.unwrap();
     fixture.clock.advance(MINUTE);
-    let mut lapsed = queues(&claim_from(&backend, 0..300, 1, 300).await);
-    lapsed.sort_unstable();
-    assert_eq!(lapsed, [3, 7, 151, 200, 290]);
+    let mut expired = queues(&claim_from(&backend, 0..300, 1, 300).await);
+    expired.sort_unstable();
+    assert_eq!(expired, [3, 7, 151, 200, 290]);
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ const BREAKS: [&str; 2] =
     ["DELETE FROM dq_due WHERE seq = ?1", "UPDATE dq_job SET due = due + 1 WHERE seq = ?1"];
 
 #[tokio::test]
-async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
+async fn a_lease_without_its_job_is_dropped_when_it_expires() {
     let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();

@@ -54,7 +54,7 @@ async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
 }
 
 #[tokio::test]
-async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
+async fn expired_leases_are_read_as_due_jobs_without_a_write() {
     let fixture = Fixture::new();
     let backend = fixture.open_with(|config| config.busy_timeout = Duration::ZERO).await;
     let second = Duration::from_secs(1);
@@ -78,8 +78,8 @@ async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
     let order = [&lapsing[0], &lapsing[1], &waiting[0], &lapsing[2], &waiting[1]];
     assert_eq!(ready.iter().map(|view| view.job.id).collect::<Vec<_>>(), order.map(|job| job.id));
     for (n, view) in ready.iter().enumerate() {
-        let lapsed = u32::from(n != 2 && n != 4);
-        assert_eq!((view.job.losses, view.job.deliveries), (lapsed, lapsed), "{n}");
+        let expired = u32::from(n != 2 && n != 4);
+        assert_eq!((view.job.losses, view.job.deliveries), (expired, expired), "{n}");
         assert_eq!((view.state, view.leased_until), (JobState::Ready, None));
     }
     assert!(browse(&backend, JobState::Running).await.is_empty());
@@ -97,7 +97,7 @@ async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
 }
 
 #[tokio::test]
-async fn a_lapsed_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
+async fn a_expired_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
     let (fixture, backend) = open_store().await;
     let job = fixture.job(Due::NOW);
     let _ = backend.schedule(vec![job.clone()]).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_lapsed_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
 }
 
 #[tokio::test]
-async fn a_full_file_with_lapsed_leases_can_be_read() {
+async fn a_full_file_with_expired_leases_can_be_read() {
     let fixture = Fixture::new();
     let backend = fixture.open_with(|config| config.size_limit_mib = Some(1)).await;
     let leases = 2_000;

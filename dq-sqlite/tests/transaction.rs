@@ -43,7 +43,7 @@ async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
     assert!(matches!(scheduled[0], Scheduled::Kept(kept) if kept.id == first.id));
     let large = fixture.job(Due::NOW).payload(vec![0; 2 << 20]);
     let mut reserved = fixture.job(Due::NOW);
-    reserved.queue = QueueName::new("dq.tickers").unwrap();
+    reserved.queue = QueueName::new("dq.schedules").unwrap();
     for invalid in [large, reserved] {
         let error = backend.schedule_in(&tx, vec![invalid]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -119,9 +119,9 @@ async fn a_running_process_that_may_not_write_any_more_settles_what_it_holds() {
     // The lease without renewal expires, although only newer versions return its job to the queue.
     fixture.clock.advance(MINUTE / 2);
     let late = Settlement::new(leased[1].lease(), Verdict::Done);
-    assert_eq!(backend.settle(&[late]).await.unwrap(), [Settled::Stale]);
+    assert_eq!(backend.settle(&[late]).await.unwrap(), [Settled::LostLease]);
     let late = Renewal::new(leased[1].lease(), MINUTE);
-    assert_eq!(backend.renew(&[late]).await.unwrap(), [Renewed::Lost]);
+    assert_eq!(backend.renew(&[late]).await.unwrap(), [Renewed::LostLease]);
     let counts = stats(&*backend).await;
     assert_eq!((counts.ready, counts.totals.unwrap().done), (2, 1));
     assert_eq!(integer(&fixture, "SELECT count(*) FROM dq_lease"), 1, "nothing else is written");

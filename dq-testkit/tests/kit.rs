@@ -182,7 +182,7 @@ async fn schedules_run_only_if_they_are_asked_for() -> Result<()> {
     assert!(kit.advance(1.days()).await.is_empty());
     let kit = TestKit::with_schedules(|runner| runner.handler(Hourly)).await?;
     let runs = kit.advance(1.days()).await;
-    assert_eq!(runs.len(), 24, "without the runs of the ticker");
+    assert_eq!(runs.len(), 24, "without the runs of the schedule_job");
     assert!(runs.iter().all(|run| run.queue.as_str() == "HOURLY" && run.outcome() == "done"));
     Ok(())
 }

@@ -101,10 +101,10 @@ async fn the_overview_shows_no_queue_of_the_framework() {
     let fixture = fixture().await;
     fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;
     let page = fixture.send(VIEWER, "GET", "/", None).await.body;
-    assert!(page.contains("MAIL") && !page.contains("dq.tickers"), "{page}");
+    assert!(page.contains("MAIL") && !page.contains("dq.schedules"), "{page}");
     let metrics = fixture.send(VIEWER, "GET", "/metrics", None).await.body;
-    assert!(metrics.contains(r#"dq_queue_jobs{queue="dq.tickers",state="scheduled"} 1"#));
-    assert!(!metrics.contains(r#"dq_queue_runners{queue="dq.tickers"}"#), "{metrics}");
+    assert!(metrics.contains(r#"dq_queue_jobs{queue="dq.schedules",state="scheduled"} 1"#));
+    assert!(!metrics.contains(r#"dq_queue_runners{queue="dq.schedules"}"#), "{metrics}");
 }
 
 #[tokio::test]

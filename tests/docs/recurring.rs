@@ -43,8 +43,8 @@ async fn operate(dq: &Dq, from: Timestamp, to: Timestamp) -> dq::Result<()> {
         println!("stored: {}", scheduled.is_stored());
     }
     sync().backfill(from, to).await?; // the occurrences of a time in the past
-    for schedule in dq.recurring_schedules().await? {
-        println!("{} {} {}", schedule.name, schedule.spec.recurrence, schedule.next_due);
+    for schedule in dq.schedules().await? {
+        println!("{} {} {}", schedule.name, schedule.spec.times, schedule.next_due);
         let last = schedule.last_job(dq).await?.and_then(|job| job.ended);
         println!("last: {:?}, {last:?}", schedule.last_occurrence);
     }
@@ -66,11 +66,11 @@ async fn a_schedule_is_added_and_operated() -> dq::Result<()> {
     let dq = Dq::connect("memory:").await?;
     add_region(&dq, Region { name: "eu".to_owned() }).await?;
     let now = Timestamp::from(std::time::SystemTime::now());
-    assert_eq!(dq.recurring_schedules().await?.len(), 1);
+    assert_eq!(dq.schedules().await?.len(), 1);
     // Recent occurrences may still wait for their jitter. A backfill leaves them to the schedule.
     let until = now - 10.seconds();
     operate(&dq, until - 1.hours(), until).await?;
-    assert!(dq.recurring_schedules().await?.is_empty());
+    assert!(dq.schedules().await?.is_empty());
     // One job from `run_now`, and one per 90 s period.
     assert_eq!(dq.queue_of::<sync_region>()?.stats().await?.live(), 41);
     Ok(())

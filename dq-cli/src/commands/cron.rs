@@ -1,8 +1,6 @@
 //! `dq cron`: schedules.
 
-use dq_ops::{
-    BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduleResult,
-};
+use dq_ops::{BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleResult, ScheduleSummary};
 use serde_json::{Value, json};
 
 use super::jobs::payload_text;
@@ -72,7 +70,7 @@ fn list(source: &Source, output: &mut Output<'_>) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::new(&["SCHEDULE", "QUEUE", "TIMES", "NEXT DUE", "STATE"]);
-    let row = |schedule: &RecurringSummary| {
+    let row = |schedule: &ScheduleSummary| {
         vec![
             text::clean(&schedule.name),
             text::clean(schedule.queue.as_str()),
@@ -84,7 +82,7 @@ fn list(source: &Source, output: &mut Output<'_>) -> Result<()> {
     output.text(&table.rows(&schedules.iter().map(row).collect::<Vec<_>>()))
 }
 
-fn times(schedule: &RecurringSummary) -> String {
+fn times(schedule: &ScheduleSummary) -> String {
     match (&schedule.cron, schedule.every_ms) {
         (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or_default()),
         (None, Some(millis)) => format!("every {}", text::duration(millis)),
@@ -92,7 +90,7 @@ fn times(schedule: &RecurringSummary) -> String {
     }
 }
 
-fn state(schedule: &RecurringSummary) -> &'static str {
+fn state(schedule: &ScheduleSummary) -> &'static str {
     match (schedule.paused, schedule.stopped, schedule.orphaned) {
         (true, ..) => "paused",
         (_, true, _) => "stopped",
@@ -101,7 +99,7 @@ fn state(schedule: &RecurringSummary) -> &'static str {
     }
 }
 
-fn describe(detail: &RecurringDetail) -> String {
+fn describe(detail: &ScheduleDetail) -> String {
     let schedule = &detail.schedule;
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &format!("{name:<10} {value}\n");
@@ -137,7 +135,7 @@ fn set(args: &CronSetArgs, source: &Source, output: &mut Output<'_>) -> Result<(
     let payload = serde_json::from_str(&args.payload).map_err(|error| {
         Failure::usage(format!("the payload is not JSON: {error}"), "write a text as '\"text\"'")
     })?;
-    let mut definition = RecurringDefinition::default();
+    let mut definition = ScheduleDefinition::default();
     definition.queue = args.queue.to_string();
     definition.cron.clone_from(&args.cron);
     definition.tz.clone_from(&args.tz);

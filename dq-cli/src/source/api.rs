@@ -7,8 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dq_core::{Due, QueueName, Target, Timestamp};
 use dq_ops::{
     BackfillReport, BulkAction, BulkCount, BulkReport, FindingView, Forecasts, JobDetail,
-    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail,
-    RecurringSummary, RunnerSummary, ScheduledJob, SimulationRequest, SimulationView, Timeline,
+    JobFilter, JobPage, JobQuery, Moved, QueueSummary, RunnerSummary, ScheduleDefinition,
+    ScheduleDetail, ScheduleSummary, ScheduledJob, SimulationRequest, SimulationView, Timeline,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -151,21 +151,17 @@ impl Source {
         Ok(self.send::<BulkReport>(request)?.changed)
     }
 
-    pub(crate) fn schedules(&self) -> Result<Vec<RecurringSummary>> {
+    pub(crate) fn schedules(&self) -> Result<Vec<ScheduleSummary>> {
         self.get("schedules")
     }
 
     /// A schedule with its next `next` occurrences.
-    pub(crate) fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail> {
+    pub(crate) fn recurring(&self, name: &str, next: usize) -> Result<ScheduleDetail> {
         self.get(format!("{}?next={next}", path_of_schedule(name)?))
     }
 
     /// Returns `false` if the store already had exactly this schedule.
-    pub(crate) fn put_schedule(
-        &self,
-        name: &str,
-        definition: &RecurringDefinition,
-    ) -> Result<bool> {
+    pub(crate) fn put_schedule(&self, name: &str, definition: &ScheduleDefinition) -> Result<bool> {
         let request = Request::new("PUT", path_of_schedule(name)?, Some(json!(definition)));
         Ok(self.send::<Changed>(request)?.changed)
     }

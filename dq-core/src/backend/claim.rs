@@ -140,5 +140,5 @@ pub enum Renewed {
     /// The lease expires at this time, by the store's clock.
     Until(Timestamp),
     /// The lease is no longer held.
-    Lost,
+    LostLease,
 }

@@ -160,7 +160,7 @@ pub trait Backend: Any + Debug + Send + Sync {
 
     /// Ends leases, each with a [`Verdict`](super::Verdict).
     ///
-    /// Behaviour: an expired lease or an old token changes nothing, and the result is `Stale`. The
+    /// Behaviour: an expired lease or an old token changes nothing, and the result is `LostLease`. The
     /// batch's other settlements still apply.
     ///
     /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again).
@@ -169,7 +169,7 @@ pub trait Backend: Any + Debug + Send + Sync {
     /// Sets lease expiry to [`Renewal::lease_for`] from the store's current time, later or earlier
     /// than before.
     ///
-    /// Behaviour: a lease no longer held is `Lost`.
+    /// Behaviour: a lease no longer held is `LostLease`.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     /// Counts the jobs in these queues; in all queues by name if `queues` is empty.

@@ -93,5 +93,5 @@ pub enum Settled {
     /// The verdict took effect.
     Accepted,
     /// The lease was no longer held, and nothing changed.
-    Stale,
+    LostLease,
 }

@@ -90,7 +90,7 @@ impl Dq {
     /// Counts due jobs by queue and minute, beside the runners' capacity.
     ///
     /// Retries and next steps count too. Schedule occurrences count in their jobs' queue, whatever
-    /// [`overlap`](crate::Recurring::overlap) says. The capacity comes from the runners announced
+    /// [`overlap`](crate::RecurringSchedule::overlap) says. The capacity comes from the runners announced
     /// now, is constant over the window, and does not account for slots shared by several queues.
     /// Queues without jobs are left out, and so are unreadable schedules, with a warning in the
     /// log.

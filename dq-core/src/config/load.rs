@@ -292,12 +292,12 @@ mod tests {
         ))
         .unwrap();
         let nightly = config.schedules["nightly"].checked().unwrap();
-        assert_eq!(nightly.recurrence.to_string(), "30 2 * * * Europe/Stockholm");
+        assert_eq!(nightly.times.to_string(), "30 2 * * * Europe/Stockholm");
         assert_eq!(nightly.payload, serde_json::json!({"region": "eu", "ids": [1, 2]}));
         assert_eq!((nightly.deadline, nightly.jitter), (Some(1.hours()), Some(10.seconds())));
         assert_eq!(nightly.overlap, crate::model::Overlap::Allow, "the default of `all`");
         let ping = config.schedules["every 90 s"].checked().unwrap();
-        assert_eq!(ping.recurrence.to_string(), "every 1m 30s");
+        assert_eq!(ping.times.to_string(), "every 1m 30s");
         assert_eq!(ping.payload, serde_json::Value::Null);
         assert_eq!(ping.overlap, crate::model::Overlap::QueueOne);
         assert_eq!((nightly.schema_version, ping.schema_version), (None, Some(2)));

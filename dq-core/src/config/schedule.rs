@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_cron::{Cron, Interval, Recurrence};
+use dq_cron::{Cron, Interval, Times};
 use serde::{Deserialize, Serialize};
 
 use super::duration;
@@ -103,7 +103,7 @@ impl ScheduleSettings {
         let missing = || SettingError::new("queue", "is missing; name the queue of the jobs");
         let mut spec = ScheduleSpec::new(
             self.queue.clone().ok_or_else(missing)?,
-            self.recurrence()?,
+            self.times()?,
             self.payload.clone().unwrap_or_default(),
         );
         for (field, value) in [("deadline", self.deadline), ("jitter", self.jitter)] {
@@ -126,7 +126,7 @@ impl ScheduleSettings {
         Ok(spec)
     }
 
-    fn recurrence(&self) -> Result<Recurrence, SettingError> {
+    fn times(&self) -> Result<Times, SettingError> {
         let refused = |field| move |error| SettingError::new(field, format!("is refused: {error}"));
         match (&self.cron, self.every) {
             (Some(cron), None) => {
@@ -135,15 +135,13 @@ impl ScheduleSettings {
                     dq_cron::ErrorKind::Zone => refused("tz")(error),
                     _ => refused("cron")(error),
                 };
-                Cron::new(cron, zone).map(Recurrence::from).map_err(field)
+                Cron::new(cron, zone).map(Times::from).map_err(field)
             }
             (None, Some(_)) if self.tz.is_some() => {
                 let problem = "belongs to `cron`; an interval has no time zone";
                 Err(SettingError::new("tz", problem))
             }
-            (None, Some(every)) => {
-                Interval::new(every).map(Recurrence::from).map_err(refused("every"))
-            }
+            (None, Some(every)) => Interval::new(every).map(Times::from).map_err(refused("every")),
             (Some(_), Some(_)) => {
                 Err(SettingError::new("every", "is given beside `cron`; keep one of them"))
             }

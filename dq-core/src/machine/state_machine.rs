@@ -248,7 +248,7 @@ impl<R: Stored> Machine<R> {
     pub fn settle(&mut self, settlement: &Settlement, now: Timestamp) -> Settled {
         self.table.expire_leases(now);
         let Some(slot) = self.table.find_leased(&settlement.lease) else {
-            return Settled::Stale;
+            return Settled::LostLease;
         };
         let record = &self.table.records[slot];
         let (queue, due) = (record.queue, record.job.due);
@@ -303,7 +303,7 @@ impl<R: Stored> Machine<R> {
     pub fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
         self.table.expire_leases(now);
         let Some(slot) = self.table.find_leased(&renewal.lease) else {
-            return Renewed::Lost;
+            return Renewed::LostLease;
         };
         let until = now + renewal.lease_for;
         self.table.set_lease_end(slot, until);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use dq_cron::{Cron, Interval, Recurrence};
+use dq_cron::{Cron, Interval, Times};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
@@ -52,8 +52,8 @@ pub struct ScheduleSpec {
     /// The jobs' queue.
     pub queue: QueueName,
     /// When the jobs recur.
-    #[serde(with = "stored_recurrence")]
-    pub recurrence: Recurrence,
+    #[serde(with = "stored_times")]
+    pub times: Times,
     /// Each job's payload.
     pub payload: serde_json::Value,
     /// The payload's schema version, which each job carries; 1 if absent.
@@ -77,14 +77,10 @@ impl ScheduleSpec {
     pub const MAX_NAME_BYTES: usize = 200;
 
     /// Creates a schedule with this payload and default policies.
-    pub fn new(
-        queue: QueueName,
-        recurrence: impl Into<Recurrence>,
-        payload: serde_json::Value,
-    ) -> Self {
+    pub fn new(queue: QueueName, times: impl Into<Times>, payload: serde_json::Value) -> Self {
         Self {
             queue,
-            recurrence: recurrence.into(),
+            times: times.into(),
             payload,
             schema_version: None,
             catch_up: CatchUp::default(),
@@ -96,16 +92,16 @@ impl ScheduleSpec {
 
     /// Returns the cron expression; `None` for an interval.
     pub fn cron(&self) -> Option<&str> {
-        match &self.recurrence {
-            Recurrence::Cron(cron) => Some(cron.expression()),
+        match &self.times {
+            Times::Cron(cron) => Some(cron.expression()),
             _ => None,
         }
     }
 
     /// Returns the cron expression's time zone; `None` for an interval.
     pub fn zone(&self) -> Option<&str> {
-        match &self.recurrence {
-            Recurrence::Cron(cron) => Some(cron.zone()),
+        match &self.times {
+            Times::Cron(cron) => Some(cron.zone()),
             _ => None,
         }
     }
@@ -119,8 +115,8 @@ impl ScheduleSpec {
 
     /// Returns the interval; `None` for a cron expression.
     pub fn every(&self) -> Option<Duration> {
-        match &self.recurrence {
-            Recurrence::Interval(interval) => Some(interval.length()),
+        match &self.times {
+            Times::Interval(interval) => Some(interval.length()),
             _ => None,
         }
     }
@@ -151,7 +147,7 @@ impl ScheduleSpec {
 
     /// Returns the first occurrence after this time, without jitter; `None` if there is none.
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
-        self.recurrence.next_after(time.as_millis()).map(Timestamp::from_millis)
+        self.times.next_after(time.as_millis()).map(Timestamp::from_millis)
     }
 
     /// The jitter for this name.
@@ -251,11 +247,9 @@ impl FromStr for Overlap {
 }
 
 /// `{"cron": "30 2 * * *", "tz": "Europe/Stockholm"}`, or `{"every": 90000}` in milliseconds.
-mod stored_recurrence {
+mod stored_times {
     use super::compiled::compiled;
-    use super::{
-        Deserialize, Deserializer, Duration, Interval, Recurrence, Serialize, Serializer, de,
-    };
+    use super::{Deserialize, Deserializer, Duration, Interval, Serialize, Serializer, Times, de};
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
@@ -265,14 +259,14 @@ mod stored_recurrence {
     }
 
     pub(super) fn serialize<S: Serializer>(
-        recurrence: &Recurrence,
+        times: &Times,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let stored = match recurrence {
-            Recurrence::Cron(cron) => {
+        let stored = match times {
+            Times::Cron(cron) => {
                 Stored::Cron { cron: cron.expression().to_owned(), tz: cron.zone().to_owned() }
             }
-            Recurrence::Interval(interval) => {
+            Times::Interval(interval) => {
                 let millis = u64::try_from(interval.length().as_millis());
                 Stored::Interval { every: millis.map_err(serde::ser::Error::custom)? }
             }
@@ -283,11 +277,11 @@ mod stored_recurrence {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Recurrence, D::Error> {
+    ) -> Result<Times, D::Error> {
         match Stored::deserialize(deserializer)? {
-            Stored::Cron { cron, tz } => compiled(cron, tz).map(Recurrence::from),
+            Stored::Cron { cron, tz } => compiled(cron, tz).map(Times::from),
             Stored::Interval { every } => {
-                Interval::new(Duration::from_millis(every)).map(Recurrence::from)
+                Interval::new(Duration::from_millis(every)).map(Times::from)
             }
         }
         .map_err(de::Error::custom)
@@ -351,7 +345,7 @@ mod tests {
     use super::*;
     use crate::model::DurationExt;
 
-    const STORED: &str = r#"{"queue":"REPORT","recurrence":{"cron":"30 2 * * *","tz":"Europe/Stockholm"},"payload":{"a":[1,null]},"catch_up":"all:3","overlap":"queue_one","deadline":3600000}"#;
+    const STORED: &str = r#"{"queue":"REPORT","times":{"cron":"30 2 * * *","tz":"Europe/Stockholm"},"payload":{"a":[1,null]},"catch_up":"all:3","overlap":"queue_one","deadline":3600000}"#;
 
     #[test]
     fn the_stored_form_is_stable() {

@@ -21,7 +21,7 @@ use crate::handler::{
 };
 use crate::ingress::Ingress;
 use crate::model::QueueName;
-use crate::recurring::{self, Declarations};
+use crate::schedules::{self, Declarations};
 
 /// Builder for a [`Runner`]; see [`Dq::runner`].
 ///
@@ -311,9 +311,9 @@ impl RunnerBuilder {
         } else {
             Declarations::new(&self.dq)
         };
-        if recurring::is_supported(shared.stores.main.capabilities()) {
-            let handler = Arc::new(recurring::handler(&self.dq));
-            queues.push(ServedQueue::new(recurring::queue(), handler, recurring::policy()));
+        if schedules::is_supported(shared.stores.main.capabilities()) {
+            let handler = Arc::new(schedules::handler(&self.dq));
+            queues.push(ServedQueue::new(schedules::queue(), handler, schedules::policy()));
         }
         let name = self.name.unwrap_or_else(|| {
             let random = shared.environment.entropy.bits() & 0xffff_ffff;

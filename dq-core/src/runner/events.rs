@@ -90,7 +90,7 @@ pub enum Event<'a> {
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,
-        /// An earlier call may have taken effect although its answer was lost. `Stale` then does
+        /// An earlier call may have taken effect although its answer was lost. `LostLease` then does
         /// not mean a lost lease.
         repeated: bool,
     },

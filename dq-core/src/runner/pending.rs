@@ -13,7 +13,7 @@ use crate::client::Dq;
 use crate::error::Result;
 use crate::handler::{Handler, Registry, panics};
 use crate::model::{Headers, Job, JobId, JobState, JobView, QueueName};
-use crate::recurring;
+use crate::schedules;
 
 const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
 
@@ -165,10 +165,10 @@ fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     if !job.queue.is_reserved() {
         return Ok(Some(Cow::Borrowed(job)));
     }
-    if job.queue != recurring::queue() {
+    if job.queue != schedules::queue() {
         return Ok(None);
     }
-    let next = recurring::job_of_schedule(job)?.map(|next| {
+    let next = schedules::job_of_schedule(job)?.map(|next| {
         let mut of_schedule = Job::new(next.id, next.queue, job.due, job.created, next.payload);
         of_schedule.headers = next.headers;
         Cow::Owned(of_schedule)

@@ -66,7 +66,7 @@ async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Dura
             for (number, result) in numbers.into_iter().zip(results) {
                 match result {
                     Renewed::Until(_) => context.leases.renewed(number, sent_at),
-                    Renewed::Lost => {
+                    Renewed::LostLease => {
                         if let Some(lease) = context.leases.mark_lost(number) {
                             report_lost(context, &lease, NOT_RENEWED);
                         }

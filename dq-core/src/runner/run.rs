@@ -16,7 +16,7 @@ use crate::backend::Checked;
 use crate::client::RunnerNameGuard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingress::Ingress;
-use crate::recurring::Declarations;
+use crate::schedules::Declarations;
 
 /// Time limit for the last settlements, after the last handler or the grace period ends. Blocking
 /// handlers may still return within it.

@@ -85,8 +85,8 @@ pub(super) struct FinishedRun {
     pub(super) lease: Option<LeaseGuard>,
 }
 
-/// `repeated`: an earlier call may have taken effect although its answer was lost. `Stale` then
-/// does not mean a lost lease.
+/// `repeated`: an earlier call may have taken effect although its answer was lost. `LostLease` may
+/// then mean that.
 pub(super) fn report_settled(
     runner: &RunnerShared,
     settlement: &Settlement,
@@ -94,7 +94,7 @@ pub(super) fn report_settled(
     repeated: bool,
 ) {
     let Settlement { lease, verdict } = settlement;
-    if settled == Settled::Stale && !repeated {
+    if settled == Settled::LostLease && !repeated {
         tracing::warn!(queue = %lease.queue, id = %lease.job,
             "the lease was lost before the result of its run reached the store, which ignored it");
     }

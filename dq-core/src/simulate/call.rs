@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
-use crate::recurring::{RecurringView, is_supported, occurrence_key};
+use crate::schedules::{ScheduleView, is_supported, occurrence_key};
 
 const MAX_WINDOW: Duration = Duration::from_secs(31 * 24 * 3_600);
 
@@ -264,7 +264,7 @@ impl Copied {
         self.window.start > self.now
     }
 
-    fn schedule(&self, view: &RecurringView) -> Option<ScheduleModel> {
+    fn schedule(&self, view: &ScheduleView) -> Option<ScheduleModel> {
         if view.paused || view.stopped {
             return None;
         }

@@ -35,7 +35,7 @@ pub(super) struct PendingJob {
 #[derive(Debug)]
 pub(super) struct ScheduleModel {
     pub(super) spec: ScheduleSpec,
-    /// Delay of its jobs after the recurrence's times.
+    /// Delay of its jobs after the schedule's times.
     pub(super) offset: Duration,
     /// The last occurrence not played, or in `missed`.
     pub(super) cursor: Timestamp,

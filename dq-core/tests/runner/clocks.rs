@@ -140,7 +140,7 @@ async fn a_job_whose_lease_ended_in_a_suspend_during_the_claim_does_not_start() 
     loop {
         match fixture.next().await {
             FIRST => panic!("started without a lease"),
-            Observed::Settled(Settled::Stale) => break,
+            Observed::Settled(Settled::LostLease) => break,
             _ => {}
         }
     }

@@ -42,7 +42,7 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
     while !(lost && stale && again) {
         match fixture.next().await {
             Observed::LeaseLost => lost = true,
-            Observed::Settled(Settled::Stale) => stale = true,
+            Observed::Settled(Settled::LostLease) => stale = true,
             Observed::Started { attempt, deliveries } => {
                 assert_eq!((attempt, deliveries), (1, 2), "a crash is a delivery, not an attempt");
                 again = true;

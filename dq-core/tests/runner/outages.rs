@@ -82,7 +82,7 @@ async fn a_settlement_without_an_answer_is_reported_and_repeated() {
     fixture.wait_for(&Observed::Finished("Done".to_owned())).await;
     fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
     // The call took effect, so the repeated one finds no lease.
-    fixture.advance_until(100.millis(), &Observed::SettledBefore(Settled::Stale)).await;
+    fixture.advance_until(100.millis(), &Observed::SettledBefore(Settled::LostLease)).await;
     fixture.stop().await;
     assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
     let text = log_lines();

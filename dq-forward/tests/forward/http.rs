@@ -348,7 +348,10 @@ async fn settings_that_cannot_be_used_are_refused_by_name() {
             "type = 'redis-stream'\nurl = 'hunter2'\nstream = 's'",
             "`url` is not the URL of a Redis server",
         ),
-        ("type = 'redis-list'\nurl = 'redis://h'\nlist = [1]", "`list`: found a list, expected a string"),
+        (
+            "type = 'redis-list'\nurl = 'redis://h'\nlist = [1]",
+            "`list`: found a list, expected a string",
+        ),
     ] {
         let dq = client(&format!("[queues.HOOK.forward]\n{keys}")).await;
         let error = dq.runner().build().unwrap_err();

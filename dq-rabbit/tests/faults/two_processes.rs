@@ -78,8 +78,11 @@ async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
 
     proxy.resume();
     let ended = done_settlements(&first);
-    assert_eq!(retry(|| disconnected.settle(&ended)).await, [Settled::Stale]);
-    assert_eq!(retry(|| disconnected.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
+    assert_eq!(retry(|| disconnected.settle(&ended)).await, [Settled::LostLease]);
+    assert_eq!(
+        retry(|| disconnected.renew(std::slice::from_ref(&renewal))).await,
+        [Renewed::LostLease]
+    );
     assert_eq!(connected.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
     runner.expect_each_once(&kept).await;
     wait_until("all are done", async || stats(&*connected, "q").await.totals.unwrap().done == 20)

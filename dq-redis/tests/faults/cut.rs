@@ -104,7 +104,7 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     proxy.cut_reply_after(0);
     let settled = backend.settle(&done_settlements(&again)).await;
     assert_error(settled, ErrorKind::OutcomeUnknown, &[]);
-    assert_eq!(backend.settle(&done_settlements(&again)).await.unwrap(), [Settled::Stale; 3]);
+    assert_eq!(backend.settle(&done_settlements(&again)).await.unwrap(), [Settled::LostLease; 3]);
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.running, counts.totals.unwrap().done), (0, 3));
 }

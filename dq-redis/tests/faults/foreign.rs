@@ -275,7 +275,7 @@ async fn a_state_that_is_none_stops_no_call() {
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         write(&handle);
         let done = done_settlements(&claimed);
-        assert_eq!(backend.settle(&done).await.unwrap(), [Settled::Stale], "{state:?}");
+        assert_eq!(backend.settle(&done).await.unwrap(), [Settled::LostLease], "{state:?}");
         redis.command_bytes(&[b"ZADD", key("lease").as_bytes(), b"1", &handle]);
         let ready = BrowseParams::new(&name, JobState::Ready).limit(10);
         assert_eq!(backend.browse(ready).await.unwrap().jobs.len(), 1, "{state:?}");

@@ -100,7 +100,7 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
                 .collect::<Vec<_>>();
             ended.extend(again);
             let answers = follower.settle(&ended).await.unwrap();
-            assert!(answers.iter().all(|answer| *answer == Settled::Stale));
+            assert!(answers.iter().all(|answer| *answer == Settled::LostLease));
             let stats = stats(&follower, &queue).await;
             assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
         }

@@ -61,7 +61,7 @@ async fn next_step_starts_with_new_counts(store: TrialStore) -> TrialResult {
     ensure_eq!(job.deliveries, 5, "`deliveries` counts all leases of the job");
     let job = store.lease_one(&queue).await?.job;
     ensure_eq!(job.payload, "next", "the step that was interrupted is repeated, not the first");
-    ensure_eq!((job.losses, job.deliveries), (1, 6), "the lapse is counted");
+    ensure_eq!((job.losses, job.deliveries), (1, 6), "the expiry is counted");
     Ok(())
 }
 

@@ -110,8 +110,8 @@ async fn leases_survive(store: TrialStore) -> TrialResult {
     // The crash may take longer than the lease.
     if store.now().await? < lost.leased_until {
         let claimed = store.lease(&queue, 1).await?;
-        let lapsed = store.now().await? >= lost.leased_until;
-        ensure!(claimed.is_empty() || lapsed, "a lease survives the crash of its holder");
+        let expired = store.now().await? >= lost.leased_until;
+        ensure!(claimed.is_empty() || expired, "a lease survives the crash of its holder");
         if !claimed.is_empty() {
             // It expired just before this claim, which leased the job for much longer.
             return Ok(());
@@ -126,8 +126,8 @@ async fn leases_survive(store: TrialStore) -> TrialResult {
     );
     ensure_eq!(
         store.settle(lost.lease(), Verdict::Done).await?,
-        Settled::Stale,
-        "the lapsed lease from before the crash is stale"
+        Settled::LostLease,
+        "the expired lease from before the crash is stale"
     );
     store.expect_empty_claim(&queue, "it is redelivered once").await
 }

@@ -140,7 +140,7 @@ async fn detached_job_never_has_a_key_again(store: TrialStore) -> TrialResult {
         ensure_eq!(
             (again.job.id, again.job.key.clone()),
             (leased.job.id, None),
-            "a detached job has no key after {verdict:?}, and after a lapse"
+            "a detached job has no key after {verdict:?}, and after an expiry"
         );
         let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
         ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");

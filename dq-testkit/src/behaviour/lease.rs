@@ -14,21 +14,21 @@ use super::store::{LATER, ShortLease, TrialStore};
 use super::trial::topic;
 
 topic! { "lease":
-    lapsed_job_is_redelivered,
-    lapse_is_exact_to_the_millisecond [virtual_time],
-    losses_count_consecutive_lapses,
-    every_call_finds_a_lapsed_job_due,
-    lapsed_lease_has_no_effect,
+    expired_job_is_redelivered,
+    expiry_is_exact_to_the_millisecond [virtual_time],
+    losses_count_consecutive_expires,
+    every_call_finds_a_expired_job_due,
+    expired_lease_has_no_effect,
     stale_token_has_no_effect,
     forged_token_is_rejected,
     lease_is_settled_once,
-    renewed_lease_does_not_lapse,
+    renewed_lease_does_not_expire,
     renewal_is_relative_to_the_store_clock,
     each_renewal_has_its_own_answer,
     tokens_grow_with_each_lease,
     tokens_grow_after_a_crash [durable],
     concurrent_claims_lease_each_job_once,
-    concurrent_claims_lease_a_lapsed_job_once,
+    concurrent_claims_lease_a_expired_job_once,
 }
 
 fn verdicts(store: &TrialStore) -> Vec<Verdict> {
@@ -47,7 +47,7 @@ fn verdicts(store: &TrialStore) -> Vec<Verdict> {
     verdicts
 }
 
-async fn lapsed_job_is_redelivered(store: TrialStore) -> TrialResult {
+async fn expired_job_is_redelivered(store: TrialStore) -> TrialResult {
     let ShortLease { queue, leased: first, .. } = store
         .while_leased(|store, held| {
             Box::pin(store.expect_empty_claim(&held.queue, "the lease is live"))
@@ -58,11 +58,11 @@ async fn lapsed_job_is_redelivered(store: TrialStore) -> TrialResult {
     let second = store.lease_one(&queue).await?.job;
     let mut wanted = first.job;
     (wanted.deliveries, wanted.losses) = (2, 1);
-    ensure_eq!(second, wanted, "a lapse counts a delivery and a loss, and changes nothing else");
+    ensure_eq!(second, wanted, "an expiry counts a delivery and a loss, and changes nothing else");
     store.expect_empty_claim(&queue, "it is redelivered once").await
 }
 
-async fn lapse_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
+async fn expiry_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
     let first = store.lease_one_for(&queue, Duration::from_millis(777)).await?;
@@ -73,7 +73,7 @@ async fn lapse_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn losses_count_consecutive_lapses(store: TrialStore) -> TrialResult {
+async fn losses_count_consecutive_expires(store: TrialStore) -> TrialResult {
     let verdicts = [
         (Verdict::Release { started: true }, 2),
         (Verdict::Release { started: false }, 2),
@@ -88,7 +88,7 @@ async fn losses_count_consecutive_lapses(store: TrialStore) -> TrialResult {
         }
         let leased = store.lease_one(&queue).await?;
         let job = &leased.job;
-        ensure_eq!((job.deliveries, job.losses, job.attempts), (3, 2, 0), "after two lapses");
+        ensure_eq!((job.deliveries, job.losses, job.attempts), (3, 2, 0), "after two expires");
         store.settle_accepted(&leased, verdict.clone()).await?;
         let found = store.lease_one(&queue).await?.job.losses;
         ensure_eq!(found, losses, "`losses` after {verdict:?}");
@@ -96,12 +96,12 @@ async fn losses_count_consecutive_lapses(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn every_call_finds_a_lapsed_job_due(store: TrialStore) -> TrialResult {
+async fn every_call_finds_a_expired_job_due(store: TrialStore) -> TrialResult {
     let can = store.capabilities();
     let queue = store.queue();
     let due = store.lose_job(store.job(&queue, store.now().await? - LATER)).await?.job.due;
     store.expect_counts(&queue, Counts::ready(1), "after the lease has ended").await?;
-    ensure_eq!(store.stats(&queue).await?.next_due, Some(due), "a lapsed job keeps its due time");
+    ensure_eq!(store.stats(&queue).await?.next_due, Some(due), "a expired job keeps its due time");
     if can.browse {
         let listed = store.list(&queue, JobState::Ready, 10).await?;
         let counts: Vec<_> = listed
@@ -114,7 +114,7 @@ async fn every_call_finds_a_lapsed_job_due(store: TrialStore) -> TrialResult {
     if can.forecast {
         let edges = [due, due + Duration::from_millis(1)];
         let counts = store.backend().forecast(&queue, &edges).await?;
-        ensure_eq!(counts, [1], "a forecast counts a lapsed job at its old due time");
+        ensure_eq!(counts, [1], "a forecast counts a expired job at its old due time");
     }
     let newer = store.create(store.job(&queue, Due::NOW)).await?.id;
     let leased = store.lease(&queue, 10).await?;
@@ -126,17 +126,17 @@ async fn every_call_finds_a_lapsed_job_due(store: TrialStore) -> TrialResult {
     if can.cancel {
         let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
         let answer = store.cancel(&lost.job.queue, lost.job.id).await?;
-        ensure_eq!(answer, Cancelled::Cancelled, "a lapsed job is waiting, not running");
+        ensure_eq!(answer, Cancelled::Cancelled, "a expired job is waiting, not running");
         let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
-        ensure_eq!(late, Settled::Stale, "a stale lease cannot bring it back");
+        ensure_eq!(late, Settled::LostLease, "a stale lease cannot bring it back");
         store.expect_empty_claim(&lost.job.queue, "the job was cancelled").await?;
     }
     if can.reschedule {
         let lost = store.lose_job(store.job(&store.queue(), Due::NOW)).await?;
         let answer = store.reschedule(&lost.job.queue, lost.job.id, LATER).await?;
-        ensure_matches!(answer, Rescheduled::Moved(_), "a lapsed job is waiting, not running");
+        ensure_matches!(answer, Rescheduled::Moved(_), "a expired job is waiting, not running");
         let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
-        ensure_eq!(late, Settled::Stale, "a stale lease cannot move it back");
+        ensure_eq!(late, Settled::LostLease, "a stale lease cannot move it back");
         store.expect_empty_claim(&lost.job.queue, "it is due in an hour").await?;
     }
     if can.keys {
@@ -145,20 +145,20 @@ async fn every_call_finds_a_lapsed_job_due(store: TrialStore) -> TrialResult {
         if can.detach {
             let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
             let answer = store.schedule(job.on_running(OnRunning::Detach)).await?;
-            ensure_matches!(answer, Scheduled::Kept(_), "a lapsed job is not detached");
+            ensure_matches!(answer, Scheduled::Kept(_), "a expired job is not detached");
         }
         let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
         let answer = store.schedule(new.clone()).await?;
-        ensure_matches!(answer, Scheduled::Replaced(_), "a lapsed job is replaced");
+        ensure_matches!(answer, Scheduled::Replaced(_), "a expired job is replaced");
         let late = store.settle(lost.lease(), Verdict::Done).await?;
-        ensure_eq!(late, Settled::Stale, "the lease of the replaced job is stale");
+        ensure_eq!(late, Settled::LostLease, "the lease of the replaced job is stale");
         ensure_eq!(store.lease_one(&queue).await?.job.id, new.id, "the new job runs");
     }
     Ok(())
 }
 
 /// The lease just expires: no other claim leases the job.
-async fn lapsed_lease_has_no_effect(store: TrialStore) -> TrialResult {
+async fn expired_lease_has_no_effect(store: TrialStore) -> TrialResult {
     lost_lease_has_no_effect(&store, false).await
 }
 
@@ -181,7 +181,7 @@ async fn lost_lease_has_no_effect(store: &TrialStore, leased_again: bool) -> Tri
         let queue = &lost.job.queue;
         let new = if leased_again { Some(store.lease_one(queue).await?) } else { None };
         let answer = store.settle(lost.lease(), verdict.clone()).await?;
-        ensure_eq!(answer, Settled::Stale, "a lost lease cannot be settled with {verdict:?}");
+        ensure_eq!(answer, Settled::LostLease, "a lost lease cannot be settled with {verdict:?}");
         let counts = if leased_again { Counts::running(1) } else { Counts::ready(1) };
         store.expect_counts(queue, counts, "after a settlement with a lost lease").await?;
         let new = match new {
@@ -198,7 +198,7 @@ async fn lost_lease_has_no_effect(store: &TrialStore, leased_again: bool) -> Tri
     let new =
         if leased_again { Some(store.lease_one_for(queue, SHORT_LEASE).await?) } else { None };
     let answer = store.renew(renewed.lease(), LEASE).await?;
-    ensure_eq!(answer, Renewed::Lost, "a lost lease cannot be renewed");
+    ensure_eq!(answer, Renewed::LostLease, "a lost lease cannot be renewed");
     if let Some(new) = new {
         store.wait_until(new.leased_until).await?;
     }
@@ -218,9 +218,9 @@ async fn forged_token_is_rejected(store: TrialStore) -> TrialResult {
         Lease { job: other_job, ..lease.clone() },
     ] {
         let settled = store.settle(forged.clone(), Verdict::Done).await?;
-        ensure_eq!(settled, Settled::Stale, "a forged token cannot settle");
+        ensure_eq!(settled, Settled::LostLease, "a forged token cannot settle");
         let renewed = store.renew(forged, LEASE).await?;
-        ensure_eq!(renewed, Renewed::Lost, "a forged token cannot renew");
+        ensure_eq!(renewed, Renewed::LostLease, "a forged token cannot renew");
     }
     store.expect_counts(&queue, Counts::running(1), "after forged tokens").await?;
     store.settle_accepted(&leased, Verdict::Done).await
@@ -233,17 +233,17 @@ async fn lease_is_settled_once(store: TrialStore) -> TrialResult {
         for second in [Verdict::Done, Verdict::retry(LATER.into(), "a reason")] {
             ensure_eq!(
                 store.settle(leased.lease(), second.clone()).await?,
-                Settled::Stale,
+                Settled::LostLease,
                 "a lease settled with {first:?} cannot be settled again with {second:?}"
             );
         }
         let renewed = store.renew(leased.lease(), LEASE).await?;
-        ensure_eq!(renewed, Renewed::Lost, "a settled lease cannot be renewed");
+        ensure_eq!(renewed, Renewed::LostLease, "a settled lease cannot be renewed");
     }
     Ok(())
 }
 
-async fn renewed_lease_does_not_lapse(store: TrialStore) -> TrialResult {
+async fn renewed_lease_does_not_expire(store: TrialStore) -> TrialResult {
     store.while_leased(|store, held| Box::pin(renew_and_settle(store, held))).await?;
     Ok(())
 }
@@ -292,7 +292,7 @@ async fn each_renewal_has_its_own_answer(store: TrialStore) -> TrialResult {
     let renewals: Vec<_> = leased.iter().map(|l| Renewal::new(l.lease(), LEASE)).collect();
     ensure_matches!(
         store.backend().renew(&renewals).await?[..],
-        [Renewed::Until(_), Renewed::Lost, Renewed::Until(_)],
+        [Renewed::Until(_), Renewed::LostLease, Renewed::Until(_)],
         "each renewal has its own answer, in request order"
     );
     Ok(())
@@ -327,7 +327,7 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
     store.settle_accepted(&last, Verdict::retry(Due::NOW, "a reason")).await?;
     let lost = store.lose_lease(&queue).await?;
     let next = store.lease_one(&queue).await?;
-    ensure!(next.token > lost.token, "the token grows after a lapse");
+    ensure!(next.token > lost.token, "the token grows after an expiry");
     Ok(())
 }
 
@@ -340,7 +340,7 @@ async fn tokens_grow_after_a_crash(store: TrialStore) -> TrialResult {
     let second = store.lease_lost_one(&store, &queue).await?;
     ensure!(second.token > first.token, "the token grows after a crash");
     let stale = store.settle(first.lease(), Verdict::Done).await?;
-    ensure_eq!(stale, Settled::Stale, "a lapsed lease from before the crash is stale");
+    ensure_eq!(stale, Settled::LostLease, "a expired lease from before the crash is stale");
     Ok(())
 }
 
@@ -373,7 +373,7 @@ async fn concurrent_claims_lease_each_job_once(store: TrialStore) -> TrialResult
     Ok(())
 }
 
-async fn concurrent_claims_lease_a_lapsed_job_once(store: TrialStore) -> TrialResult {
+async fn concurrent_claims_lease_a_expired_job_once(store: TrialStore) -> TrialResult {
     for _ in 0..5 {
         let queue = store.queue();
         store.lose_job(store.job(&queue, Due::NOW)).await?;
@@ -385,7 +385,7 @@ async fn concurrent_claims_lease_a_lapsed_job_once(store: TrialStore) -> TrialRe
         for claimer in claimers.collect::<Vec<_>>() {
             count += claimer.await.map_err(Failure::new)??.len();
         }
-        ensure_eq!(count, 1, "concurrent claims lease a lapsed job once");
+        ensure_eq!(count, 1, "concurrent claims lease a expired job once");
     }
     Ok(())
 }

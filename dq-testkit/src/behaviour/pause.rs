@@ -10,7 +10,7 @@ use super::trial::topic;
 topic! { "pause":
     paused_queue_is_not_claimed [pause],
     running_jobs_of_a_paused_queue_finish [pause],
-    lapsed_job_of_a_paused_queue_waits [pause],
+    expired_job_of_a_paused_queue_waits [pause],
     other_queues_are_not_paused [pause],
     repeated_pause_changes_nothing [pause],
 }
@@ -53,16 +53,16 @@ async fn running_jobs_of_a_paused_queue_finish(store: TrialStore) -> TrialResult
     store.expect_empty_claim(&queue, "the queue is paused for retries too").await
 }
 
-async fn lapsed_job_of_a_paused_queue_waits(store: TrialStore) -> TrialResult {
+async fn expired_job_of_a_paused_queue_waits(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
     let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     pause(&store, &queue).await?;
     store.wait_until(lost.leased_until).await?;
-    store.expect_empty_claim(&queue, "the queue is paused for lapsed jobs too").await?;
+    store.expect_empty_claim(&queue, "the queue is paused for expired jobs too").await?;
     resume(&store, &queue).await?;
     let job = store.lease_one(&queue).await?.job;
-    ensure_eq!((job.deliveries, job.losses), (2, 1), "the lapse is counted");
+    ensure_eq!((job.deliveries, job.losses), (2, 1), "the expiry is counted");
     Ok(())
 }
 

@@ -79,7 +79,7 @@ async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
     }
     store.lose_lease(&queue).await?;
     let found = last_error(&store, &queue, id).await?;
-    ensure_eq!(found.as_deref(), Some("a reason"), "the error after a lapse");
+    ensure_eq!(found.as_deref(), Some("a reason"), "the error after an expiry");
     Ok(())
 }
 
@@ -150,7 +150,7 @@ async fn holder_is_shown_while_the_job_runs_only(store: TrialStore) -> TrialResu
     store.settle_accepted(&leased, Verdict::Snooze(Due::NOW)).await?;
     expect_no_holder("after a snooze").await?;
     store.lose_lease(&queue).await?;
-    expect_no_holder("after a lapse").await?;
+    expect_no_holder("after an expiry").await?;
     if store.capabilities().dead_letters {
         let leased = store.lease_one(&queue).await?;
         store.settle_accepted(&leased, dead("no")).await?;

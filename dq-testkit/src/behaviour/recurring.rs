@@ -10,7 +10,7 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{
     Backend, CatchUp, DelayHandler, Dq, HandlerResult, JobContext, Outcome, Overlap, QueueCode,
-    QueueName, Recurring, Runner, Timestamp,
+    QueueName, RecurringSchedule, Runner, Timestamp,
 };
 
 use super::failure::{TrialResult, ensure, ensure_eq};
@@ -69,7 +69,7 @@ impl Process {
         Ok(Self { dq, runner, queue: queue.clone(), runs: Arc::clone(runs) })
     }
 
-    fn schedule(&self) -> Recurring<serde_json::Value> {
+    fn schedule(&self) -> RecurringSchedule<serde_json::Value> {
         self.dq.recurring_in(&self.queue, self.queue.as_str())
     }
 

@@ -30,7 +30,7 @@ async fn finished_and_dead_jobs_never_start(store: TrialStore) -> TrialResult {
     }
     for (ShortLease { queue, leased, .. }, verdict) in settled {
         store.wait_until(leased.leased_until).await?;
-        store.expect_empty_claim(&queue, "a settled lease does not lapse").await?;
+        store.expect_empty_claim(&queue, "a settled lease does not expiry").await?;
         let stats = store.stats(&queue).await?;
         ensure_eq!((stats.live(), stats.next_due), (0, None), "after {verdict:?}");
     }
@@ -181,7 +181,7 @@ async fn each_settlement_has_its_own_answer(store: TrialStore) -> TrialResult {
     let retry = Verdict::retry(LATER.into(), "a reason");
     settlements.insert(0, Settlement::new(claimed[9].lease(), retry));
     let answers = store.backend().settle(&settlements).await?;
-    let stale: Vec<_> = (0..answers.len()).filter(|n| answers[*n] == Settled::Stale).collect();
+    let stale: Vec<_> = (0..answers.len()).filter(|n| answers[*n] == Settled::LostLease).collect();
     ensure_eq!(answers.len(), 12, "settle returns one answer per lease");
     ensure_eq!(stale, [1, 7, 11], "a lease that was settled twice, before, or never granted");
     store.expect_counts(&queues[0], Counts::scheduled(1), "the snoozed job is left").await?;

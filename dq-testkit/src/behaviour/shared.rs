@@ -9,7 +9,7 @@ use super::trial::topic;
 
 topic! { "shared":
     jobs_are_visible_to_every_process [shared],
-    lapse_is_visible_to_every_process [shared],
+    expiry_is_visible_to_every_process [shared],
     calls_bind_every_process [shared],
     closing_one_process_does_not_affect_others [shared],
 }
@@ -28,20 +28,20 @@ async fn jobs_are_visible_to_every_process(store: TrialStore) -> TrialResult {
         // The token alone grants the right to settle.
         from.settle_accepted(&leased, Verdict::Done).await?;
         let late = to.settle(leased.lease(), Verdict::Done).await?;
-        ensure_eq!(late, Settled::Stale, "a lease is settled once");
+        ensure_eq!(late, Settled::LostLease, "a lease is settled once");
         to.expect_counts(&queue, Counts::NONE, "after another process settled it").await?;
     }
     Ok(())
 }
 
-async fn lapse_is_visible_to_every_process(store: TrialStore) -> TrialResult {
+async fn expiry_is_visible_to_every_process(store: TrialStore) -> TrialResult {
     let (queue, other) = (store.queue(), store.second_client().await?);
     let lost = store.lose_job(store.job(&queue, Due::NOW)).await?;
     let leased = store.lease_lost_one(&other, &queue).await?;
     ensure!(leased.token > lost.token, "tokens grow across processes");
-    ensure_eq!((leased.job.deliveries, leased.job.losses), (2, 1), "the lapse is counted once");
+    ensure_eq!((leased.job.deliveries, leased.job.losses), (2, 1), "the expiry is counted once");
     let late = store.settle(lost.lease(), Verdict::Done).await?;
-    ensure_eq!(late, Settled::Stale, "the first lease is stale");
+    ensure_eq!(late, Settled::LostLease, "the first lease is stale");
     other.settle_accepted(&leased, Verdict::Done).await
 }
 

@@ -44,7 +44,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
             let inner = process(Arc::new(memory(fast)));
             Arc::new(FiresEarly { inner, clock: opened.clock })
         },
-        &["due/never_early_by_one_millisecond", "lease/lapse_is_exact_to_the_millisecond"],
+        &["due/never_early_by_one_millisecond", "lease/expiry_is_exact_to_the_millisecond"],
     )
     .violates(Promise::NeverEarly),
     broken(
@@ -62,9 +62,9 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         &["crash/jobs_survive_unchanged", "crash/every_effect_survives"],
     ),
     broken(
-        "loses jobs whose lease lapses",
-        |opened| Arc::new(LosesLapsed { inner: opened.process, leases: Mutex::default() }),
-        &["lease/lapsed_job_is_redelivered"],
+        "loses jobs whose lease expires",
+        |opened| Arc::new(LosesExpired { inner: opened.process, leases: Mutex::default() }),
+        &["lease/expired_job_is_redelivered"],
     )
     .violates(Promise::NothingLost),
     broken(
@@ -88,7 +88,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     broken(
         "renews stale leases",
         |opened| Arc::new(RenewsAnything(opened.process)),
-        &["lease/stale_token_has_no_effect", "lease/lapsed_lease_has_no_effect"],
+        &["lease/stale_token_has_no_effect", "lease/expired_lease_has_no_effect"],
     ),
     broken(
         "ignores cancels",
@@ -108,9 +108,9 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     )
     .violates(Promise::CancelIsBinding),
     broken(
-        "forgets counts when a lease lapses",
+        "forgets counts when a lease expires",
         |opened| Arc::new(ForgetsCounts(opened.process)),
-        &["lease/lapsed_job_is_redelivered", "lease/losses_count_consecutive_lapses"],
+        &["lease/expired_job_is_redelivered", "lease/losses_count_consecutive_expires"],
     ),
     broken(
         "forgets failed attempts",

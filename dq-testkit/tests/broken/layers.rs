@@ -187,23 +187,23 @@ layer!(TruncatesToSeconds, inner, {
 
 /// Cancels jobs with an expired lease.
 #[derive(Debug)]
-pub(crate) struct LosesLapsed {
+pub(crate) struct LosesExpired {
     pub(crate) inner: Arc<dyn Backend>,
     /// Queue and lease end.
     pub(crate) leases: Mutex<HashMap<JobId, (QueueName, Timestamp)>>,
 }
 
-layer!(LosesLapsed, inner, {
+layer!(LosesExpired, inner, {
     async fn before(&self, _: &'static str) -> Result<()> {
         let now = self.inner.now().await?;
-        let mut lapsed = Vec::new();
+        let mut expired = Vec::new();
         self.leases.lock().unwrap().retain(|id, (queue, until)| {
             if *until <= now {
-                lapsed.push(JobRef::new(queue.clone(), *id));
+                expired.push(JobRef::new(queue.clone(), *id));
             }
             *until > now
         });
-        self.inner.cancel(&lapsed).await.map(drop)
+        self.inner.cancel(&expired).await.map(drop)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {

@@ -67,12 +67,12 @@ finds! {
     a_claim_before_the_due_time: ClaimsEarly => "an early start";
     a_claim_that_removes_the_job: AcknowledgesOnClaim => "a lost job";
     a_token_that_is_used_again: ReusesTokens => "a token that is not larger than the last";
-    a_lease_that_never_lapses: NeverLapses => "a lost job";
-    a_lease_that_lapses_early: LapsesEarly => "two live leases";
-    a_lapse_that_counts_as_a_failure: CountsLapses => "a wrong number of failed attempts";
-    a_lapse_that_removes_the_job: DropsLapsed => "a lost job";
+    a_lease_that_never_expires: NeverExpires => "a lost job";
+    a_lease_that_expires_early: ExpiresEarly => "two live leases";
+    an_expiry_that_counts_as_a_failure: CountsExpiries => "a wrong number of failed attempts";
+    an_expiry_that_removes_the_job: DropsExpired => "a lost job";
     a_renewal_with_any_token: RenewsAnyToken => "a stale token that renews";
-    a_renewal_of_a_lapsed_lease: RenewsLapsed => "a stale token that renews";
+    a_renewal_of_a_expired_lease: RenewsExpired => "a stale token that renews";
     a_settlement_with_any_token: SettlesAnyToken => "a stale token that settles";
     a_settlement_in_two_steps: SettlesInTwoSteps => "a stale token that settles";
     a_retry_that_is_not_counted: ForgetsFailures => "a wrong number of failed attempts";

@@ -28,16 +28,16 @@ pub(crate) enum Variant {
     ClaimsEarly,
     AcknowledgesOnClaim,
     ReusesTokens,
-    NeverLapses,
+    NeverExpires,
     /// Takes jobs whose lease expires one millisecond later.
-    LapsesEarly,
+    ExpiresEarly,
     /// As failed attempts.
-    CountsLapses,
+    CountsExpiries,
     /// An expired lease removes its job.
-    DropsLapsed,
+    DropsExpired,
     RenewsAnyToken,
     /// Confirms a renewal after the lease was lost.
-    RenewsLapsed,
+    RenewsExpired,
     SettlesAnyToken,
     /// Checks the token, then settles without a second look.
     SettlesInTwoSteps,
@@ -143,14 +143,14 @@ fn prepare(variant: Variant, store: &mut MachineSnapshot, now: i64) {
     if variant != Variant::CorrectByHistory {
         store.ended.clear();
     }
-    let lapsed = |placement: &JobPlacement| matches!(placement, JobPlacement::Leased { until, .. } if until.as_millis() <= now);
+    let expired = |placement: &JobPlacement| matches!(placement, JobPlacement::Leased { until, .. } if until.as_millis() <= now);
     match variant {
-        Variant::CountsLapses => {
-            for job in store.jobs.iter_mut().filter(|job| lapsed(&job.placement)) {
+        Variant::CountsExpiries => {
+            for job in store.jobs.iter_mut().filter(|job| expired(&job.placement)) {
                 job.job.attempts += 1;
             }
         }
-        Variant::DropsLapsed => store.jobs.retain(|job| !lapsed(&job.placement)),
+        Variant::DropsExpired => store.jobs.retain(|job| !expired(&job.placement)),
         Variant::CorrectByHistory | Variant::ForgetsEnds => store.pins.clear(),
         _ => {}
     }
@@ -177,8 +177,8 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
     let mut machine = Machine::restore(std::mem::take(store), Default::default());
     let mut at = now;
     match variant {
-        Variant::NeverLapses => machine = machine.with_explicit_lease_ends(),
-        Variant::LapsesEarly if call == Call::Claim => {
+        Variant::NeverExpires => machine = machine.with_explicit_lease_ends(),
+        Variant::ExpiresEarly if call == Call::Claim => {
             machine.expire_leases(Timestamp::from_millis(now + 1));
         }
         Variant::ClaimsEarly if call == Call::Claim => at = now + 1,
@@ -207,7 +207,7 @@ fn whole(variant: Variant, store: &mut MachineSnapshot, call: Call, now: i64) ->
         (Variant::CancelsRunning, Answer::Cancelled(answer @ Cancelled::AlreadyRunning)) => {
             *answer = Cancelled::Cancelled;
         }
-        (Variant::RenewsLapsed, Answer::Renewed(answer @ Renewed::Lost)) => {
+        (Variant::RenewsExpired, Answer::Renewed(answer @ Renewed::LostLease)) => {
             *answer = Renewed::Until(Timestamp::from_millis(now + LEASE));
         }
         _ => {}
@@ -254,7 +254,7 @@ fn first_step(store: &mut MachineSnapshot, call: Call, now: i64) -> Progress {
             return if token_of(store, job) == Some(token) {
                 Progress::Unfinished(FirstStep { job: Some(job) })
             } else {
-                Progress::Answered(Answer::Settled(Settled::Stale))
+                Progress::Answered(Answer::Settled(Settled::LostLease))
             };
         }
         Call::Cancel(job) if machine.is_waiting(id(job)) => {

@@ -263,8 +263,8 @@ impl World {
                 *lease = Some((number(leased.job.id), leased.token.0));
             }
             // A runner that has lost the lease takes the next job.
-            Answer::Settled(Settled::Accepted | Settled::Stale)
-            | Answer::Renewed(Renewed::Lost) => *lease = None,
+            Answer::Settled(Settled::Accepted | Settled::LostLease)
+            | Answer::Renewed(Renewed::LostLease) => *lease = None,
             _ => {}
         }
         Ok(Some(answer))

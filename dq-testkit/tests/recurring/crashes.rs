@@ -74,7 +74,7 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
         runner.run_due().await.unwrap();
     }
     assert_eq!(world.take_runs(), [3, 4, 5].map(|hour: u64| hour.hours()));
-    let tickers = [dq_core::QueueName::new("dq.tickers").unwrap()];
-    assert_eq!(world.store.stats(&tickers).await.unwrap()[0].stored(), 0);
-    assert_eq!(Backend::stats(&*main, &tickers).await.unwrap()[0].stored(), 1);
+    let schedule_jobs = [dq_core::QueueName::new("dq.schedules").unwrap()];
+    assert_eq!(world.store.stats(&schedule_jobs).await.unwrap()[0].stored(), 0);
+    assert_eq!(Backend::stats(&*main, &schedule_jobs).await.unwrap()[0].stored(), 1);
 }

@@ -94,7 +94,7 @@ async fn a_schedule_that_no_process_declares_stops_after_a_day() {
     assert!(!view().await.orphaned, "a deployment may take that long");
     new.run_until(34.hours()).await;
     assert!(view().await.orphaned);
-    assert!(new.dq.recurring_schedules().await.unwrap()[0].orphaned);
+    assert!(new.dq.schedules().await.unwrap()[0].orphaned);
     assert_eq!(world.take_runs().len(), 4, "it still runs");
     new.run_until(80.hours()).await;
     let last = world.take_runs().pop().unwrap();

@@ -7,7 +7,7 @@ use dq_core::config::{Config, ScheduleSettings};
 use dq_core::sync::lock;
 use dq_core::{
     Backend, Clock, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode,
-    Recurring, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
+    RecurringSchedule, Result, Runner, RunnerBuilder, Timestamp, VirtualClock,
 };
 use dq_testkit::fixture::memory;
 
@@ -108,7 +108,7 @@ impl World {
 }
 
 impl Program {
-    pub(crate) fn schedule(&self) -> Recurring<serde_json::Value> {
+    pub(crate) fn schedule(&self) -> RecurringSchedule<serde_json::Value> {
         self.dq.recurring_in(QUEUE, QUEUE)
     }
 

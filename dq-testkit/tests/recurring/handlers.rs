@@ -165,7 +165,7 @@ async fn a_handler_with_a_new_code_takes_its_schedule_along() {
     let new = start_renamed(&world, &seen).await;
     new.run_until(2.hours()).await;
     let names = || async {
-        let schedules = new.dq.recurring_schedules().await.unwrap();
+        let schedules = new.dq.schedules().await.unwrap();
         schedules.into_iter().map(|schedule| schedule.name).collect::<Vec<_>>()
     };
     assert_eq!(names().await, [QUEUE, "called"]);

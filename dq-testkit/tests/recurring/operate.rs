@@ -77,7 +77,7 @@ async fn pause_resume_skip_and_remove() {
     assert!(schedule().remove().await.unwrap());
     program.run_until(9.hours()).await;
     assert!(world.take_runs().is_empty());
-    assert!(program.dq.recurring_schedules().await.unwrap().is_empty());
+    assert!(program.dq.schedules().await.unwrap().is_empty());
 }
 
 /// All runners are stopped during the pause.
@@ -221,12 +221,12 @@ async fn all_schedules_are_listed_the_next_due_first() {
     for (name, every) in [("b", 2.hours()), ("a", 3.hours()), ("c", 1.hours())] {
         assert!(program.dq.recurring_in("Q", name).every(every).upsert().await.unwrap());
     }
-    let all = program.dq.recurring_schedules().await.unwrap();
+    let all = program.dq.schedules().await.unwrap();
     let names: Vec<_> = all.iter().map(|view| (view.name.as_str(), view.next_due)).collect();
     let at = |hours: u64| START + hours.hours();
     assert_eq!(names, [("c", at(1)), ("b", at(2)), ("a", at(3))]);
     assert!(all.iter().all(|view| view.generation.is_none() && !view.orphaned && !view.paused));
-    assert_eq!(all[0].spec.recurrence.to_string(), "every 1h");
+    assert_eq!(all[0].spec.times.to_string(), "every 1h");
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn what_cannot_be_is_refused_and_nothing_is_stored() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
-    assert!(program.dq.recurring_schedules().await.unwrap().is_empty());
+    assert!(program.dq.schedules().await.unwrap().is_empty());
 }
 
 /// The other process pauses and resumes the schedule.
@@ -277,7 +277,7 @@ async fn concurrent_changes_do_not_undo_each_other() {
         assert!(changed.unwrap() && set.unwrap());
         let view = one.schedule().get().await.unwrap().unwrap();
         assert_eq!(view.paused, paused, "round {round}");
-        assert_eq!(view.spec.recurrence.to_string(), format!("every {}h", round + 2));
+        assert_eq!(view.spec.times.to_string(), format!("every {}h", round + 2));
     }
 }
 
@@ -419,7 +419,7 @@ async fn a_change_in_flight_does_not_bring_a_removed_schedule_back() {
         assert!(removed.unwrap());
         assert_eq!(changed.unwrap(), !pauses);
         let found = program.schedule().get().await.unwrap();
-        let found = found.map(|view| view.spec.recurrence.to_string());
+        let found = found.map(|view| view.spec.times.to_string());
         // Before or after the removal, but never half.
         let expected = (!pauses).then(|| "every 2h".to_owned());
         assert_eq!(found, expected);
@@ -439,7 +439,7 @@ async fn a_change_during_a_removal_does_not_bring_the_schedule_back() {
     let removed = tokio::spawn(async move { remover.schedule().remove().await });
     removal.arrived.notified().await;
     assert!(program.schedule().get().await.unwrap().is_none(), "it is being removed");
-    assert!(program.dq.recurring_schedules().await.unwrap().is_empty());
+    assert!(program.dq.schedules().await.unwrap().is_empty());
     let changed = tokio::spawn(async move { changer.schedule().pause().await });
     while !changed.is_finished() && change.arrived.notified().now_or_never().is_none() {
         tokio::task::yield_now().await;

@@ -28,7 +28,7 @@ pub(super) fn refine(document: &mut Value) {
     timeline_event(schemas);
     name_alternatives(schemas);
     new_job(schemas);
-    recurring_definition(schemas);
+    schedule_definition(schemas);
     bulk(schemas);
     let reschedule = &mut document["paths"]["/v1/queues/{queue}/jobs:reschedule"]["post"];
     reschedule["requestBody"]["content"]["application/json"]["schema"] =
@@ -179,8 +179,8 @@ fn new_job(schemas: &mut Map<String, Value>) {
 }
 
 /// A schedule has either a cron expression or an interval.
-fn recurring_definition(schemas: &mut Map<String, Value>) {
-    let body = schemas["RecurringDefinition"].take();
+fn schedule_definition(schemas: &mut Map<String, Value>) {
+    let body = schemas["ScheduleDefinition"].take();
     let variants = [
         ("CronSchedule", "A schedule with the times of a cron expression.", &["every"][..], "cron"),
         ("IntervalSchedule", "A schedule with an interval.", &["cron", "tz"], "every"),
@@ -189,7 +189,7 @@ fn recurring_definition(schemas: &mut Map<String, Value>) {
         let schema = variant(&body, description, without, &["queue", times]);
         schemas.insert(name.to_owned(), schema);
     }
-    schemas["RecurringDefinition"] = json!({
+    schemas["ScheduleDefinition"] = json!({
         "description": "A schedule's definition.",
         "oneOf": variants.map(|(name, ..)| reference(name)),
     });

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use dq_ops::{
-    BackfillReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob, Session,
+    BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleSummary, ScheduledJob, Session,
     openapi, parse_schedule, parse_timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -16,10 +16,10 @@ use crate::problem::{Problem, Result};
 
 /// All schedules, the next due first.
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", operation_id = "list_schedules",
-    responses((status = 200, body = Vec<RecurringSummary>), (status = "default", body = Problem)))]
+    responses((status = 200, body = Vec<ScheduleSummary>), (status = "default", body = Problem)))]
 pub(crate) async fn list(
     Extension(session): Extension<Session>,
-) -> Result<Json<Vec<RecurringSummary>>> {
+) -> Result<Json<Vec<ScheduleSummary>>> {
     Ok(Json(session.schedules().await?))
 }
 
@@ -35,24 +35,24 @@ pub(crate) struct NextParams {
 /// One schedule with its next occurrences. The payload needs the role reader.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "get_schedule",
     params(("schedule" = openapi::ScheduleName, Path), NextParams),
-    responses((status = 200, body = RecurringDetail), (status = "default", body = Problem)))]
+    responses((status = 200, body = ScheduleDetail), (status = "default", body = Problem)))]
 pub(crate) async fn get(
     Extension(session): Extension<Session>,
     Segments(schedule): Segments<String>,
     Params(params): Params<NextParams>,
-) -> Result<Json<RecurringDetail>> {
+) -> Result<Json<ScheduleDetail>> {
     let name = parse_schedule(&schedule)?;
     Ok(Json(session.recurring(&name, params.next.unwrap_or(5)).await?))
 }
 
 /// Stores a schedule, or replaces it.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "put_schedule",
-    params(("schedule" = openapi::ScheduleName, Path)), request_body = RecurringDefinition,
+    params(("schedule" = openapi::ScheduleName, Path)), request_body = ScheduleDefinition,
     responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
 pub(crate) async fn put(
     Extension(session): Extension<Session>,
     Segments(schedule): Segments<String>,
-    JsonBody(definition): JsonBody<RecurringDefinition>,
+    JsonBody(definition): JsonBody<ScheduleDefinition>,
 ) -> Result<Json<ChangeReport>> {
     let name = parse_schedule(&schedule)?;
     Ok(Json(ChangeReport { changed: session.put_schedule(&name, &definition).await? }))

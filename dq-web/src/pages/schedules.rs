@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dq_core::ScheduleSpec;
-use dq_ops::{RecurringDetail, RecurringSummary, Session, parse_timestamp};
+use dq_ops::{ScheduleDetail, ScheduleSummary, Session, parse_timestamp};
 
 use super::chrome::{Chrome, PageRequest, render};
 use super::job::Payload;
@@ -17,7 +17,7 @@ const NEXT: usize = 10;
 #[template(path = "schedules.html")]
 struct ListPage {
     c: Chrome,
-    schedules: Vec<RecurringSummary>,
+    schedules: Vec<ScheduleSummary>,
 }
 
 /// `GET schedules`
@@ -35,7 +35,7 @@ pub(super) struct State {
 }
 
 impl Chrome {
-    pub(super) fn schedule_state(&self, schedule: &RecurringSummary) -> Option<State> {
+    pub(super) fn schedule_state(&self, schedule: &ScheduleSummary) -> Option<State> {
         let t = self.t;
         let (class, text, note) = match (schedule.paused, schedule.stopped, schedule.orphaned) {
             (true, ..) => ("paused", t.paused, t.schedule_paused),
@@ -47,7 +47,7 @@ impl Chrome {
     }
 
     /// Formats when a schedule recurs, beside its cron expression if it has one.
-    pub(super) fn times(&self, schedule: &RecurringSummary) -> String {
+    pub(super) fn times(&self, schedule: &ScheduleSummary) -> String {
         match &schedule.every_ms {
             Some(millis) => format!("{} {}", self.t.every, self.duration(millis)),
             None => schedule.tz.clone().unwrap_or_default(),
@@ -59,7 +59,7 @@ impl Chrome {
 #[template(path = "schedule.html")]
 struct DetailPage {
     c: Chrome,
-    detail: RecurringDetail,
+    detail: ScheduleDetail,
     facts: Vec<(&'static str, String)>,
     payload: Option<Payload>,
     list: String,
@@ -100,7 +100,7 @@ fn to_the_second(time: &str) -> String {
     }
 }
 
-fn facts(c: &Chrome, detail: &RecurringDetail) -> Vec<(&'static str, String)> {
+fn facts(c: &Chrome, detail: &ScheduleDetail) -> Vec<(&'static str, String)> {
     let (t, schedule) = (c.t, &detail.schedule);
     let catch_up = match schedule.catch_up.strip_prefix("all:") {
         Some(limit) => format!("{} {limit}", t.catch_up_all),

@@ -11,8 +11,8 @@ async fn reserved_queue() {}
 
 #[derive(QueueCode)]
 enum Code {
-    #[queue_code("dq.tickers")]
-    Tickers,
+    #[queue_code("dq.schedules")]
+    ScheduleJobs,
 }
 
 fn main() {}

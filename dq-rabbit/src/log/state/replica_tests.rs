@@ -200,7 +200,7 @@ fn a_named_lease_ends_unless_it_was_renewed_or_granted_again() {
     }
     let renewed = log.name_expired(61_000);
     log.apply_at(-HOUR, Command::EndLeases(renewed.clone()));
-    assert_eq!(log.renew(0, &lease), Renewed::Lost);
+    assert_eq!(log.renew(0, &lease), Renewed::LostLease);
     let job = log.replica.machine().peek(id(1)).unwrap();
     assert_eq!((job.deliveries, job.losses), (1, 1));
     log.lease(300);

@@ -1,7 +1,7 @@
 //! Recurring jobs.
 //!
 //! A *schedule* defines when jobs recur, their queue and their payload. An internal job keeps it:
-//! the *schedule job* (`Ticker` in the code). It waits in the reserved queue `dq.tickers` with the
+//! the *schedule job* (`ScheduleJob` in the code). It waits in the reserved queue `dq.schedules` with the
 //! schedule's name as key, and is due at the next *occurrence*. Its payload is the specification
 //! and the *cursor*, the last handled occurrence.
 //!
@@ -18,9 +18,11 @@ mod client;
 mod count;
 mod declare;
 mod plan;
+mod schedule_job;
 mod store;
-mod ticker;
 
-pub use client::{Backfilled, Recurring, RecurringView};
+pub use client::{Backfilled, RecurringSchedule, ScheduleView};
 pub(crate) use declare::Declarations;
-pub(crate) use ticker::{handler, is_supported, job_of_schedule, occurrence_key, policy, queue};
+pub(crate) use schedule_job::{
+    handler, is_supported, job_of_schedule, occurrence_key, policy, queue,
+};

@@ -1,8 +1,8 @@
 //! Listing, defining and changing schedules.
 
 use bytes::Bytes;
-use dq_core::{ErrorKind, Overlap, QueueName, Recurring, RecurringView, Timestamp};
-use dq_cron::Recurrence;
+use dq_core::{ErrorKind, Overlap, QueueName, RecurringSchedule, ScheduleView, Timestamp};
+use dq_cron::Times;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::Role;
@@ -23,7 +23,7 @@ const REMOVE: &str = "remove_schedule";
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
-pub struct RecurringSummary {
+pub struct ScheduleSummary {
     /// The schedule name.
     pub name: String,
     /// The jobs' queue.
@@ -63,13 +63,13 @@ pub struct RecurringSummary {
 /// A schedule with payload and next occurrences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[non_exhaustive]
-pub struct RecurringDetail {
+pub struct ScheduleDetail {
     /// The time by the store's clock.
     #[serde(with = "text")]
     pub at: Timestamp,
     /// The schedule.
     #[serde(flatten)]
-    pub schedule: RecurringSummary,
+    pub schedule: ScheduleSummary,
     /// The next occurrences, including missed and paused ones.
     pub next: Vec<Occurrence>,
     /// The payload's schema version.
@@ -104,7 +104,7 @@ pub struct BackfillReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
-pub struct RecurringDefinition {
+pub struct ScheduleDefinition {
     /// The jobs' queue.
     #[schema(value_type = openapi::QueueName, required = true)]
     pub queue: String,
@@ -139,15 +139,15 @@ pub struct RecurringDefinition {
     pub jitter: Option<String>,
 }
 
-impl From<&RecurringView> for RecurringSummary {
-    fn from(view: &RecurringView) -> Self {
+impl From<&ScheduleView> for ScheduleSummary {
+    fn from(view: &ScheduleView) -> Self {
         let spec = &view.spec;
-        let (cron, tz, every_ms) = match &spec.recurrence {
-            Recurrence::Cron(cron) => {
+        let (cron, tz, every_ms) = match &spec.times {
+            Times::Cron(cron) => {
                 (Some(cron.expression().to_owned()), Some(cron.zone().to_owned()), None)
             }
-            Recurrence::Interval(interval) => (None, None, Some(millis(interval.length()))),
-            // A recurrence kind from a later version.
+            Times::Interval(interval) => (None, None, Some(millis(interval.length()))),
+            // A times kind from a later version.
             other => (Some(other.to_string()), None, None),
         };
         let overlap = match spec.overlap {
@@ -179,9 +179,9 @@ impl Session {
     /// Lists all readable schedules, next due first.
     ///
     /// [`check`](Self::check) reports unreadable ones.
-    pub async fn schedules(&self) -> Result<Vec<RecurringSummary>> {
-        let views = self.ops.dq().recurring_schedules().await?;
-        Ok(views.iter().map(RecurringSummary::from).collect())
+    pub async fn schedules(&self) -> Result<Vec<ScheduleSummary>> {
+        let views = self.ops.dq().schedules().await?;
+        Ok(views.iter().map(ScheduleSummary::from).collect())
     }
 
     /// Returns a schedule with up to `next` occurrences, clamped to 100.
@@ -189,10 +189,10 @@ impl Session {
     /// # Errors
     /// [`OpsError::NoSchedule`]; `Codec` or `Incompatible` if it cannot be read; `InvalidInput` for
     /// an invalid name; otherwise as [`schedules`](Self::schedules).
-    pub async fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail> {
-        let view = self.recurring_view(name).await?;
-        let local = |due: Timestamp| match &view.spec.recurrence {
-            Recurrence::Cron(cron) => cron.local_time(due.as_millis()),
+    pub async fn recurring(&self, name: &str, next: usize) -> Result<ScheduleDetail> {
+        let view = self.schedule_view(name).await?;
+        let local = |due: Timestamp| match &view.spec.times {
+            Times::Cron(cron) => cron.local_time(due.as_millis()),
             _ => None,
         };
         let next = self.handle(name).next(next.min(MAX_NEXT)).await?;
@@ -202,9 +202,9 @@ impl Session {
             let content = JobContent::of_schedule(view.spec.queue.clone(), payload);
             PayloadView::new("application/json", &self.redaction().redacted(content).payload)
         });
-        Ok(RecurringDetail {
+        Ok(ScheduleDetail {
             at: self.now().await?,
-            schedule: RecurringSummary::from(&view),
+            schedule: ScheduleSummary::from(&view),
             next,
             schema_version: view.spec.schema_version,
             payload,
@@ -218,7 +218,7 @@ impl Session {
     /// # Errors
     /// `InvalidInput` for an invalid definition or one without future occurrences; `Forbidden`;
     /// otherwise as [`schedules`](Self::schedules).
-    pub async fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool> {
+    pub async fn put_schedule(&self, name: &str, definition: &ScheduleDefinition) -> Result<bool> {
         // An invalid queue name has no length limit, so the audit leaves it out.
         let queue = QueueName::new(&definition.queue).ok();
         let queue = queue.as_ref().map(QueueName::as_str).unwrap_or_default();
@@ -233,8 +233,8 @@ impl Session {
     fn defined(
         &self,
         name: &str,
-        definition: &RecurringDefinition,
-    ) -> dq_core::Result<Recurring<serde_json::Value>> {
+        definition: &ScheduleDefinition,
+    ) -> dq_core::Result<RecurringSchedule<serde_json::Value>> {
         let mut schedule = self.ops.dq().recurring_in(&definition.queue, name);
         schedule = schedule.payload(definition.payload.clone());
         match (&definition.cron, &definition.tz, &definition.every) {
@@ -291,7 +291,7 @@ impl Session {
             if self.handle(name).skip_next().await? {
                 return Ok(());
             }
-            self.recurring_view(name).await?;
+            self.schedule_view(name).await?;
             Err(OpsError::conflict(
                 format!("the schedule {name} has no occurrence left"),
                 "change its times, or remove it",
@@ -354,11 +354,11 @@ impl Session {
     }
 
     /// These calls do not read the queue name.
-    fn handle(&self, name: &str) -> Recurring<serde_json::Value> {
+    fn handle(&self, name: &str) -> RecurringSchedule<serde_json::Value> {
         self.ops.dq().recurring_in("", name)
     }
 
-    async fn recurring_view(&self, name: &str) -> Result<RecurringView> {
+    async fn schedule_view(&self, name: &str) -> Result<ScheduleView> {
         // Makes the error name a schedule, not a job key.
         dq_core::ScheduleSpec::check_name(name)?;
         self.handle(name).get().await?.ok_or_else(|| no_schedule(name))
@@ -372,7 +372,7 @@ impl Session {
         changed: impl Fn(&T) -> u64,
         change: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let found = self.recurring_view(name).await;
+        let found = self.schedule_view(name).await;
         let queue = found.as_ref().map(|view| view.spec.queue.to_string()).unwrap_or_default();
         let checked = async {
             self.require(Role::Operator)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::time::Duration;
 
-use super::client::RecurringView;
-use super::ticker::is_supported;
+use super::client::ScheduleView;
+use super::schedule_job::is_supported;
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::error::{Error, Result};
@@ -83,7 +83,7 @@ fn add_multiples(
 /// `computed` counts the occurrences over all schedules.
 async fn add_computed(
     counts: &mut [u64],
-    view: &RecurringView,
+    view: &ScheduleView,
     cursor: Timestamp,
     edges: &[Timestamp],
     computed: &mut u64,
@@ -120,7 +120,7 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::memory::MemoryBackend;
     use crate::model::DurationExt;
-    use crate::recurring::ticker::ticker_job;
+    use crate::schedules::schedule_job::schedule_job;
 
     /// 2026-03-01T00:00Z.
     const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
@@ -145,8 +145,7 @@ mod tests {
             let mut counts = [0; 4];
             add_multiples(&mut counts, every.millis(), cursor, offset, &edges);
             let mut walked = [0; 4];
-            let interval =
-                dq_cron::Recurrence::from(dq_cron::Interval::new(every.millis()).unwrap());
+            let interval = dq_cron::Times::from(dq_cron::Interval::new(every.millis()).unwrap());
             let next = |time: &i64| interval.next_after(*time);
             for time in iter::successors(next(&cursor.as_millis()), next) {
                 let due = Timestamp::from_millis(time) + offset;
@@ -180,13 +179,13 @@ mod tests {
         declare(&dq, "hourly", 1.hours()).await;
         for (name, payload) in [("damaged", "?"), ("later", r#"{"format": 1000}"#)] {
             let payload = Bytes::from_static(payload.as_bytes());
-            let job = ticker_job(dq.new_id(), name, START + 1.hours(), payload).unwrap();
+            let job = schedule_job(dq.new_id(), name, START + 1.hours(), payload).unwrap();
             assert!(dq.shared().stores.schedule_internal(job).await.unwrap().is_stored());
         }
         let forecasts = dq.forecast_all(1.days()).await.unwrap();
         let due: u64 = forecasts[0].minutes.iter().map(|minute| minute.due).sum();
         assert_eq!((forecasts.len(), due), (1, 23));
-        assert_eq!(dq.recurring_schedules().await.unwrap().len(), 1);
+        assert_eq!(dq.schedules().await.unwrap().len(), 1);
         let unreadable = dq.unreadable_schedules().await.unwrap();
         let kinds: Vec<_> = unreadable.iter().map(|(name, e)| (&**name, e.kind())).collect();
         assert_eq!(kinds, [("damaged", ErrorKind::Codec), ("later", ErrorKind::Incompatible)]);

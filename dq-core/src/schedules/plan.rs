@@ -13,7 +13,7 @@ pub(super) struct Plan {
     /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
     pub(super) cursor: Timestamp,
-    /// `None` at the end of the recurrence.
+    /// `None` at the end of the times.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
         return Plan { occurrences: Vec::new(), has_missed: false, cursor, next: first };
     };
     let last_before = |until: Timestamp| {
-        let last = spec.recurrence.last_between(cursor.as_millis(), until.as_millis());
+        let last = spec.times.last_between(cursor.as_millis(), until.as_millis());
         last.map(Timestamp::from_millis)
     };
     // On time there is only one, and searching for the last one takes forty times as long.
@@ -76,9 +76,9 @@ mod tests {
     /// 2026-03-01T00:00Z.
     const START: i64 = 1_772_323_200_000;
 
-    fn spec(recurrence: impl Into<dq_cron::Recurrence>, catch_up: &str) -> ScheduleSpec {
+    fn spec(times: impl Into<dq_cron::Times>, catch_up: &str) -> ScheduleSpec {
         let queue = QueueName::new("REPORT").unwrap();
-        let mut spec = ScheduleSpec::new(queue, recurrence, serde_json::Value::Null);
+        let mut spec = ScheduleSpec::new(queue, times, serde_json::Value::Null);
         spec.catch_up = catch_up.parse().unwrap();
         spec
     }

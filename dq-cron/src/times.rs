@@ -8,14 +8,14 @@ use crate::interval::Interval;
 /// When a job recurs: by a cron expression or at a fixed interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Recurrence {
+pub enum Times {
     /// Times of a cron expression.
     Cron(Cron),
     /// Multiples of an interval.
     Interval(Interval),
 }
 
-impl Recurrence {
+impl Times {
     /// Returns the first occurrence after `time`, if there is one.
     ///
     /// Both are in milliseconds since 1970-01-01T00:00Z. An expression with years has a last
@@ -50,20 +50,20 @@ impl Recurrence {
     }
 }
 
-impl From<Cron> for Recurrence {
+impl From<Cron> for Times {
     fn from(cron: Cron) -> Self {
         Self::Cron(cron)
     }
 }
 
-impl From<Interval> for Recurrence {
+impl From<Interval> for Times {
     fn from(interval: Interval) -> Self {
         Self::Interval(interval)
     }
 }
 
 /// For example `30 2 * * * Europe/Stockholm` or `every 1m 30s`.
-impl fmt::Display for Recurrence {
+impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cron(cron) => cron.fmt(f),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::ticker::{self, Declared, REMOVED, Ticker, require_support, ticker_job};
+use super::schedule_job::{self, Declared, REMOVED, ScheduleJob, require_support, schedule_job};
 use crate::backend::{Backend, Cancelled, Scheduled};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,11 +24,11 @@ pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
     dq.backend().now().await
 }
 
-pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Ticker)>> {
-    let view = dq.queue(ticker::QUEUE)?.get(name).await?;
+pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, ScheduleJob)>> {
+    let view = dq.queue(schedule_job::QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
-    let ticker = Ticker::decode(name, &view.job.payload)?;
-    Ok(Some((view, ticker)))
+    let schedule_job = ScheduleJob::decode(name, &view.job.payload)?;
+    Ok(Some((view, schedule_job)))
 }
 
 /// Changes a schedule job, or creates one with `change(None)`. Returns `false` if `change` returns
@@ -39,23 +39,24 @@ pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Ticker)
 pub(super) async fn change(
     dq: &Dq,
     name: &str,
-    mut change: impl FnMut(Option<Ticker>) -> Option<Ticker>,
+    mut change: impl FnMut(Option<ScheduleJob>) -> Option<ScheduleJob>,
 ) -> Result<bool> {
     require_support(&**dq.backend())?;
     ScheduleSpec::check_name(name)?;
-    let queue = dq.queue(ticker::QUEUE)?;
+    let queue = dq.queue(schedule_job::QUEUE)?;
     for _ in 0..ATTEMPTS {
         let found = queue.get(name).await?;
         let is_removal = found.as_ref().is_some_and(|found| found.job.payload == REMOVED);
         let (removal, old) = if is_removal { (found, None) } else { (None, found) };
-        let ticker = old.as_ref().map(|old| Ticker::decode(name, &old.job.payload)).transpose()?;
-        let Some(ticker) = change(ticker) else { return Ok(false) };
+        let schedule_job =
+            old.as_ref().map(|old| ScheduleJob::decode(name, &old.job.payload)).transpose()?;
+        let Some(schedule_job) = change(schedule_job) else { return Ok(false) };
         if let Some(removal) = removal {
             // The call that began the removal may have ended. The name is free afterwards, even if
             // another call completes the removal.
             let _ = queue.cancel(removal.job.id).await?;
         }
-        if write(dq, name, old.as_ref(), ticker).await? {
+        if write(dq, name, old.as_ref(), schedule_job).await? {
             return Ok(true);
         }
         dq.sleep(PAUSE).await;
@@ -64,19 +65,24 @@ pub(super) async fn change(
 }
 
 /// Returns `false` if the old schedule job runs or has changed.
-async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -> Result<bool> {
+async fn write(
+    dq: &Dq,
+    name: &str,
+    old: Option<&JobView>,
+    mut schedule_job: ScheduleJob,
+) -> Result<bool> {
     let (id, policy) = match old {
         Some(old) => (successor_id(old.job.id), OnConflict::Replace),
         None => (dq.new_id(), OnConflict::Keep),
     };
-    ticker.writer = (dq.shared().environment.entropy.bits() >> 64) as u64;
-    let job = ticker.to_job(id, name, now(dq).await?, dq.shared().limits.horizon)?;
+    schedule_job.writer = (dq.shared().environment.entropy.bits() >> 64) as u64;
+    let job = schedule_job.to_job(id, name, now(dq).await?, dq.shared().limits.horizon)?;
     match dq.shared().stores.schedule_internal(job.on_conflict(policy)).await? {
         Scheduled::Replaced(_) => Ok(true),
         // Another process or an earlier attempt may have stored the id.
         Scheduled::Created(_) => {
             let found = find(dq, name).await?;
-            Ok(found.is_some_and(|(_, found)| found.writer == ticker.writer))
+            Ok(found.is_some_and(|(_, found)| found.writer == schedule_job.writer))
         }
         Scheduled::Kept(_) | Scheduled::AlreadyRunning(_) | Scheduled::Ended(_) => Ok(false),
     }
@@ -86,25 +92,25 @@ async fn write(dq: &Dq, name: &str, old: Option<&JobView>, mut ticker: Ticker) -
 pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<bool> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
-    change(dq, name, |ticker| match ticker {
-        Some(mut ticker) => {
+    change(dq, name, |schedule_job| match schedule_job {
+        Some(mut schedule_job) => {
             // From now on it belongs to a call.
-            let was_declared = ticker.declared.take().is_some();
-            let was_ahead = ticker.rewind(name, now);
-            let is_same = ticker.spec == *spec;
+            let was_declared = schedule_job.declared.take().is_some();
+            let was_ahead = schedule_job.rewind(name, now);
+            let is_same = schedule_job.spec == *spec;
             if !is_same {
-                ticker.change_spec(name, spec.clone(), now);
+                schedule_job.change_spec(name, spec.clone(), now);
             }
-            (was_declared || was_ahead || !is_same).then_some(ticker)
+            (was_declared || was_ahead || !is_same).then_some(schedule_job)
         }
-        None => Some(Ticker::new(spec.clone(), now - spec.offset(name))),
+        None => Some(ScheduleJob::new(spec.clone(), now - spec.offset(name))),
     })
     .await
 }
 
 fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     if spec.is_rapid() {
-        tracing::warn!(schedule = name, recurrence = %spec.recurrence,
+        tracing::warn!(schedule = name, times = %spec.times,
             "this schedule repeats within a second, and each occurrence costs several calls of the \
              store; is its interval meant?");
     }
@@ -113,32 +119,32 @@ fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
-    let changed = change(dq, name, |ticker| {
-        let Some(mut ticker) = ticker else {
-            let mut ticker = Ticker::new(spec.clone(), now - spec.offset(name));
-            ticker.declared = Some(Declared { generation: 1, seen: now });
-            if !ticker.has_time_left() {
+    let changed = change(dq, name, |schedule_job| {
+        let Some(mut schedule_job) = schedule_job else {
+            let mut schedule_job = ScheduleJob::new(spec.clone(), now - spec.offset(name));
+            schedule_job.declared = Some(Declared { generation: 1, seen: now });
+            if !schedule_job.has_time_left() {
                 // It has ended, and ends again at each program start.
-                tracing::warn!(schedule = name, recurrence = %spec.recurrence,
+                tracing::warn!(schedule = name, times = %spec.times,
                     "this declaration has no time in the future; it is not stored");
                 return None;
             }
-            return Some(ticker);
+            return Some(schedule_job);
         };
-        let was_ahead = ticker.rewind(name, now);
-        let is_same = ticker.spec == *spec;
-        let generation = match ticker.declared {
+        let was_ahead = schedule_job.rewind(name, now);
+        let is_same = schedule_job.spec == *spec;
+        let generation = match schedule_job.declared {
             Some(declared) if is_same && declared.is_recent(now) && !was_ahead => return None,
             Some(declared) => declared.generation + u64::from(!is_same),
             None => 1,
         };
-        ticker.declared = Some(Declared { generation, seen: now });
+        schedule_job.declared = Some(Declared { generation, seen: now });
         if !is_same {
-            tracing::info!(schedule = name, generation, old = %ticker.spec.recurrence,
-                new = %spec.recurrence, "this declaration replaces another one");
-            ticker.change_spec(name, spec.clone(), now);
+            tracing::info!(schedule = name, generation, old = %schedule_job.spec.times,
+                new = %spec.times, "this declaration replaces another one");
+            schedule_job.change_spec(name, spec.clone(), now);
         }
-        Some(ticker)
+        Some(schedule_job)
     });
     changed.await.map(|_| ())
 }
@@ -146,13 +152,13 @@ pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<
 /// Renames a schedule that a handler declared under an earlier code. Keeps its pause and missed
 /// occurrences. Leaves schedules made by a call or another declaration alone.
 pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
-    let Some((_, ticker)) = find(dq, alias).await? else { return Ok(()) };
-    if ticker.declared.is_none() || ticker.spec.queue.as_str() != alias {
+    let Some((_, schedule_job)) = find(dq, alias).await? else { return Ok(()) };
+    if schedule_job.declared.is_none() || schedule_job.spec.queue.as_str() != alias {
         return Ok(());
     }
     // In this order, so that a crash in between does not lose the schedule. Both exist until
     // another process starts.
-    change(dq, name, |present| present.is_none().then(|| ticker.clone())).await?;
+    change(dq, name, |present| present.is_none().then(|| schedule_job.clone())).await?;
     remove(dq, alias).await?;
     tracing::info!(schedule = name, alias, "the schedule has a new name");
     Ok(())
@@ -160,15 +166,15 @@ pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
 
 pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
     let now = now(dq).await?;
-    let changed = change(dq, name, |ticker| {
-        let mut ticker = ticker?;
-        let was_ahead = ticker.rewind(name, now);
-        let declared = ticker.declared.as_mut()?;
+    let changed = change(dq, name, |schedule_job| {
+        let mut schedule_job = schedule_job?;
+        let was_ahead = schedule_job.rewind(name, now);
+        let declared = schedule_job.declared.as_mut()?;
         if declared.is_recent(now) && !was_ahead {
             return None;
         }
         declared.seen = now;
-        Some(ticker)
+        Some(schedule_job)
     });
     changed.await.map(|_| ())
 }
@@ -179,7 +185,7 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 /// no call takes for a schedule job, first takes the successor's id. After its cancellation the id
 /// stays pinned.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
-    let queue = dq.queue(ticker::QUEUE)?;
+    let queue = dq.queue(schedule_job::QUEUE)?;
     for _ in 0..ATTEMPTS {
         // Does not read the payload, so that a damaged schedule can be removed.
         let Some(JobView { job: old, .. }) = queue.get(name).await? else { return Ok(false) };
@@ -189,7 +195,7 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
         } else {
             let id = successor_id(old.id);
             let due = now(dq).await?.saturating_add(REMOVAL);
-            let last = ticker_job(id, name, due, Bytes::from_static(REMOVED))?;
+            let last = schedule_job(id, name, due, Bytes::from_static(REMOVED))?;
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {
                 Scheduled::Replaced(_) => match queue.cancel(id).await? {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::plan::{occurrences_between, plan};
-use super::ticker::{self, ORPHAN_GRACE, SEEN_INTERVAL, Ticker, require_support};
+use super::schedule_job::{self, ORPHAN_GRACE, SEEN_INTERVAL, ScheduleJob, require_support};
 use super::{batch, store};
 use crate::backend::Scheduled;
 use crate::client::Dq;
@@ -23,7 +23,7 @@ const MAX_BACKFILL: usize = 1_000;
 /// How long a declared schedule may go undeclared before it counts as orphaned.
 const ORPHANED_AFTER: Duration = SEEN_INTERVAL.saturating_mul(3);
 
-/// The result of a [`Recurring::backfill`].
+/// The result of a [`RecurringSchedule::backfill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backfilled {
@@ -56,7 +56,7 @@ pub struct Backfilled {
 /// ```
 #[must_use = "nothing changes until a method of it is awaited"]
 #[derive(Debug)]
-pub struct Recurring<P> {
+pub struct RecurringSchedule<P> {
     dq: Dq,
     name: String,
     queue: Result<QueueName>,
@@ -68,7 +68,7 @@ pub struct Recurring<P> {
 /// A schedule in the store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct RecurringView {
+pub struct ScheduleView {
     /// The schedule's name.
     pub name: String,
     /// The specification.
@@ -80,7 +80,7 @@ pub struct RecurringView {
     /// Usually the next occurrence; earlier while one waits for an earlier one's job. For a stopped
     /// schedule, the next check for a declaration.
     pub next_due: Timestamp,
-    /// The last occurrence with a stored job, by the recurrence's time; `None` if there is none.
+    /// The last occurrence with a stored job, by the schedule's time; `None` if there is none.
     pub last_occurrence: Option<Timestamp>,
     /// For a declared schedule, how many declarations differed from the one before, including this
     /// one. `None` for a schedule made by a call.
@@ -91,7 +91,7 @@ pub struct RecurringView {
     pub orphaned: bool,
     /// Whether the schedule has stopped, undeclared for a day.
     pub stopped: bool,
-    /// The last handled occurrence, by the recurrence's time.
+    /// The last handled occurrence, by the schedule's time.
     pub(crate) cursor: Timestamp,
     /// The occurrence that waits for an earlier one's job to end.
     waiting: Option<Timestamp>,
@@ -99,8 +99,8 @@ pub struct RecurringView {
 
 impl Dq {
     /// Returns the schedule with this name, for queue `Q`. A name has at most 200 bytes.
-    pub fn recurring<Q: Queue>(&self, name: impl Into<String>) -> Recurring<Q::Payload> {
-        let schedule = Recurring::new(self, Q::queue(), name.into());
+    pub fn recurring<Q: Queue>(&self, name: impl Into<String>) -> RecurringSchedule<Q::Payload> {
+        let schedule = RecurringSchedule::new(self, Q::queue(), name.into());
         match Q::VERSION {
             Some(version) => schedule.schema_version(version),
             None => schedule,
@@ -112,14 +112,14 @@ impl Dq {
         &self,
         queue: impl AsRef<str>,
         name: impl Into<String>,
-    ) -> Recurring<serde_json::Value> {
-        Recurring::new(self, QueueName::new(queue), name.into())
+    ) -> RecurringSchedule<serde_json::Value> {
+        RecurringSchedule::new(self, QueueName::new(queue), name.into())
     }
 
     /// Returns all readable schedules in the main store, the next due first.
     ///
     /// For the others, see [`unreadable_schedules`](Self::unreadable_schedules).
-    pub async fn recurring_schedules(&self) -> Result<Vec<RecurringView>> {
+    pub async fn schedules(&self) -> Result<Vec<ScheduleView>> {
         require_support(&**self.backend())?;
         let mut views: Vec<_> =
             self.stored_schedules().await?.into_values().filter_map(Result::ok).collect();
@@ -138,8 +138,8 @@ impl Dq {
     }
 
     /// Maps unreadable schedules to their errors.
-    pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<RecurringView>>> {
-        let queue = self.queue(ticker::QUEUE)?;
+    pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<ScheduleView>>> {
+        let queue = self.queue(schedule_job::QUEUE)?;
         let now = store::now(self).await?;
         let mut views = BTreeMap::new();
         // In the order a schedule job passes through the states, and the first again, to find a job
@@ -149,9 +149,11 @@ impl Dq {
             let mut after = None;
             loop {
                 let page = queue.browse(state).limit(1_000).after(after).await?;
-                for view in page.jobs.iter().filter(|view| view.job.payload != ticker::REMOVED) {
+                for view in
+                    page.jobs.iter().filter(|view| view.job.payload != schedule_job::REMOVED)
+                {
                     let name = view.job.key.as_ref().map(JobKey::to_string).unwrap_or_default();
-                    views.insert(name.clone(), RecurringView::read(name, view, now));
+                    views.insert(name.clone(), ScheduleView::read(name, view, now));
                 }
                 after = page.next;
                 if after.is_none() {
@@ -163,10 +165,10 @@ impl Dq {
     }
 }
 
-impl RecurringView {
+impl ScheduleView {
     fn read(name: String, view: &JobView, now: Timestamp) -> Result<Self> {
-        let ticker = Ticker::decode(&name, &view.job.payload)?;
-        let Ticker { spec, paused, declared, cursor, waiting, last, .. } = ticker;
+        let schedule_job = ScheduleJob::decode(&name, &view.job.payload)?;
+        let ScheduleJob { spec, paused, declared, cursor, waiting, last, .. } = schedule_job;
         Ok(Self {
             name,
             spec,
@@ -191,7 +193,7 @@ impl RecurringView {
     }
 
     /// Returns the occurrences to schedule at `now`, and the last handled one after that, by the
-    /// recurrence's times.
+    /// schedule's times.
     pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
         let nominal_now = now - self.spec.offset(&self.name);
         let plan = plan(&self.spec, self.cursor, nominal_now);
@@ -203,7 +205,7 @@ impl RecurringView {
     }
 }
 
-impl<P> Recurring<P> {
+impl<P> RecurringSchedule<P> {
     fn new(dq: &Dq, queue: Result<QueueName>, name: String) -> Self {
         let (dq, settings) = (dq.clone(), ScheduleSettings::new());
         Self { dq, name, queue, settings, error: None, payload: PhantomData }
@@ -285,10 +287,10 @@ impl<P> Recurring<P> {
     ///
     /// Returns `false` if the schedule does not exist or is already paused.
     pub async fn pause(self) -> Result<bool> {
-        store::change(&self.dq, &self.name, |ticker| {
-            let mut ticker = ticker.filter(|ticker| !ticker.paused)?;
-            ticker.paused = true;
-            Some(ticker)
+        store::change(&self.dq, &self.name, |schedule_job| {
+            let mut schedule_job = schedule_job.filter(|schedule_job| !schedule_job.paused)?;
+            schedule_job.paused = true;
+            Some(schedule_job)
         })
         .await
     }
@@ -298,10 +300,10 @@ impl<P> Recurring<P> {
     /// Returns `false` if the schedule does not exist or is not paused.
     pub async fn resume(self) -> Result<bool> {
         let now = store::now(&self.dq).await?;
-        store::change(&self.dq, &self.name, |ticker| {
-            let mut ticker = ticker.filter(|ticker| ticker.paused)?;
-            ticker.resume(&self.name, now);
-            Some(ticker)
+        store::change(&self.dq, &self.name, |schedule_job| {
+            let mut schedule_job = schedule_job.filter(|schedule_job| schedule_job.paused)?;
+            schedule_job.resume(&self.name, now);
+            Some(schedule_job)
         })
         .await
     }
@@ -309,12 +311,12 @@ impl<P> Recurring<P> {
     /// Skips the first unhandled occurrence. Returns `false` if the schedule does not exist.
     pub async fn skip_next(self) -> Result<bool> {
         let mut skipped = None;
-        store::change(&self.dq, &self.name, |ticker| {
-            let mut ticker = ticker?;
-            let next = ticker.next_to_skip(skipped)?;
+        store::change(&self.dq, &self.name, |schedule_job| {
+            let mut schedule_job = schedule_job?;
+            let next = schedule_job.next_to_skip(skipped)?;
             skipped = Some(next);
-            ticker.skip(next);
-            Some(ticker)
+            schedule_job.skip(next);
+            Some(schedule_job)
         })
         .await
     }
@@ -324,9 +326,12 @@ impl<P> Recurring<P> {
     /// Without [`Overlap::Allow`] it does so only if no job of the schedule is live. Returns `None`
     /// if the schedule does not exist.
     pub async fn run_now(self) -> Result<Option<Scheduled>> {
-        let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
+        let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
+            return Ok(None);
+        };
         let now = store::now(&self.dq).await?;
-        let mut jobs = ticker.occurrence_jobs(&self.name, &[(now, Due::NOW)], self.horizon())?;
+        let mut jobs =
+            schedule_job.occurrence_jobs(&self.name, &[(now, Due::NOW)], self.horizon())?;
         for job in &mut jobs {
             job.id = self.dq.new_id();
         }
@@ -343,12 +348,12 @@ impl<P> Recurring<P> {
     /// Ids stay pinned for at least 15 minutes, and as long as the schedule could catch up. An
     /// older occurrence runs again.
     pub async fn backfill(self, after: Timestamp, until: Timestamp) -> Result<Backfilled> {
-        let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
+        let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
             return Err(Error::invalid(format!("there is no schedule {}", self.name)));
         };
         let now = store::now(&self.dq).await?;
-        let until = until.min(now - ticker.spec.offset(&self.name));
-        let occurrences = occurrences_between(&ticker.spec, after, until, MAX_BACKFILL + 1);
+        let until = until.min(now - schedule_job.spec.offset(&self.name));
+        let occurrences = occurrences_between(&schedule_job.spec, after, until, MAX_BACKFILL + 1);
         if occurrences.len() > MAX_BACKFILL {
             let message =
                 format!("the schedule {} has more than {MAX_BACKFILL} occurrences", self.name);
@@ -356,7 +361,7 @@ impl<P> Recurring<P> {
         }
         // A time instead of zero delay: an earlier call's job then has another due time.
         let occurrences: Vec<_> = occurrences.into_iter().map(|time| (time, now.into())).collect();
-        let mut jobs = ticker.occurrence_jobs(&self.name, &occurrences, self.horizon())?;
+        let mut jobs = schedule_job.occurrence_jobs(&self.name, &occurrences, self.horizon())?;
         for job in &mut jobs {
             job.key = None;
         }
@@ -371,19 +376,20 @@ impl<P> Recurring<P> {
     /// Includes missed occurrences and a paused schedule's. Returns fewer if there are no more, or
     /// no such schedule.
     pub async fn next(self, count: usize) -> Result<Vec<Timestamp>> {
-        let Some((_, ticker)) = store::find(&self.dq, &self.name).await? else {
+        let Some((_, schedule_job)) = store::find(&self.dq, &self.name).await? else {
             return Ok(Vec::new());
         };
-        let offset = ticker.spec.offset(&self.name);
-        let times = occurrences_between(&ticker.spec, ticker.cursor, Timestamp::MAX, count);
+        let offset = schedule_job.spec.offset(&self.name);
+        let times =
+            occurrences_between(&schedule_job.spec, schedule_job.cursor, Timestamp::MAX, count);
         Ok(times.into_iter().map(|time| time.saturating_add(offset)).collect())
     }
 
     /// Returns the stored schedule.
-    pub async fn get(self) -> Result<Option<RecurringView>> {
+    pub async fn get(self) -> Result<Option<ScheduleView>> {
         let Some((view, _)) = store::find(&self.dq, &self.name).await? else { return Ok(None) };
         let now = store::now(&self.dq).await?;
-        RecurringView::read(self.name, &view, now).map(Some)
+        ScheduleView::read(self.name, &view, now).map(Some)
     }
 
     /// Removes the schedule. Returns `false` if it does not exist.

@@ -19,7 +19,7 @@ use crate::model::{
     Overlap, QueueName, ScheduleSpec, Timestamp,
 };
 
-pub(super) const QUEUE: &str = "dq.tickers";
+pub(super) const QUEUE: &str = "dq.schedules";
 
 /// The stored form's version. Raise it for each addition that earlier versions must not drop, and
 /// for each new value form, which they would take for damage.
@@ -47,10 +47,10 @@ const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
 const TICKER_PINNED: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Ticker {
+pub(super) struct ScheduleJob {
     format: u32,
     pub(super) spec: ScheduleSpec,
-    /// The last handled occurrence, by the recurrence's time.
+    /// The last handled occurrence, by the schedule's time.
     pub(super) cursor: Timestamp,
     /// While paused, occurrences schedule no job.
     #[serde(default)]
@@ -97,7 +97,7 @@ impl Declared {
     }
 }
 
-impl Ticker {
+impl ScheduleJob {
     pub(super) fn new(spec: ScheduleSpec, cursor: Timestamp) -> Self {
         Self {
             format: FORMAT,
@@ -147,7 +147,7 @@ impl Ticker {
     pub(super) fn change_spec(&mut self, name: &str, spec: ScheduleSpec, now: Timestamp) {
         let nominal_now = now - self.spec.offset(name);
         let has_missed = self.spec.next_after(self.cursor).is_some_and(|next| next <= nominal_now);
-        let has_other_times = self.spec.recurrence != spec.recurrence;
+        let has_other_times = self.spec.times != spec.times;
         self.spec = spec;
         if has_missed {
             return;
@@ -212,11 +212,11 @@ impl Ticker {
         let next = next.map(|next| next.saturating_add(self.spec.offset(name)));
         // A waiting occurrence asks at once if it may start.
         let due = self.waiting.map(|_| now).into_iter().chain(next).min().ok_or_else(|| {
-            let recurrence = &self.spec.recurrence;
-            Error::invalid(format!("the schedule {name} ({recurrence}) has no time in the future"))
+            let times = &self.spec.times;
+            Error::invalid(format!("the schedule {name} ({times}) has no time in the future"))
         })?;
         let due = due.min(now.saturating_add(horizon));
-        ticker_job(id, name, due, self.encode()?)
+        schedule_job(id, name, due, self.encode()?)
     }
 
     /// Creates jobs for ordered occurrences, due at their own times, or in order until `until`.
@@ -324,16 +324,21 @@ pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
 }
 
 /// Returns a schedule job's next occurrence job, as it will be stored; `None` during removal.
-pub(crate) fn job_of_schedule(ticker: &Job) -> Result<Option<NewJob>> {
-    if ticker.payload == REMOVED {
+pub(crate) fn job_of_schedule(schedule_job: &Job) -> Result<Option<NewJob>> {
+    if schedule_job.payload == REMOVED {
         return Ok(None);
     }
-    let name = ticker.key.as_ref().map_or("", JobKey::as_str);
-    let decoded = Ticker::decode(name, &ticker.payload)?;
-    decoded.occurrence_job(name, ticker.due, Due::At(ticker.due)).map(Some)
+    let name = schedule_job.key.as_ref().map_or("", JobKey::as_str);
+    let decoded = ScheduleJob::decode(name, &schedule_job.payload)?;
+    decoded.occurrence_job(name, schedule_job.due, Due::At(schedule_job.due)).map(Some)
 }
 
-pub(super) fn ticker_job(id: JobId, name: &str, due: Timestamp, payload: Bytes) -> Result<NewJob> {
+pub(super) fn schedule_job(
+    id: JobId,
+    name: &str,
+    due: Timestamp,
+    payload: Bytes,
+) -> Result<NewJob> {
     let mut job = NewJob::new(id, queue(), Due::At(due), payload);
     job.key = Some(JobKey::new(name)?);
     // Stops a late process from replacing it again.
@@ -399,13 +404,13 @@ pub(crate) fn policy() -> QueuePolicy {
 
 /// Schedules the jobs for all occurrences until now, and moves to the next one.
 async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
-    let name = ctx.key().map(JobKey::as_str).ok_or("a ticker without a key")?;
+    let name = ctx.key().map(JobKey::as_str).ok_or("a schedule_job without a key")?;
     if ctx.raw_payload() == REMOVED {
         // The process that began the removal has ended.
         return Ok(Outcome::Done);
     }
-    let mut ticker = match Ticker::decode(name, ctx.raw_payload()) {
-        Ok(ticker) => ticker,
+    let mut schedule_job = match ScheduleJob::decode(name, ctx.raw_payload()) {
+        Ok(schedule_job) => schedule_job,
         Err(error) => {
             tracing::error!(schedule = name, %error, "the schedule waits for another runner");
             return Ok(Outcome::snooze(UNREADABLE));
@@ -416,39 +421,41 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     }
     // By the store's clock.
     let now = ctx.due().saturating_add(ctx.lateness());
-    if ticker.declared.is_some_and(|declared| now.since(declared.seen) > ORPHAN_GRACE) {
+    if schedule_job.declared.is_some_and(|declared| now.since(declared.seen) > ORPHAN_GRACE) {
         tracing::warn!(
             schedule = name,
             "no process declares this schedule any more; it has stopped: remove it, or declare it"
         );
         return Ok(Outcome::snooze(ORPHAN_WAIT));
     }
-    let offset = ticker.spec.offset(name);
+    let offset = schedule_job.spec.offset(name);
     let nominal_now = now - offset;
     let Plan { mut occurrences, has_missed, cursor, next } =
-        plan(&ticker.spec, ticker.cursor, nominal_now);
+        plan(&schedule_job.spec, schedule_job.cursor, nominal_now);
     if has_missed {
         tracing::warn!(schedule = name, until = cursor.as_millis(), "occurrences were missed");
     }
     let is_in_time = |time: &Timestamp| {
-        ticker.spec.deadline.is_none_or(|deadline| nominal_now.since(*time) <= deadline)
+        schedule_job.spec.deadline.is_none_or(|deadline| nominal_now.since(*time) <= deadline)
     };
-    let waiting = ticker.waiting.take().filter(is_in_time);
+    let waiting = schedule_job.waiting.take().filter(is_in_time);
     occurrences.splice(0..0, waiting);
-    if ticker.paused {
+    if schedule_job.paused {
         occurrences.clear();
     }
     // A late policy covers the wait for a runner, not the wait caused by the schedule.
     let is_on_time = |first: &Timestamp| nominal_now.since(*first) <= ON_TIME;
     let has_waited = waiting.is_some() || !occurrences.first().is_none_or(is_on_time);
     let due_from = has_waited.then_some(now);
-    let jobs = ticker.due_jobs(name, &occurrences, due_from, dq.shared().limits.horizon)?;
+    let jobs = schedule_job.due_jobs(name, &occurrences, due_from, dq.shared().limits.horizon)?;
     let scheduled = if jobs.is_empty() { Vec::new() } else { batches.schedule(jobs).await? };
     let handled = occurrences.iter().copied().zip(scheduled);
     for (occurrence, scheduled) in handled {
-        match ticker.outcome(name, occurrence, scheduled) {
-            Handled::Stored => ticker.last = Some(occurrence),
-            Handled::Waits if ticker.waiting.is_none() => ticker.waiting = Some(occurrence),
+        match schedule_job.outcome(name, occurrence, scheduled) {
+            Handled::Stored => schedule_job.last = Some(occurrence),
+            Handled::Waits if schedule_job.waiting.is_none() => {
+                schedule_job.waiting = Some(occurrence)
+            }
             Handled::Waits | Handled::Skipped => tracing::info!(
                 schedule = name,
                 occurrence = occurrence.as_millis(),
@@ -456,9 +463,9 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
             ),
         }
     }
-    ticker.cursor = cursor;
+    schedule_job.cursor = cursor;
     let next = next.map(|next| next.saturating_add(offset));
-    let retry = ticker.waiting.map(|waiting| {
+    let retry = schedule_job.waiting.map(|waiting| {
         // A tenth of the wait so far: a soon start with few calls.
         let wait = nominal_now.since(waiting) / 10;
         now.saturating_add(wait.clamp(1.seconds(), 1.minutes()))
@@ -468,7 +475,7 @@ async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
         return Ok(Outcome::Done);
     };
     let due = due.min(now.saturating_add(dq.shared().limits.horizon));
-    Ok(Outcome::Again(Due::At(due), ticker.encode()?))
+    Ok(Outcome::Again(Due::At(due), schedule_job.encode()?))
 }
 
 async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
@@ -483,7 +490,7 @@ async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
 /// Moves the schedule job to the main store, due at once, unless the schedule is already there.
 async fn move_to_main_store(dq: &Dq, ctx: &JobContext, name: &str) -> HandlerResult {
     let id = successor_id(ctx.id());
-    let job = ticker_job(id, name, ctx.due(), ctx.raw_payload().clone())?;
+    let job = schedule_job(id, name, ctx.due(), ctx.raw_payload().clone())?;
     let moved = dq.shared().stores.main.schedule(vec![job]).await?;
     tracing::info!(schedule = name, ?moved, "the schedule moves to the main store");
     Ok(Outcome::Done)
@@ -497,33 +504,33 @@ mod tests {
 
     const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
 
-    fn ticker(recurrence: impl Into<dq_cron::Recurrence>, catch_up: &str) -> Ticker {
+    fn schedule_job(times: impl Into<dq_cron::Times>, catch_up: &str) -> ScheduleJob {
         let queue = QueueName::new("REPORT").unwrap();
-        let mut spec = ScheduleSpec::new(queue, recurrence, serde_json::Value::Null);
+        let mut spec = ScheduleSpec::new(queue, times, serde_json::Value::Null);
         spec.catch_up = catch_up.parse().unwrap();
-        Ticker::new(spec, START)
+        ScheduleJob::new(spec, START)
     }
 
     #[test]
     fn the_stored_form_is_stable() {
-        let json = r#"{"format":1,"spec":{"queue":"REPORT","recurrence":{"every":60000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1772323200000,"paused":false,"writer":0}"#;
-        let ticker = ticker(Interval::new(1.minutes()).unwrap(), "last");
-        assert_eq!(ticker.encode().unwrap(), json);
+        let json = r#"{"format":1,"spec":{"queue":"REPORT","times":{"every":60000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1772323200000,"paused":false,"writer":0}"#;
+        let schedule_job = schedule_job(Interval::new(1.minutes()).unwrap(), "last");
+        assert_eq!(schedule_job.encode().unwrap(), json);
         let declared = json.replace(
             "\"writer\"",
             r#""waiting":1772323140000,"declared":{"generation":2,"seen":1772323200000},"writer""#,
         );
-        let read = Ticker::decode("r", declared.as_bytes()).unwrap();
+        let read = ScheduleJob::decode("r", declared.as_bytes()).unwrap();
         assert_eq!(read.encode().unwrap(), declared);
         let later = json.replacen(":1,", ":2,", 1);
-        let error = Ticker::decode("r", later.as_bytes()).unwrap_err();
+        let error = ScheduleJob::decode("r", later.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible);
-        assert_eq!(Ticker::decode("r", b"{").unwrap_err().kind(), ErrorKind::Codec);
+        assert_eq!(ScheduleJob::decode("r", b"{").unwrap_err().kind(), ErrorKind::Codec);
     }
 
     #[test]
     fn a_skip_that_is_tried_again_leaves_one_occurrence_out() {
-        let new = || ticker(Interval::new(1.minutes()).unwrap(), "last");
+        let new = || schedule_job(Interval::new(1.minutes()).unwrap(), "last");
         let first = new().next_to_skip(None).unwrap();
         let (mut answer_was_lost, mut has_run) = (new(), new());
         answer_was_lost.skip(first);
@@ -533,10 +540,11 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_pinned_for_as_long_as_its_ticker_can_schedule_it_again() {
-        let pinned =
-            |ticker: &Ticker| ticker.pinned_for(START, ticker.replaced_at(START)) - PIN_MARGIN;
-        let every_minute = |catch_up| ticker(Interval::new(1.minutes()).unwrap(), catch_up);
+    fn an_id_is_pinned_for_as_long_as_its_schedule_job_can_schedule_it_again() {
+        let pinned = |schedule_job: &ScheduleJob| {
+            schedule_job.pinned_for(START, schedule_job.replaced_at(START)) - PIN_MARGIN
+        };
+        let every_minute = |catch_up| schedule_job(Interval::new(1.minutes()).unwrap(), catch_up);
         assert_eq!(pinned(&every_minute("last")), 1.minutes());
         assert_eq!(pinned(&every_minute("none")), ON_TIME);
         assert_eq!(pinned(&every_minute("all:90")), 90.minutes());
@@ -544,7 +552,8 @@ mod tests {
         late.spec.deadline = Some(10.minutes());
         assert_eq!(pinned(&late), 10.minutes());
         // START is a Sunday at 00:00; the next times are a minute and then a week later.
-        let twice_a_week = |catch_up| ticker(Cron::new("0,1 0 * * SUN", "UTC").unwrap(), catch_up);
+        let twice_a_week =
+            |catch_up| schedule_job(Cron::new("0,1 0 * * SUN", "UTC").unwrap(), catch_up);
         assert_eq!(pinned(&twice_a_week("last")), 1.minutes());
         assert_eq!(pinned(&twice_a_week("all:2")), 7.days());
     }
@@ -553,15 +562,15 @@ mod tests {
     fn a_changed_schedule_begins_now_unless_the_old_one_has_missed_something() {
         let daily = |hour: u32| Cron::new(&format!("0 {hour} * * *"), "UTC").unwrap();
         let changed = |now: Timestamp| {
-            let mut ticker = ticker(daily(3), "last");
-            ticker.change_spec("r", self::ticker(daily(5), "last").spec, now);
-            ticker.spec.next_after(ticker.cursor).unwrap().since(START)
+            let mut schedule_job = schedule_job(daily(3), "last");
+            schedule_job.change_spec("r", self::schedule_job(daily(5), "last").spec, now);
+            schedule_job.spec.next_after(schedule_job.cursor).unwrap().since(START)
         };
         assert_eq!(changed(START + 2.hours()), 5.hours());
         assert_eq!(changed(START + 30.hours()), 5.hours(), "03:00 was missed, so 05:00 is late");
-        let mut handled = ticker(daily(3), "last");
+        let mut handled = schedule_job(daily(3), "last");
         handled.cursor = START + 3.hours();
-        handled.change_spec("r", ticker(daily(5), "last").spec, START + 6.hours());
+        handled.change_spec("r", schedule_job(daily(5), "last").spec, START + 6.hours());
         let next = handled.spec.next_after(handled.cursor).unwrap().since(START);
         assert_eq!(next, 29.hours(), "the time of today was not missed");
     }
