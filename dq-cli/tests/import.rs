@@ -1,8 +1,6 @@
 //! `dq import`.
 
-mod support;
-
-use support::{Server, code, ok, run, text};
+use crate::support::{Server, code, ok, run, text};
 
 #[test]
 fn jobs_of_a_sorted_set_are_counted_and_moved_once() {

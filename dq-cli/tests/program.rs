@@ -1,15 +1,13 @@
 //! Servers and commands as processes.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use crate::support::{Server, code, dq, ok, run, text};
 use serde_json::Value;
-use support::{Server, code, dq, ok, run, text};
 
 #[test]
 fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {

@@ -1,10 +1,8 @@
 //! The program opens each store, and prints the same directly and through a server.
 
-mod support;
-
 use std::process::Output;
 
-use support::{Server, run, text};
+use crate::support::{Server, run, text};
 
 fn same_output_on(url: &str) {
     let directory = tempfile::tempdir().unwrap();

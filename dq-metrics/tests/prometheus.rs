@@ -1,12 +1,10 @@
 //! Checks the metrics, the rules and the dashboard with Prometheus's own tools.
 
-mod common;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{Countdown, block_on, runner, schedule};
+use crate::common::{Countdown, block_on, runner, schedule};
 use dq_core::Dq;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};

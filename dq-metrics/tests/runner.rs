@@ -1,12 +1,10 @@
 //! A runner's metrics, as a debugging recorder sees them.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Countdown, block_on, runner, schedule};
+use crate::common::{Countdown, block_on, runner, schedule};
 use dq_core::config::QueueSettings;
 use dq_core::{
     Backend, ClaimParams, Dq, Error, ErrorKind, Event, JobContext, JobResult, LeasedJob,

@@ -327,8 +327,6 @@ dq_core::register_backend! {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn configuration_files_select_sqlite_by_type_and_unknown_fields_are_refused() {
         let read = |field: &str| {

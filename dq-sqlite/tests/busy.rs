@@ -1,13 +1,11 @@
 //! Writes beside another connection that holds the write lock most of the time.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, WriteLock, claim, open_store};
+use crate::common::{Fixture, MINUTE, WriteLock, claim, open_store};
 use dq_core::{Backend, Due, NewJob, Renewal, Renewed, Settled, Settlement, Verdict};
 use dq_sqlite::rusqlite::Connection;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -1,11 +1,9 @@
 //! A clock set back, and tokens that keep growing after a backup is restored.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
+use crate::common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
 use dq_core::{
     Backend, BrowseParams, Clock, Due, JobState, LeasedJob, NewJob, Renewal, Renewed, Settled,
     Settlement, Verdict,

@@ -1,12 +1,10 @@
 //! Opens foreign, full and locked files.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
+use crate::common::{Fixture, claim, open_store, settle, stats};
 use bytes::Bytes;
-use common::{Fixture, claim, open_store, settle, stats};
 use dq_core::{Backend, Due, ErrorKind, Severity, Verdict};
 use dq_sqlite::SqliteConfig;
 use dq_sqlite::rusqlite::Connection;

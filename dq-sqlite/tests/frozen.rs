@@ -1,11 +1,9 @@
 //! Format version 1: a file written once must still be read the same way.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
+use crate::common::{Fixture, MINUTE, claim, open_store, queue, settle, stats};
 use dq_core::{
     Announcement, Backend, BrowseParams, Clock, DeadKind, DeadReason, Due, Ending, FencingToken,
     JobId, JobKey, JobRef, JobState, JobView, Lease, NewJob, Scheduled, Settled, Settlement,

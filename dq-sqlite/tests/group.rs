@@ -1,12 +1,11 @@
 //! Group commit: calls that share a transaction do not affect each other.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::sync::Arc;
 
+use crate::common::{Fixture, WriteLock, claim, open_store, stats};
 use bytes::Bytes;
-use common::{Fixture, WriteLock, claim, open_store, stats};
 use dq_core::{
     Backend, DeadKind, DeadReason, Due, ErrorKind, LeasedJob, NewJob, Operation, Scheduled,
     Settlement, Verdict,

@@ -1,12 +1,10 @@
 //! Hints to listeners about due jobs in their queue.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Fixture, TEST_TIMEOUT, WriteLock, open_store, queue};
 use bytes::Bytes;
-use common::{Fixture, TEST_TIMEOUT, WriteLock, open_store, queue};
 use dq_core::{Backend, Clock, Due, Hint, OnConflict, Scheduled, Timestamp, Wakeups};
 use dq_sqlite::rusqlite::params;
 use dq_sqlite::rusqlite::types::Null;

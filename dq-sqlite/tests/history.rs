@@ -1,10 +1,8 @@
 //! The stored history and its limits.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, claim, queue, settle, stats};
+use crate::common::{Fixture, MINUTE, claim, queue, settle, stats};
 use dq_core::{
     Backend, BrowseParams, Due, HistoryLimit, HistoryLimits, JobState, NewJob, Scheduled,
     Settlement, Verdict,

@@ -1,10 +1,8 @@
 //! Claims from many queues, few of which have jobs.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, open_store, settle};
+use crate::common::{Fixture, MINUTE, open_store, settle};
 use dq_core::{
     Backend, ClaimParams, Claimed, Clock, Due, NewJob, Operation, QueueName, Verdict, Want,
 };

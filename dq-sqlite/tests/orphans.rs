@@ -1,8 +1,6 @@
 //! Entries without a job row: another program has deleted jobs from the table.
 
-mod common;
-
-use common::{Fixture, MINUTE, claim, open_store, queue};
+use crate::common::{Fixture, MINUTE, claim, open_store, queue};
 use dq_core::{
     Backend, Cancelled, ClaimParams, Due, JobRef, NewJob, OnConflict, Operation, QueueName,
     Reschedule, Rescheduled, Scheduled, Want,

@@ -1,8 +1,6 @@
 //! Several processes on one file, a killed process, and files without write access.
 #![cfg(unix)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{Fixture, claim, queue, real_environment, settle, stats};
+use crate::common::{Fixture, claim, queue, real_environment, settle, stats};
 use dq_core::{Backend, Due, ErrorKind, JobId, JobRef, JobState, NewJob, Verdict};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 

@@ -1,11 +1,9 @@
 //! Reads never write, even with expired leases; reads whose caller has stopped waiting.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Fixture, MINUTE, WriteLock, claim, open_store, queue, stats};
 use bytes::Bytes;
-use common::{Fixture, MINUTE, WriteLock, claim, open_store, queue, stats};
 use dq_core::{
     Backend, BrowseParams, Clock, Due, ErrorKind, JobRef, JobState, JobView, NewJob, Page,
 };

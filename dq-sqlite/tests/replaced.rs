@@ -1,13 +1,12 @@
 //! A file that is deleted, moved or replaced while the store is open.
 #![cfg(unix)]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Fixture, assert_kind, claim, open_store, queue, stats};
+use crate::common::{Fixture, assert_kind, claim, open_store, queue, stats};
 use dq_core::{Backend, Due, Error, ErrorKind, Result, Scheduled};
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior};

@@ -1,10 +1,8 @@
 //! Claims without due jobs, invalid rows, and a closed store.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, WriteLock, assert_kind, claim, open_store, queue, stats};
+use crate::common::{Fixture, MINUTE, WriteLock, assert_kind, claim, open_store, queue, stats};
 use dq_core::{Backend, DeadKind, Due, ErrorKind, JobRef};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,8 +1,6 @@
 //! Scheduling inside the application's own transactions.
 
-mod common;
-
-use common::{Fixture, MINUTE, claim, open_store, stats};
+use crate::common::{Fixture, MINUTE, claim, open_store, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::SCHEDULE_SQL;
 use dq_sqlite::rusqlite::types::Null;

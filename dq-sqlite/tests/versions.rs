@@ -1,11 +1,12 @@
 //! A later library version on the same file: tables with additions, tables reserved for the later
 //! version, and an upgrade while a process runs.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 
-use common::{Fixture, MINUTE, assert_kind, claim, dead_ids, open_store, queue, settle, stats};
+use crate::common::{
+    Fixture, MINUTE, assert_kind, claim, dead_ids, open_store, queue, settle, stats,
+};
 use dq_core::{
     Backend, DeadKind, Due, Error, ErrorKind, JobRef, Operation, Renewal, Renewed, Settled,
     Settlement, Verdict,

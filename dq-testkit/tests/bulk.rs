@@ -1,17 +1,14 @@
 //! A bulk change by filter that crashes before and after each call, and is repeated.
 
-#[path = "common/stepped.rs"]
-mod stepped;
-
 use std::sync::Arc;
 
+use crate::common::stepped::Stepped;
 use dq_core::{
     Backend, Bulk, Clock, DeadKind, DeadReason, Dq, DurationExt, Filter, JobState, MemoryBackend,
     QueueHandle, Settlement, Timestamp, Verdict, VirtualClock,
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::claim_for;
-use stepped::Stepped;
 
 /// More than one step changes.
 const JOBS: u64 = 1_100;

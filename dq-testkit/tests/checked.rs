@@ -1,6 +1,5 @@
 //! The layer in front of every backend refuses invalid input and missing capabilities, and stores
 //! nothing then.
-#![cfg(feature = "suite")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,9 @@
 //! Escalations and late policies, on one store, in processes that are killed at every call.
-#![cfg(feature = "suite")]
-
-#[path = "common/stepped.rs"]
-mod stepped;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::stepped::Stepped;
 use dq_core::config::{LateAction, LatePolicy, QueueSettings};
 use dq_core::sync::lock;
 use dq_core::{
@@ -15,7 +12,6 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{dead_ids, memory, queue, run_due, stats};
-use stepped::Stepped;
 
 const STEPS: u32 = 3;
 const PAYLOAD: &str = "\"the payload\"";

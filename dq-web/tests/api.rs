@@ -1,17 +1,15 @@
 //! The HTTP API.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER, auth};
 use dq_core::{
     Announcement, Backend, Dq, Due, DurationExt, Finding, MemoryBackend, VirtualClock, async_trait,
 };
 use serde_json::{Value, json};
-use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER, auth};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;

@@ -1,15 +1,13 @@
 //! The dashboard in a real browser.
 
-mod support;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::support::browser::Window;
+use crate::support::{ADMIN, Fixture, Server, axe, sample};
 use dq_core::{Due, DurationExt, JobId};
 use dq_servers::Nginx;
-use support::browser::Window;
-use support::{ADMIN, Fixture, Server, axe, sample};
 
 /// A queue name that proxies like to change.
 const QUEUE: &str = "a/../b?c#d";

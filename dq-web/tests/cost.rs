@@ -5,16 +5,14 @@
 //! `cargo test --release -p dq-web --all-features --test cost -- --ignored --nocapture --test-threads=1`.
 //! `DQ_COST_PENDING` sets the job count, and `DQ_COST_ROUNDS` the rounds.
 
-mod support;
-
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::support::{ADMIN, Fixture};
 use dq_core::{
     Backend as _, ClaimParams, Dq, Due, DurationExt, QueueName, Settlement, Verdict, Want,
 };
-use support::{ADMIN, Fixture};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

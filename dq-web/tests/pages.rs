@@ -1,9 +1,7 @@
 //! HTML of the queue and job pages.
 
-mod support;
-
+use crate::support::{ADMIN, Fixture, sample};
 use dq_core::{DeadKind, DeadReason, Due, DurationExt, Verdict};
-use support::{ADMIN, Fixture, sample};
 
 async fn page(fixture: &Fixture, path: &str) -> String {
     let reply = fixture.send(ADMIN, "GET", path, None).await;

@@ -1,10 +1,8 @@
 //! Schedules, forecast and simulations: API, pages, permissions.
 
-mod support;
-
+use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{Due, DurationExt};
 use serde_json::json;
-use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 
 const DEFINITION: &str = r#"{"queue": "REPORT", "cron": "30 2 * * *", "tz": "Europe/Stockholm",
     "payload": {"text": "S3CRET"}}"#;

@@ -1,12 +1,10 @@
 //! What the server refuses, over plain HTTP.
 
-mod support;
-
+use crate::support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 use dq_core::{
     Announcement, Backend, BrowseParams, DeadKind, DeadReason, Due, DurationExt, JobState,
     QueueName, Verdict,
 };
-use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
 
 const SECRET: &str = "S3CRET-4111";
 

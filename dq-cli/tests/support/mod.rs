@@ -1,7 +1,5 @@
 //! Runs the program and its server in a separate directory.
 
-#![allow(dead_code, reason = "not every test file uses all of it")]
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};

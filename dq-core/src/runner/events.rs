@@ -90,8 +90,8 @@ pub enum Event<'a> {
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,
-        /// An earlier call may have taken effect although its answer was lost. `LostLease` then does
-        /// not mean a lost lease.
+        /// An earlier call may have taken effect although its answer was lost. `LostLease` may
+        /// then mean that.
         repeated: bool,
     },
     /// Leases were renewed.

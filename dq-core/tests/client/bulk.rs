@@ -8,7 +8,7 @@ use dq_core::{
     Verdict, VirtualClock, Want, async_trait,
 };
 
-use crate::{QUEUE, memory, open, schedule};
+use crate::client::{QUEUE, memory, open, schedule};
 
 async fn kill_due(store: &dyn Backend, message: &str) -> Result<()> {
     let wants = [Want::new(QUEUE.try_into()?, 10_000, 30.seconds())];

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use dq_core::{Clock, DurationExt, ErrorKind, Filter, JobState, Order};
 
-use crate::{memory, schedule};
+use crate::client::{memory, schedule};
 
 #[tokio::test]
 async fn a_filtered_listing_has_each_matching_job_once_whatever_the_limit() {

@@ -9,7 +9,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::{QUEUE, open};
+use crate::client::{QUEUE, open};
 
 /// Loses the answer to the first schedule call. Before the call is repeated, a runner completes all
 /// due jobs.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{Dq, DurationExt, Filter, QueueHandle, VirtualClock};
 
-use crate::QUEUE;
+use crate::client::QUEUE;
 
 const JOBS: u64 = 10_000;
 

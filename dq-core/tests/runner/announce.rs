@@ -9,7 +9,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 #[derive(Debug)]
 struct CountingStore {

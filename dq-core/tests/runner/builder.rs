@@ -3,7 +3,7 @@
 use dq_core::config::{Config, LatePolicy, QueueSettings};
 use dq_core::{Dq, DurationExt, ErrorKind};
 
-use crate::fixture::{Fixture, QUEUE, TestHandler};
+use crate::runner::fixture::{Fixture, QUEUE, TestHandler};
 
 #[tokio::test]
 async fn two_handlers_of_one_code_are_refused_with_both_locations() {

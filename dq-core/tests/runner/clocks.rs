@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dq_core::{Backend, Clock, DurationExt, MemoryBackend, Outcome, Settled, VirtualClock};
 
-use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
+use crate::runner::faulty::{Faults, FaultyStore};
+use crate::runner::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Renewal interval: a sixth of the lease.

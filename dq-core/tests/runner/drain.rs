@@ -9,8 +9,8 @@ use dq_core::{
     Scheduled, Settlement, Verdict, VirtualClock, Want, async_trait,
 };
 
-use crate::faulty::{Faults, FaultyStore, OpenStore};
-use crate::fixture::{FIRST, Fixture, QUEUE, TestHandler};
+use crate::runner::faulty::{Faults, FaultyStore, OpenStore};
+use crate::runner::fixture::{FIRST, Fixture, QUEUE, TestHandler};
 
 async fn old_and_new() -> (Fixture, Fixture) {
     let clock = Arc::new(VirtualClock::default());

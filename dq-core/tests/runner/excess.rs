@@ -7,7 +7,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::fixture::{Fixture, Runs, TestHandler};
+use crate::runner::fixture::{Fixture, Runs, TestHandler};
 
 #[derive(Debug)]
 struct ReturnsMore(MemoryBackend);

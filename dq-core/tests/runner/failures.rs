@@ -7,8 +7,8 @@ use std::time::Duration;
 use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
     let queue = fixture.dq.queue(QUEUE).unwrap();

@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::faulty::{Faults, FaultyStore};
-use crate::log_lines;
+use crate::runner::faulty::{Faults, FaultyStore};
+use crate::runner::log_lines;
 
 pub(crate) const QUEUE: &str = "Q";
 

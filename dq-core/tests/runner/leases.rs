@@ -9,9 +9,9 @@ use dq_core::{
     Settled, VirtualClock, Want,
 };
 
-use crate::faulty::Faults;
-use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::faulty::Faults;
+use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 

@@ -3,8 +3,8 @@
 use dq_core::config::QueueSettings;
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
-use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 #[tokio::test]
 async fn spans_handler_table_and_warnings_name_queue_job_and_location() {

@@ -10,7 +10,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 fn handler(takes: Duration) -> TestHandler {
     let run = move |job: dq_core::JobContext, _: String| async move {

@@ -9,9 +9,9 @@ use dq_core::{
     Outcome, QueueName, Settled, Timestamp, VirtualClock,
 };
 
-use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::faulty::{Faults, FaultyStore};
+use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 

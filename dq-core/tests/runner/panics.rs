@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{DurationExt, HandlerResult, JobState, Outcome};
 
-use crate::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
 
 #[derive(Debug)]
 struct PanicsOnDrop;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dq_core::{DurationExt, ErrorKind, Outcome, VirtualClock};
 
-use crate::faulty::{Faults, FaultyStore};
-use crate::fixture::{Fixture, TestHandler};
+use crate::runner::faulty::{Faults, FaultyStore};
+use crate::runner::fixture::{Fixture, TestHandler};
 
 #[tokio::test]
 async fn each_due_job_runs_once_even_if_all_runs_together_take_longer_than_a_lease() {

@@ -8,7 +8,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::fixture::{Fixture, TestHandler};
+use crate::runner::fixture::{Fixture, TestHandler};
 
 /// No runner serves this queue.
 const OCCURRENCES: &str = "OCCURRENCES";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dq_core::{DurationExt, HandlerResult, Outcome, Settled};
 use tokio::sync::Notify;
 
-use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 #[tokio::test]
 async fn running_handlers_may_finish() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dq_core::{DurationExt, Event, Outcome};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{Fixture, Observed, TestHandler};
+use crate::runner::fixture::{Fixture, Observed, TestHandler};
 
 /// Waits for a permit from `gate`; `max_running` records the most concurrent runs.
 fn gated(max_running: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
@@ -65,7 +65,7 @@ async fn the_concurrency_of_a_queue_and_in_total_is_respected_and_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_jobs_are_claimed_in_full_batches() {
     let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
+    let queue = fixture.dq.queue(crate::runner::fixture::QUEUE).unwrap();
     let jobs = (0..1_600).map(|_| queue.schedule(r#""x""#, "application/json"));
     assert_eq!(fixture.dq.schedule_many(jobs).await.unwrap().len(), 1_600);
     let handle = TestHandler::done().with(|settings| settings.concurrency = Some(16));
@@ -139,7 +139,7 @@ async fn scheduling_or_rescheduling_a_job_to_now_wakes_the_claim_loop() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
     fixture.wait_claimed().await;
-    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
+    let queue = fixture.dq.queue(crate::runner::fixture::QUEUE).unwrap();
     let far = queue.schedule(r#""far""#, "application/json").after(30.seconds()).await.unwrap();
     assert!(queue.schedule(r#""near""#, "application/json").await.unwrap().is_stored());
     assert_eq!(
@@ -159,7 +159,7 @@ async fn scheduling_or_rescheduling_a_job_to_now_wakes_the_claim_loop() {
 #[tokio::test]
 async fn resuming_a_queue_wakes_the_claim_loop() {
     let mut fixture = Fixture::new().await;
-    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
+    let queue = fixture.dq.queue(crate::runner::fixture::QUEUE).unwrap();
     assert!(queue.pause().await.unwrap());
     fixture.schedule("x").await;
     fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));

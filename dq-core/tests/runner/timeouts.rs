@@ -7,8 +7,8 @@ use dq_core::{
     DurationExt, JobContext, JobError, JobResult, Middleware, Next, Outcome, async_trait,
 };
 
-use crate::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
-use crate::log_lines::log_lines;
+use crate::runner::fixture::{BlockingHandler, FIRST, Fixture, Observed, Runs, TestHandler};
+use crate::runner::log_lines::log_lines;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

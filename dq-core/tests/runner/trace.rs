@@ -7,7 +7,7 @@ use dq_core::{
     QueueCode, TraceContext, async_trait,
 };
 
-use crate::fixture::{Fixture, QUEUE, TestHandler};
+use crate::runner::fixture::{Fixture, QUEUE, TestHandler};
 
 struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
 

@@ -8,7 +8,7 @@ use dq_core::{
 };
 use dq_ops::{Actor, BulkAction, Ops, OpsError, Role, ScheduleRequest, ScheduleResult};
 
-use crate::fixture::{Fixture, key, with_error, with_key_prefix};
+use crate::ops::fixture::{Fixture, key, with_error, with_key_prefix};
 
 #[tokio::test]
 async fn actions_change_jobs_and_say_why_they_cannot() {

@@ -7,7 +7,7 @@ use dq_core::{
 };
 use dq_ops::{Actor, AuditOutcome, BulkAction, JobFilter, Ops, OpsError, Role, ScheduleRequest};
 
-use crate::fixture::{Fixture, key, with_error};
+use crate::ops::fixture::{Fixture, key, with_error};
 
 #[tokio::test]
 async fn each_role_may_do_what_the_one_before_may_and_every_write_is_in_the_audit() {

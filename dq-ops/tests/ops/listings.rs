@@ -10,7 +10,7 @@ use dq_core::{
 };
 use dq_ops::{Actor, BulkAction, JobQuery, Ops, OpsError, Role, ScheduleRequest};
 
-use crate::fixture::{Fixture, key, with_error, with_key_prefix};
+use crate::ops::fixture::{Fixture, key, with_error, with_key_prefix};
 
 #[tokio::test]
 async fn the_overview_counts_and_says_how_long_the_oldest_job_waits() {

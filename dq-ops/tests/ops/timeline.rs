@@ -3,7 +3,7 @@
 use dq_core::{Backend, DeadKind, DeadReason, Due, DurationExt, JobId, Target, Verdict};
 use dq_ops::{EventKind, OpsError, Role, WaitReason};
 
-use crate::fixture::{Fixture, key};
+use crate::ops::fixture::{Fixture, key};
 
 #[tokio::test]
 async fn the_timeline_tells_why_a_job_does_not_run() {

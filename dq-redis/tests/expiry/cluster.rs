@@ -8,7 +8,9 @@ use dq_redis::RedisExpiryConfig;
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::fixture::{TIMEOUT, wait_until};
 
-use crate::fixture::{FAR, claim, expire, expiry_key, hint, job, listen, open, queue, schedule};
+use crate::expiry::fixture::{
+    FAR, claim, expire, expiry_key, hint, job, listen, open, queue, schedule,
+};
 
 #[tokio::test]
 async fn events_of_every_node_are_received() {

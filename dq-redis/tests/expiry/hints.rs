@@ -9,7 +9,7 @@ use dq_core::{
 use dq_servers::Redis;
 use dq_testkit::fixture::dead_ids;
 
-use crate::fixture::{
+use crate::expiry::fixture::{
     FAR, claim, expire, expiry_key, hint, job, listen, open_on, queue, schedule, server,
     until_events_arrive, until_expired,
 };

@@ -7,7 +7,7 @@ use dq_redis::Notifications;
 use dq_servers::Redis;
 use dq_testkit::fixture::{TIMEOUT, wait_until};
 
-use crate::fixture::{open_and_configure, open_on, server, until_events_arrive};
+use crate::expiry::fixture::{open_and_configure, open_on, server, until_events_arrive};
 
 const SETTING: &str = "notify-keyspace-events";
 

@@ -11,7 +11,7 @@ use dq_servers::Redis;
 use dq_testkit::fixture::TIMEOUT;
 use tokio::sync::mpsc;
 
-use crate::fixture::{open_on, server};
+use crate::expiry::fixture::{open_on, server};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 

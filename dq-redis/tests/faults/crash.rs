@@ -10,7 +10,7 @@ use dq_testkit::behaviour::{self, BackendUnderTest, StoreClock, StoreUnderTest};
 use dq_testkit::fixture::{CrashWorkload, blocking};
 use tokio::sync::Mutex;
 
-use crate::fixture::{connect, retry, wait_until};
+use crate::faults::fixture::{connect, retry, wait_until};
 
 /// Stores with their own servers. Reopening a store kills and restarts its server.
 #[derive(Debug)]

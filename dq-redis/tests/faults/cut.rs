@@ -6,7 +6,7 @@ use std::time::Duration;
 use dq_core::{Cancelled, ErrorKind, FencingToken, Lease, Scheduled, Settled, Settlement, Verdict};
 use dq_servers::{Redis, RedisCluster};
 
-use crate::fixture::{
+use crate::faults::fixture::{
     TIMEOUT, TcpProxy, assert_error, by_id, claim, claim_for, done_settlements, in_an_hour, job,
     open, open_through, queue, retry, stats,
 };

@@ -10,7 +10,7 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, queue};
+use crate::faults::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, queue};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

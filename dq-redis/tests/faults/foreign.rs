@@ -8,7 +8,7 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-use crate::fixture::{
+use crate::faults::fixture::{
     assert_error, by_id, claim, claim_for, done_settlements, found, in_an_hour, job, keyed, open,
     queue, stats,
 };
@@ -359,7 +359,7 @@ async fn a_score_that_is_no_whole_number_is_rounded() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let scores = ["+inf", "1e19", "2e19", "9000000000000.5", "9000000000000.25"];
-    let jobs = scores.map(|_| crate::fixture::in_an_hour(job("q")));
+    let jobs = scores.map(|_| crate::faults::fixture::in_an_hour(job("q")));
     backend.schedule(jobs.to_vec()).await.unwrap();
     let handles = redis.command(&["ZRANGE", &key("due"), "0", "-1"]);
     for (handle, score) in handles.list().iter().zip(scores) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, RedisCluster};
 
-use crate::fixture::{TestRunner, open, queue, wait_until};
+use crate::faults::fixture::{TestRunner, open, queue, wait_until};
 
 /// Client commands since the server started. A script counts as one command. The tests' own client
 /// sends none of these, except PING when the server starts.

@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::fixture::{open, queue, wait_until};
+use crate::faults::fixture::{open, queue, wait_until};
 
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Level, String)>>>);

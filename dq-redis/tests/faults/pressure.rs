@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dq_core::{ErrorKind, Scheduled};
 use dq_servers::Redis;
 
-use crate::fixture::{
+use crate::faults::fixture::{
     assert_error, claim, claim_for, connect, done_settlements, job, open, queue, retry, stats,
     wait_until,
 };

@@ -6,7 +6,9 @@ use dq_servers::{Redis, RedisCluster, Sentinel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::fixture::{PASSWORD, assert_error, claim, connect, found, job, open, retry, wait_until};
+use crate::faults::fixture::{
+    PASSWORD, assert_error, claim, connect, found, job, open, retry, wait_until,
+};
 
 #[tokio::test]
 async fn no_server_a_wrong_login_or_no_tls() {

@@ -8,8 +8,10 @@ use dq_core::{Announcement, Backend, Dq, DurationExt, ErrorKind, Severity, Times
 use dq_redis::{RedisBackend, RedisConfig};
 use dq_servers::{Redis, RedisCluster, Sentinel};
 
-use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open, queue};
-use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
+use crate::faults::fixture::{
+    TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open, queue,
+};
+use crate::faults::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
 /// The backends' schemes, in lib.rs order.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];

@@ -6,7 +6,7 @@ use dq_core::config::{Environment, backend_from_url};
 use dq_core::{ClaimParams, Due, QueueName, Timestamp, Want};
 use dq_servers::RedisCluster;
 
-use crate::fixture::{LATER, job};
+use crate::redisson::fixture::{LATER, job};
 
 #[tokio::test]
 async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {

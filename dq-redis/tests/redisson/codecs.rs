@@ -3,7 +3,7 @@
 
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
-use crate::fixture::{Fixture, LATER, TIMEOUT, job, open_with, queue};
+use crate::redisson::fixture::{Fixture, LATER, TIMEOUT, job, open_with, queue};
 
 #[tokio::test]
 async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored() {

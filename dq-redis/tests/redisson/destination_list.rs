@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dq_core::{Due, Operation, Verdict};
 
-use crate::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, open_with, queue};
+use crate::redisson::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, open_with, queue};
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 

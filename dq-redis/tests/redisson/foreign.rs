@@ -7,7 +7,7 @@ use dq_core::{
 };
 use dq_testkit::fixture::claim_for;
 
-use crate::fixture::{
+use crate::redisson::fixture::{
     DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, job_in, keyed, queue,
 };
 

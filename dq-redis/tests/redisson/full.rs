@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use dq_core::{Due, ErrorKind, Scheduled};
 
-use crate::fixture::{DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, open, queue};
+use crate::redisson::fixture::{
+    DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, open, queue,
+};
 
 fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
     let keys = fixture.redis.command(&["KEYS", "*"]);

@@ -7,7 +7,7 @@ use dq_core::{
     Reschedule, Rescheduled, Scheduled, Settlement, Verdict,
 };
 
-use crate::fixture::{Fixture, LATER, TIMEOUT, job, job_in, keyed, queue};
+use crate::redisson::fixture::{Fixture, LATER, TIMEOUT, job, job_in, keyed, queue};
 
 const DUE: i64 = 9_000_000_000_000;
 

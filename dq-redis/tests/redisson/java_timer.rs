@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dq_core::{Due, JobRef, LeasedJob, Operation, Reschedule, Settlement, Verdict};
 
-use crate::fixture::{Fixture, LATER, job, queue};
+use crate::redisson::fixture::{Fixture, LATER, job, queue};
 
 const CHANNEL: &str = "redisson_delay_queue_channel:{q}";
 

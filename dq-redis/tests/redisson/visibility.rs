@@ -2,7 +2,7 @@
 
 use dq_core::{Cancelled, Due, JobRef, Scheduled};
 
-use crate::fixture::{Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, queue};
+use crate::redisson::fixture::{Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, queue};
 
 #[tokio::test]
 async fn hidden_writes_nothing_to_the_order_list_and_sweeps_what_java_wrote() {

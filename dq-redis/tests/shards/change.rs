@@ -9,7 +9,7 @@ use dq_core::{
 };
 use dq_servers::{Redis, shared_redis};
 
-use crate::fixture::{
+use crate::shards::fixture::{
     LATER, Topology, assert_refused, by_key, claim, cluster, dead, job, keyed, list, process,
     process_at, purge, queue, settle, stats,
 };

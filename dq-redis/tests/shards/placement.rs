@@ -7,7 +7,7 @@ use dq_core::{
 };
 use dq_servers::{Redis, Reply, shared_redis};
 
-use crate::fixture::{
+use crate::shards::fixture::{
     LATER, Topology, by_key, claim, cluster, dead, job, keyed, list, process, purge, queue, settle,
     stats,
 };

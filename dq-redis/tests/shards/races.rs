@@ -10,7 +10,7 @@ use dq_core::{
 };
 use dq_redis::RedisBackend;
 
-use crate::fixture::{
+use crate::shards::fixture::{
     LATER, Topology, by_key, claim, dead, job, live_by_key, process, purge, queue, settle, stats,
 };
 

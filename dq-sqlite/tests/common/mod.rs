@@ -1,5 +1,4 @@
 //! Fixture: a store in its own directory, with a virtual clock.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::path::PathBuf;
 use std::pin::Pin;

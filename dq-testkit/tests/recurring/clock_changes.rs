@@ -3,7 +3,7 @@
 use dq_core::Timestamp;
 use dq_core::sync::lock;
 
-use crate::fixture::World;
+use crate::recurring::fixture::World;
 
 fn at(text: &str) -> Timestamp {
     let (local, offset) = text.split_at(text.len() - 6);

@@ -6,9 +6,9 @@ use dq_core::{Backend, DurationExt, Overlap};
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::memory;
 
-use crate::fixture::{START, World, hourly};
-use crate::open::OpenStore;
-use crate::stepped::Stepped;
+use crate::common::open::OpenStore;
+use crate::common::stepped::Stepped;
+use crate::recurring::fixture::{START, World, hourly};
 
 const MAX_STEPS: usize = 200;
 
@@ -65,7 +65,8 @@ async fn schedules_move_out_of_a_store_that_is_drained() {
     let drained = OpenStore::boxed(world.store.clone());
     let dq = dq_core::Dq::builder().backend(main.clone()).drain(drained);
     let dq = dq.clock(world.clock.clone()).connect().await.unwrap();
-    let report = crate::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
+    let report =
+        crate::recurring::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
     let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
     for hour in 3_u64..=5 {
         world.clock.set(START + hour.hours());

@@ -3,7 +3,7 @@
 use dq_core::config::{Config, ScheduleSettings};
 use dq_core::{Dq, DurationExt, ErrorKind};
 
-use crate::fixture::{Program, QUEUE, START, World, hourly};
+use crate::recurring::fixture::{Program, QUEUE, START, World, hourly};
 
 async fn generation(program: &Program) -> u64 {
     program.schedule().get().await.unwrap().unwrap().generation.unwrap()
@@ -205,7 +205,7 @@ async fn the_configuration_declares_schedules() {
          [schedules.elsewhere]\nqueue = \"OTHER\"\nevery = \"1h\"",
     )
     .await;
-    let report = crate::fixture::Report { runs: world.runs.clone(), schedule: None };
+    let report = crate::recurring::fixture::Report { runs: world.runs.clone(), schedule: None };
     let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
     runner.run_due().await.unwrap();
     world.clock.set(START + 3.hours());
@@ -220,7 +220,8 @@ async fn two_schedules_of_one_name_are_refused_where_they_are_declared() {
     let world = World::new();
     let dq =
         configured(&world, &format!("[schedules.{QUEUE}]\nqueue = \"Q\"\nevery = \"1m\"")).await;
-    let report = crate::fixture::Report { runs: world.runs.clone(), schedule: Some(hourly()) };
+    let report =
+        crate::recurring::fixture::Report { runs: world.runs.clone(), schedule: Some(hourly()) };
     let error = dq.runner().without_linked_handlers().handler(report).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     for part in ["declared.rs:", "[schedules.REPORT]", "rename"] {

@@ -9,7 +9,7 @@ use dq_core::{
     Middleware, Next, Outcome, Queue, QueueCode, Requirements, Result, async_trait,
 };
 
-use crate::fixture::{Program, QUEUE, Report, START, World, hourly};
+use crate::recurring::fixture::{Program, QUEUE, Report, START, World, hourly};
 
 /// Has the code [`QUEUE`], an earlier code, a payload version and an hourly schedule.
 struct Renamed;

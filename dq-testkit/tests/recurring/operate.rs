@@ -10,7 +10,7 @@ use dq_core::{
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
-use crate::fixture::{QUEUE, Report, START, World, hourly};
+use crate::recurring::fixture::{QUEUE, Report, START, World, hourly};
 
 #[tokio::test]
 async fn a_schedule_runs_at_its_times_with_its_payload() {
@@ -345,7 +345,8 @@ async fn the_horizon_of_the_client_does_not_end_a_schedule() {
     limits.horizon = 1.days();
     let dq = dq_core::Dq::builder().backend(world.store.clone()).clock(world.clock.clone());
     let dq = dq.limits(limits).connect().await.unwrap();
-    let report = crate::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
+    let report =
+        crate::recurring::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
     let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
     assert!(dq.recurring_in(QUEUE, QUEUE).cron("@weekly", "UTC").upsert().await.unwrap());
     for day in 0_u64..=14 {

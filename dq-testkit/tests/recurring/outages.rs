@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{CatchUp, DurationExt, Overlap};
 
-use crate::fixture::{QUEUE, World};
+use crate::recurring::fixture::{QUEUE, World};
 
 const OVERLAPS: [Overlap; 3] = [Overlap::Skip, Overlap::Allow, Overlap::QueueOne];
 
@@ -44,7 +44,7 @@ async fn what_runs_after_an_outage() {
             drop(before);
 
             let restart = stopped + down;
-            world.clock.set(crate::fixture::START + restart);
+            world.clock.set(crate::recurring::fixture::START + restart);
             let after = world.start(None).await;
             after.run_until(restart).await;
             // A queued one starts a while after the one before it.
@@ -77,7 +77,7 @@ async fn an_occurrence_after_its_deadline_does_not_run() {
     assert!(schedule.catch_up(all).upsert().await.unwrap());
     before.run_until(1.hours()).await;
     drop(before);
-    world.clock.set(crate::fixture::START + 10.hours() + 1.minutes());
+    world.clock.set(crate::recurring::fixture::START + 10.hours() + 1.minutes());
     let after = world.start(None).await;
     after.run_until(10.hours() + 2.minutes()).await;
     assert_eq!(world.take_runs(), [1, 9, 10].map(|hour: u64| hour.hours()));
@@ -123,7 +123,7 @@ async fn one_that_waits_costs_few_calls() {
     let mut last = Duration::ZERO;
     for second in 0..3_600_u64 {
         let report = {
-            world.clock.set(crate::fixture::START + 2.days() + second.seconds());
+            world.clock.set(crate::recurring::fixture::START + 2.days() + second.seconds());
             program.runner.run_due().await.unwrap()
         };
         ticks += report.jobs;
@@ -158,7 +158,7 @@ async fn an_occurrence_that_is_caught_up_on_is_not_late() {
         let schedule = schedule.overlap(Overlap::Allow);
         assert!(schedule.upsert().await.unwrap());
         let after = 5.hours() + 30.minutes();
-        world.clock.set(crate::fixture::START + after);
+        world.clock.set(crate::recurring::fixture::START + after);
         program.run_until(after).await;
         let expected: Vec<_> = expected.into_iter().map(|hour: u64| hour.hours()).collect();
         assert_eq!(world.take_runs(), expected, "{catch_up}");

@@ -1,16 +1,13 @@
 //! Calls on a main and a drained store lose no job, wherever they stop or fail.
-#![cfg(feature = "suite")]
 
-#[path = "../common/open.rs"]
-mod open;
-#[path = "../common/stepped.rs"]
-mod stepped;
 mod store;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::open::OpenStore;
+use crate::common::stepped::Stepped;
 use dq_core::{
     Backend, BrowseParams, Cancelled, Dq, Due, DurationExt, ErrorKind, JobId, JobKey, JobRef,
     JobState, JobView, Limits, MemoryBackend, NewJob, OnConflict, OnRunning, QueueHandle,
@@ -18,8 +15,6 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint};
 use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
-use open::OpenStore;
-use stepped::Stepped;
 use store::{FailingStore, poll_times};
 
 /// A call that the test may poll or drop.

@@ -1,14 +1,12 @@
 //! Imports from another store lose and duplicate no job, wherever a process crashes.
-#![cfg(feature = "suite")]
 
 mod source;
-#[path = "../common/stepped.rs"]
-mod stepped;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::stepped::Stepped;
 use dq_core::{
     Backend, Capabilities, Dq, DurationExt, ErrorKind, ImportReport, JobState, Layer, Limits,
     MemoryBackend, Result, Timestamp, VirtualClock,
@@ -16,7 +14,6 @@ use dq_core::{
 use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
 use dq_testkit::fixture::run_due;
 use source::{Entry, MemorySource, StartAt};
-use stepped::Stepped;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// Longer than the ten years for which an import parks a job in the target, so that a job left

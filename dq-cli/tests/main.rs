@@ -1,0 +1,6 @@
+//! All integration tests in one program, because linking is what takes long.
+
+mod import;
+mod program;
+mod support;
+mod transcripts;

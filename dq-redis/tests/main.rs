@@ -1,0 +1,10 @@
+//! All integration tests in one program, because linking is what takes long.
+
+mod ended;
+mod expiry;
+mod faults;
+mod format;
+mod import;
+mod many_queues;
+mod redisson;
+mod shards;
