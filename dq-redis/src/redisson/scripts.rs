@@ -14,17 +14,18 @@ pub(super) struct JavaScripts {
     pub(super) transfer: Script,
 }
 
+type Built = (Arc<Scripts>, Arc<JavaScripts>);
+
 /// `settings` is a line of Lua. It sets the locals `FORMAT` (the member format, not the status of
 /// the same name) and `VISIBILITY`: see `java.lua`.
 ///
 /// Built once for each `settings`, because that takes milliseconds.
-pub(super) fn scripts(settings: &str) -> (Arc<Scripts>, Arc<JavaScripts>) {
-    static BUILT: Mutex<BTreeMap<String, (Arc<Scripts>, Arc<JavaScripts>)>> =
-        Mutex::new(BTreeMap::new());
+pub(super) fn scripts(settings: &str) -> Built {
+    static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
     lock(&BUILT).entry(settings.to_owned()).or_insert_with(|| build(settings)).clone()
 }
 
-fn build(settings: &str) -> (Arc<Scripts>, Arc<JavaScripts>) {
+fn build(settings: &str) -> Built {
     let library = library(settings);
     let script = |text: &str, effect| Script::new(&library, text, effect);
     let schedule = WRITE.to_owned() + include_str!("../scripts/redisson/schedule.lua");

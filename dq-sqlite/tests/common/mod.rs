@@ -17,44 +17,44 @@ use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
 
-pub struct Fixture {
-    pub dir: TempDir,
-    pub clock: Arc<VirtualClock>,
+pub(crate) struct Fixture {
+    pub(crate) dir: TempDir,
+    pub(crate) clock: Arc<VirtualClock>,
     entropy: Arc<Entropy>,
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, clock: Arc::default(), entropy: Arc::new(Entropy::seeded(7)) }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("jobs.db")
     }
 
-    pub fn config(&self) -> SqliteConfig {
+    pub(crate) fn config(&self) -> SqliteConfig {
         SqliteConfig::new(self.path())
     }
 
     /// With history.
-    pub fn environment(&self) -> Environment {
+    pub(crate) fn environment(&self) -> Environment {
         Environment::new(self.clock.clone(), self.entropy.clone())
             .history(HistoryLimits::all(HistoryLimit::default()))
     }
 
-    pub async fn open(&self) -> SqliteBackend {
+    pub(crate) async fn open(&self) -> SqliteBackend {
         self.open_with(|_| ()).await
     }
 
-    pub async fn open_with(&self, change: impl FnOnce(&mut SqliteConfig)) -> SqliteBackend {
+    pub(crate) async fn open_with(&self, change: impl FnOnce(&mut SqliteConfig)) -> SqliteBackend {
         let mut config = self.config();
         change(&mut config);
         SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
     /// The store's clock can block it; the fixture's own clock never blocks.
-    pub async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
+    pub(crate) async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
         let blocking_clock =
             Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
         let environment = Environment::new(blocking_clock.clone(), self.entropy.clone());
@@ -62,7 +62,7 @@ impl Fixture {
     }
 
     /// Makes the store fail for jobs with this payload.
-    pub fn reject_payload(&self, payload: &str) {
+    pub(crate) fn reject_payload(&self, payload: &str) {
         let conn = Connection::open(self.path()).unwrap();
         conn.execute_batch(&format!(
             "CREATE TRIGGER reject_payload BEFORE INSERT ON dq_job \
@@ -72,96 +72,96 @@ impl Fixture {
         .unwrap();
     }
 
-    pub async fn open_error(&self, config: &SqliteConfig) -> dq_core::Error {
+    pub(crate) async fn open_error(&self, config: &SqliteConfig) -> dq_core::Error {
         let error = SqliteBackend::open(config, &self.environment()).await.unwrap_err();
         assert!(error.remedy_text().is_some(), "{error}");
         error
     }
 
-    pub fn job(&self, due: impl Into<Due>) -> NewJob {
+    pub(crate) fn job(&self, due: impl Into<Due>) -> NewJob {
         let id = self.entropy.job_id(self.clock.now());
         NewJob::new(id, queue(), due, Bytes::from_static(b"{}"))
     }
 
-    pub fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
+    pub(crate) fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
         self.job(due).key(JobKey::new(key).unwrap())
     }
 }
 
-pub async fn open_store() -> (Fixture, SqliteBackend) {
+pub(crate) async fn open_store() -> (Fixture, SqliteBackend) {
     let fixture = Fixture::new();
     let backend = fixture.open().await;
     (fixture, backend)
 }
 
-pub fn real_environment() -> Environment {
+pub(crate) fn real_environment() -> Environment {
     let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
     environment.history(HistoryLimits::all(HistoryLimit::default()))
 }
 
-pub fn queue() -> QueueName {
+pub(crate) fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
 }
 
-pub const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Longer than any step takes on a busy machine; reached only when a test fails.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
+pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
     try_claim(backend, max).await.unwrap()
 }
 
-pub async fn try_claim(backend: &dyn Backend, max: usize) -> dq_core::Result<Claimed> {
+pub(crate) async fn try_claim(backend: &dyn Backend, max: usize) -> dq_core::Result<Claimed> {
     let wants = [Want::new(queue(), max, MINUTE)];
     backend.claim(ClaimParams::new(&wants, max, "test")).await
 }
 
-pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict) {
+pub(crate) async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict) {
     let settlement = Settlement::new(leased.lease(), verdict);
     let settled = backend.settle(&[settlement]).await.unwrap();
     assert_eq!(settled, [dq_core::Settled::Accepted]);
 }
 
-pub async fn stats(backend: &dyn Backend) -> QueueStats {
+pub(crate) async fn stats(backend: &dyn Backend) -> QueueStats {
     let stats = backend.stats(&[queue()]).await.unwrap().remove(0);
     assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
     stats
 }
 
-pub async fn dead_ids(backend: &dyn Backend) -> Vec<JobId> {
+pub(crate) async fn dead_ids(backend: &dyn Backend) -> Vec<JobId> {
     let queue = queue();
     let params = BrowseParams::new(&queue, JobState::Dead).limit(1_000);
     backend.browse(params).await.unwrap().jobs.iter().map(|view| view.job.id).collect()
 }
 
-pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {
+pub(crate) fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
 /// A clock that can block its callers. A reader reads it once per transaction; so does the writer,
 /// after taking the transaction's tasks.
 #[derive(Debug, Default)]
-pub struct BlockingClock {
+pub(crate) struct BlockingClock {
     clock: Arc<VirtualClock>,
     blocked: AtomicBool,
     callers: AtomicUsize,
 }
 
 impl BlockingClock {
-    pub fn block(&self) {
+    pub(crate) fn block(&self) {
         self.blocked.store(true, Ordering::SeqCst);
     }
 
-    pub fn unblock(&self) {
+    pub(crate) fn unblock(&self) {
         self.blocked.store(false, Ordering::SeqCst);
     }
 
-    pub fn blocked_callers(&self) -> usize {
+    pub(crate) fn blocked_callers(&self) -> usize {
         self.callers.load(Ordering::SeqCst)
     }
 
-    pub async fn wait_for_blocked(&self, count: usize) {
+    pub(crate) async fn wait_for_blocked(&self, count: usize) {
         let start = Instant::now();
         while self.blocked_callers() < count {
             if start.elapsed() > TEST_TIMEOUT {
@@ -195,22 +195,22 @@ impl Clock for BlockingClock {
 }
 
 /// Holds SQLite's write lock, so that calls gather behind the first.
-pub struct WriteLock(pub Connection);
+pub(crate) struct WriteLock(pub Connection);
 
 impl WriteLock {
-    pub fn acquire(fixture: &Fixture) -> Self {
+    pub(crate) fn acquire(fixture: &Fixture) -> Self {
         let conn = Connection::open(fixture.path()).unwrap();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
         Self(conn)
     }
 
-    pub fn release(self) {
+    pub(crate) fn release(self) {
         self.0.execute_batch("COMMIT").unwrap();
     }
 }
 
 /// Makes commits that store a job fail, by a foreign key violation checked only at the commit.
-pub fn fail_commits(conn: &Connection) {
+pub(crate) fn fail_commits(conn: &Connection) {
     conn.execute_batch(
         "CREATE TABLE parent (id INTEGER PRIMARY KEY);
          CREATE TABLE child (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
@@ -219,6 +219,6 @@ pub fn fail_commits(conn: &Connection) {
     .unwrap();
 }
 
-pub fn let_commits_succeed(conn: &Connection) {
+pub(crate) fn let_commits_succeed(conn: &Connection) {
     conn.execute_batch("DROP TRIGGER dangle").unwrap();
 }
