@@ -10,7 +10,7 @@
 //! - `faults`: outages, crashes and broken connections on demand, and call recorders;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
 //! - `fuzz`: random and mutated input for decoders (feature `proptest`);
-//! - `history`: a checker for broken promises in recorded calls;
+//! - `trace`: a checker for broken promises in recorded calls;
 //! - `model`: compares two backends call by call, also with random sequences (feature `proptest`).
 
 #[cfg(feature = "suite")]
@@ -21,10 +21,10 @@ pub mod faults;
 pub mod fixture;
 #[cfg(feature = "proptest")]
 pub mod fuzz;
-#[cfg(feature = "suite")]
-pub mod history;
 pub mod kit;
 #[cfg(feature = "suite")]
 pub mod model;
+#[cfg(feature = "suite")]
+pub mod trace;
 
 pub use kit::{HandlerRun, TestContext, TestKit};

@@ -2,13 +2,13 @@
 //! one or many processes.
 
 mod crash_point;
-mod journal;
 mod outage;
 mod proxy;
 mod recorder;
+mod trace_file;
 
 pub use crash_point::{Crash, CrashPoint, CrashingSource};
-pub use journal::{Journal, LeaseBegin, read_journals};
 pub use outage::Outage;
 pub use proxy::TcpProxy;
 pub use recorder::Recorder;
+pub use trace_file::{LeaseBegin, read_traces};

@@ -1,6 +1,8 @@
 //! A backend that records its calls, in memory or in a file.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +13,10 @@ use dq_core::{
     Rescheduled, Result, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, async_trait,
 };
 
-use super::journal::{self, Line};
-use crate::history::{
-    History, HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction,
-    ScheduleAnswer, Violation,
+use super::trace_file::{self, Line};
+use crate::trace::{
+    Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, ScheduleAnswer, Trace,
+    TraceEvent, Violation,
 };
 
 /// A backend that records each call and its answer.
@@ -28,7 +30,7 @@ pub struct Recorder {
 
 #[derive(Debug)]
 enum Record {
-    Memory(Arc<dyn Clock>, Mutex<Vec<HistoryEvent>>),
+    Memory(Arc<dyn Clock>, Mutex<Vec<TraceEvent>>),
     File(Mutex<File>),
 }
 
@@ -47,16 +49,26 @@ impl Recorder {
         Arc::new(Self { inner, record, next: AtomicU64::new(0) })
     }
 
-    pub(super) fn in_file(inner: Arc<dyn Backend>, file: File) -> Arc<Self> {
-        Arc::new(Self { inner, record: Record::File(Mutex::new(file)), next: AtomicU64::new(0) })
+    /// Wraps a backend, and records in a new file.
+    ///
+    /// Times come from the system clock. [`read_traces`](super::read_traces) can therefore merge
+    /// the files of all processes on one computer, as long as nobody sets that clock. The unfinished
+    /// calls of a killed process count as calls with a lost answer.
+    ///
+    /// # Errors
+    /// If the file exists or cannot be created.
+    pub fn in_file(inner: Arc<dyn Backend>, path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
+        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+        let record = Record::File(Mutex::new(file));
+        Ok(Arc::new(Self { inner, record, next: AtomicU64::new(0) }))
     }
 
     /// Returns the calls recorded so far.
     #[must_use]
-    pub fn history(&self) -> History {
+    pub fn trace(&self) -> Trace {
         match &self.record {
-            Record::Memory(_, events) => History::new(lock(events).clone()),
-            Record::File(_) => History::default(),
+            Record::Memory(_, events) => Trace::new(lock(events).clone()),
+            Record::File(_) => Trace::default(),
         }
     }
 
@@ -66,7 +78,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The same as for [`Backend::stats`] and [`Backend::browse`].
-    pub async fn check_history(&self) -> Result<Vec<Violation>> {
+    pub async fn check_trace(&self) -> Result<Vec<Violation>> {
         let mut remaining = Vec::new();
         for stats in self.inner.stats(&[]).await? {
             for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
@@ -81,7 +93,7 @@ impl Recorder {
                 }
             }
         }
-        Ok(self.history().check(&remaining))
+        Ok(self.trace().check(&remaining))
     }
 
     /// Makes a call. `asked` returns its events without answers, given the time of the invocation,
@@ -112,10 +124,10 @@ impl Recorder {
                 (Invocation { number, at }, asked(at))
             }
             Record::File(file) => {
-                let nanos = journal::nanos();
-                let at = journal::millis(nanos);
+                let nanos = trace_file::nanos();
+                let at = trace_file::millis(nanos);
                 let line = Line::Call { number, at: nanos, calls: asked(at) };
-                journal::write(file, &line);
+                trace_file::write(file, &line);
                 let Line::Call { calls, .. } = line else { unreachable!("the line is a call") };
                 (Invocation { number, at }, calls)
             }
@@ -128,11 +140,11 @@ impl Recorder {
                 let (returned, returned_at) =
                     (self.next.fetch_add(1, Ordering::AcqRel), clock.now());
                 let interval = Interval { invoked: number, returned, at, returned_at };
-                let events_of_call = calls.into_iter().map(|call| HistoryEvent { interval, call });
+                let events_of_call = calls.into_iter().map(|call| TraceEvent { interval, call });
                 lock(events).extend(events_of_call);
             }
             Record::File(file) => {
-                journal::write(file, &Line::Return { number, at: journal::nanos(), calls });
+                trace_file::write(file, &Line::Return { number, at: trace_file::nanos(), calls });
             }
         }
     }

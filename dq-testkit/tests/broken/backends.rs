@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::Backend;
 use dq_testkit::fixture::memory;
-use dq_testkit::history::Promise;
+use dq_testkit::trace::Promise;
 
 use super::layers::*;
 use super::subject::{AddDefect, Opened, process};

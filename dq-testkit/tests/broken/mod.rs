@@ -2,7 +2,7 @@
 //! detect a broken backend and accept a correct one.
 
 mod backends;
-mod history;
+mod trace;
 #[macro_use]
 mod layers;
 mod model;

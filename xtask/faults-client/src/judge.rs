@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use dq::backend::{Backend, BrowseParams, backend_from_url};
 use dq::config::Environment;
 use dq::{BoxError, JobId, JobState};
-use dq_testkit::faults::{LeaseBegin, read_journals};
+use dq_testkit::faults::{LeaseBegin, read_traces};
 use dq_testkit::fixture::retry;
-use dq_testkit::history::{History, ObservedCall};
+use dq_testkit::trace::{ObservedCall, Trace};
 
 use crate::defects;
 
@@ -19,8 +19,8 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
         true => LeaseBegin::Returned,
         false => LeaseBegin::Answered,
     };
-    let history = read_journals(directory, begin)?;
-    println!("   {}", summary(&history));
+    let trace = read_traces(directory, begin)?;
+    println!("   {}", summary(&trace));
     let (config, environment) = (backend_from_url(url)?, Environment::default());
     let backend = defects::add(retry(|| config.connect(&environment)).await);
     let mut problems = Vec::new();
@@ -31,10 +31,10 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     }
     let remaining = remaining(&*backend).await?;
     backend.close().await?;
-    if history.done_count() == 0 {
+    if trace.done_count() == 0 {
         problems.push("no job was done".to_owned());
     }
-    problems.extend(history.check(&remaining).iter().map(ToString::to_string));
+    problems.extend(trace.check(&remaining).iter().map(ToString::to_string));
     if problems.is_empty() {
         return Ok(());
     }
@@ -63,9 +63,9 @@ async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
 }
 
 /// The number of calls per kind, and how many lost their answer.
-fn summary(history: &History) -> String {
+fn summary(trace: &Trace) -> String {
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for event in history.events() {
+    for event in trace.events() {
         let (kind, is_lost) = match &event.call {
             ObservedCall::Schedule { answer, .. } => ("schedules", answer.is_none()),
             ObservedCall::Claim { .. } => ("leases", false),
@@ -81,5 +81,5 @@ fn summary(history: &History) -> String {
     }
     let counts =
         counts.iter().map(|(kind, (all, lost))| format!("{all} {kind} ({lost} unanswered)"));
-    format!("{} jobs done; {}", history.done_count(), counts.collect::<Vec<_>>().join(", "))
+    format!("{} jobs done; {}", trace.done_count(), counts.collect::<Vec<_>>().join(", "))
 }

@@ -1,11 +1,11 @@
 //! The processes of `cargo xtask faults` and `cargo xtask soak`.
 //!
 //! - `URL LOG NAME produce` schedules, replaces, cancels and runs jobs until standard input ends or
-//!   SIGINT arrives. It writes its [`Journal`](dq_testkit::faults::Journal) to LOG.
-//! - `URL LOG NAME drain` runs jobs until none is left, and writes its journal too.
-//! - `URL LOG NAME soak` works like `produce`, with more jobs and no journal. LOG holds its queue's
+//!   SIGINT arrives. It writes its trace to LOG.
+//! - `URL LOG NAME drain` runs jobs until none is left, and writes its trace too.
+//! - `URL LOG NAME soak` works like `produce`, with more jobs and no trace. LOG holds its queue's
 //!   count of unfinished jobs, or an empty line while the store does not answer.
-//! - `URL DIRECTORY judge` reads all journals and fails if they or the store break a promise.
+//! - `URL DIRECTORY judge` reads all traces and fails if they or the store break a promise.
 //! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on standard input.
 //!
 //! `DQ_FAULTS_DEFECT=NAME` breaks a process's backend. With any value, `DQ_FAULTS_CLOCK` makes its

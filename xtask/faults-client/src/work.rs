@@ -13,7 +13,7 @@ use dq::{
     BoxError, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId, OnConflict, OnRunning,
     SystemClock, Timestamp,
 };
-use dq_testkit::faults::Journal;
+use dq_testkit::faults::Recorder;
 
 use crate::clock::JumpingClock;
 use crate::defects;
@@ -58,9 +58,9 @@ pub(crate) enum Mode {
     Soak,
 }
 
-/// Connects as soon as the store answers, with a journal if `journal` is set. The journal records
+/// Connects as soon as the store answers, with a trace if `trace` is set. The trace records
 /// what a defect answers.
-async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
+async fn connect(url: &str, trace: Option<&str>) -> Result<Dq, BoxError> {
     let clock: Arc<dyn Clock> = match env::var("DQ_FAULTS_CLOCK") {
         Ok(_) => Arc::new(JumpingClock),
         Err(_) => Arc::new(SystemClock),
@@ -77,13 +77,13 @@ async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
         }
     };
     let mut backend = defects::add(backend);
-    if let Some(journal) = journal {
-        backend = Journal::over(backend, journal)?;
+    if let Some(trace) = trace {
+        backend = Recorder::in_file(backend, trace)?;
     }
     Ok(Dq::builder().clock(clock).backend(backend).connect().await?)
 }
 
-/// `file` is the journal or, in a soak, the file for the live job count.
+/// `file` is the trace or, in a soak, the file for the live job count.
 pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
     // Listens before connecting, which can take as long as an outage: an unhandled signal ends the
     // process. A drain ignores signals.

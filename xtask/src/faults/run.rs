@@ -68,19 +68,19 @@ impl fmt::Display for Run {
 }
 
 impl Run {
-    /// Runs with the built client. Fails if the run cannot be judged. The journals stay in
+    /// Runs with the built client. Fails if the run cannot be judged. The traces stay in
     /// `target/faults` after a failure, or if a sound client breaks a promise. A run with a defect
     /// removes them, because the defect is meant to break a promise.
     pub(super) fn execute(&self) -> Result<Report> {
         let dir = self.directory()?;
         let report = self
             .storm_and_judge(&dir)
-            .map_err(|error| format!("{self}: {error}\nthe journals are in {}", dir.display()))?;
+            .map_err(|error| format!("{self}: {error}\nthe traces are in {}", dir.display()))?;
         if !report.is_violated || self.defect.is_some() {
             fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
             return Ok(report);
         }
-        let text = format!("{}\n   the journals are in {}", report.text, dir.display());
+        let text = format!("{}\n   the traces are in {}", report.text, dir.display());
         Ok(Report { text, ..report })
     }
 
@@ -171,15 +171,15 @@ impl Run {
 /// Waits until each process has scheduled a job: an earlier storm tests little.
 fn await_work(crew: &Crew, program: &Program) -> Result {
     let begin = Instant::now();
-    for (_, journal) in crew.processes(program) {
+    for (_, trace) in crew.processes(program) {
         let at_work = || {
-            let text = fs::read_to_string(&journal).unwrap_or_default();
+            let text = fs::read_to_string(&trace).unwrap_or_default();
             text.contains(r#""answer":{"Schedule""#)
         };
         while !at_work() {
             if begin.elapsed() > START_LIMIT {
                 let seconds = START_LIMIT.as_secs();
-                return Err(format!("{}: nothing scheduled in {seconds} s", journal.display()));
+                return Err(format!("{}: nothing scheduled in {seconds} s", trace.display()));
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -197,7 +197,7 @@ fn conditions(server: &Server) -> String {
     format!("revision {}{server}, {processors} processors", revision.trim())
 }
 
-/// Judges the journals in `dir` against the store. Returns whether a promise is broken, and the
+/// Judges the traces in `dir` against the store. Returns whether a promise is broken, and the
 /// judge's output.
 fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     let path = dir.join("judgement");

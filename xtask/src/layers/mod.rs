@@ -20,7 +20,7 @@ use crate::run::{Result, read, root};
 /// dq-core's top-level modules, lowest first. A module may import only from rows above its own
 /// here; `lib.rs` may import all.
 const CORE_ORDER: [&[&str]; 13] = [
-    &["error"],
+    &["error", "setters"],
     &["model"],
     &["sync"],
     &["clock", "entropy"],
@@ -31,7 +31,7 @@ const CORE_ORDER: [&[&str]; 13] = [
     &["memory"],
     &["handler"],
     &["client"],
-    &["recurring", "ingress"],
+    &["schedules", "ingress"],
     &["runner", "simulate"],
 ];
 

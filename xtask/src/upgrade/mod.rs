@@ -3,14 +3,14 @@
 //! the upgrade raises the store's format.
 
 mod build;
-mod history;
+mod trace;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread, time};
 
-use history::History;
+use trace::Trace;
 
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::faults::Server;
@@ -37,9 +37,9 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Re
         println!("── {store}");
         let run = dir.join(format!("{store}-{}", millis()));
         let violations = match on_store(store, &run, &old, &new, is_raised) {
-            Ok(history) => {
-                println!("   {}", history.summary());
-                history.violations()
+            Ok(trace) => {
+                println!("   {}", trace.summary());
+                trace.violations()
             }
             Err(error) => vec![error],
         };
@@ -62,7 +62,7 @@ fn on_store(
     old: &Program,
     new: &Program,
     is_raised: bool,
-) -> Result<History> {
+) -> Result<Trace> {
     fs::create_dir_all(run).map_err(|error| format!("{}: {error}", run.display()))?;
     let phases = if is_raised { raise_format } else { side_by_side };
     match store {
@@ -93,7 +93,7 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     Ok(crew)
 }
 
-fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
     // Roll back.
@@ -109,21 +109,21 @@ fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<H
     crew.stop_all(old);
     crew.stop_all(new);
     crew.start(new, DRAIN)?;
-    History::read(dir, crew.finish())
+    Trace::read(dir, crew.finish())
 }
 
 /// Runs an upgrade after which the store refuses the older revision. Old processes may still finish
 /// the jobs they hold.
-fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+fn raise_format(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     expect_refusal(url, dir, old)?;
     crew.kill_one(new);
     thread::sleep(PHASE);
     crew.stop_all(new);
     crew.start(new, DRAIN)?;
-    let mut history = History::read(dir, crew.finish())?;
-    history.expect_refusals(old.name);
-    Ok(history)
+    let mut trace = Trace::read(dir, crew.finish())?;
+    trace.expect_refusals(old.name);
+    Ok(trace)
 }
 
 /// Starts a process that must fail to connect. Its log extension keeps it out of the judged logs.

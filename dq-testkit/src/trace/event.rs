@@ -32,7 +32,7 @@ impl Interval {
 
 /// One call about one job, as a client saw it.
 #[derive(Debug, Clone)]
-pub struct HistoryEvent {
+pub struct TraceEvent {
     /// When the call was in flight.
     pub interval: Interval,
     /// The call and its answer.

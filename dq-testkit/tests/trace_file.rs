@@ -1,4 +1,4 @@
-//! The checker finds violations in the journals of several processes.
+//! The checker finds violations in the traces of several processes.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use dq_core::{
     Backend, ClaimParams, Due, Entropy, JobId, JobKey, JobRef, MemoryBackend, NewJob, OnConflict,
     QueueName, Renewal, Settlement, SystemClock, Target, Timestamp, Verdict, Want,
 };
-use dq_testkit::faults::{Journal, LeaseBegin, read_journals};
-use dq_testkit::history::Promise;
+use dq_testkit::faults::{LeaseBegin, Recorder, read_traces};
+use dq_testkit::trace::Promise;
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -27,8 +27,8 @@ fn key() -> JobKey {
 /// from two processes.
 async fn work(directory: &Path) -> Vec<JobId> {
     let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
-    let producer = Journal::over(store.clone(), directory.join("producer.jsonl")).unwrap();
-    let runner = Journal::over(store, directory.join("runner.jsonl")).unwrap();
+    let producer = Recorder::in_file(store.clone(), directory.join("producer.jsonl")).unwrap();
+    let runner = Recorder::in_file(store, directory.join("runner.jsonl")).unwrap();
     let entropy = Entropy::seeded(1);
     let id = || entropy.job_id(Timestamp::EPOCH);
     let new = |due: Due| NewJob::new(id(), queue(), due, Bytes::new());
@@ -56,8 +56,7 @@ async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
         let path = directory.path().join(name);
         fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
     }
-    let violations =
-        read_journals(directory.path(), LeaseBegin::Answered).unwrap().check(&remaining);
+    let violations = read_traces(directory.path(), LeaseBegin::Answered).unwrap().check(&remaining);
     let mut promises: Vec<_> = violations.into_iter().map(|violation| violation.promise).collect();
     promises.dedup();
     promises
@@ -72,11 +71,11 @@ fn without_answers(text: &str, kind: &str) -> String {
 async fn what_happened_is_no_violation() {
     let directory = tempfile::tempdir().unwrap();
     let remaining = work(directory.path()).await;
-    let history = read_journals(directory.path(), LeaseBegin::Answered).unwrap();
-    assert_eq!(history.check(&remaining), []);
-    assert_eq!(history.done_count(), 1);
+    let trace = read_traces(directory.path(), LeaseBegin::Answered).unwrap();
+    assert_eq!(trace.check(&remaining), []);
+    assert_eq!(trace.done_count(), 1);
     // Four jobs, a cancel, and two claims, renewals and settlements.
-    assert_eq!(history.events().len(), 4 + 1 + 6);
+    assert_eq!(trace.events().len(), 4 + 1 + 6);
 }
 
 #[tokio::test]
@@ -114,7 +113,7 @@ async fn leases_of_a_store_whose_log_decides_begin_when_the_claim_returns() {
     let text = fs::read_to_string(&path).unwrap();
     // As if the claims were made long before they reached the log.
     fs::write(&path, text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).unwrap();
-    let check = |begin| read_journals(directory.path(), begin).unwrap().check(&remaining);
+    let check = |begin| read_traces(directory.path(), begin).unwrap().check(&remaining);
     assert_ne!(check(LeaseBegin::Answered), []);
     assert_eq!(check(LeaseBegin::Returned), []);
 }
@@ -123,6 +122,6 @@ async fn leases_of_a_store_whose_log_decides_begin_when_the_claim_returns() {
 async fn a_foreign_line_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.jsonl"), "{\"no\":1}\n").unwrap();
-    let error = read_journals(directory.path(), LeaseBegin::Answered).unwrap_err().to_string();
+    let error = read_traces(directory.path(), LeaseBegin::Answered).unwrap_err().to_string();
     assert!(error.contains("a.jsonl") && error.contains("no"), "{error}");
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use dq_core::{JobId, JobKey, QueueName, Timestamp};
 
 use super::event::{
-    HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction,
-    ScheduleAnswer,
+    Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, ScheduleAnswer,
+    TraceEvent,
 };
 
 #[derive(Debug, Default)]
@@ -121,10 +121,10 @@ struct KeyHolder {
 /// To resolve calls by key.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
-pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
+pub(super) fn lifetimes(events: &[TraceEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
     let mut holders = KeyHolders::new();
     let mut queues: BTreeMap<JobId, &QueueName> = BTreeMap::new();
-    for HistoryEvent { interval, call } in events {
+    for TraceEvent { interval, call } in events {
         if let ObservedCall::Schedule { job, queue, key, detach, answer, .. } = call
             && answer.is_none_or(|answer| answer.is_stored())
         {
@@ -144,7 +144,7 @@ pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<
 
 /// Adds an event to each job that it affects, or may affect.
 fn apply<'a>(
-    HistoryEvent { interval, call }: &'a HistoryEvent,
+    TraceEvent { interval, call }: &'a TraceEvent,
     holders: &KeyHolders<'a>,
     queues: &BTreeMap<JobId, &'a QueueName>,
     lifetimes: &mut BTreeMap<JobId, JobLifetime<'a>>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dq_core::{Clock, MemoryBackend, VirtualClock};
 use dq_testkit::faults::{Outage, Recorder};
-use dq_testkit::history::Violation;
+use dq_testkit::trace::Violation;
 
 use super::backends::{BROKEN_BACKENDS, BrokenBackend};
 use super::subject::{AddDefect, Opened, process};
@@ -22,7 +22,7 @@ async fn violations(add_defect: AddDefect, seed: u64) -> Vec<Violation> {
     let backend = add_defect(Opened { process, clock: clock.clone(), opened_before: 0 });
     let recorder = Recorder::over(backend, shared_clock);
     workload::run(recorder.clone(), clock, seed).await;
-    recorder.check_history().await.expect("the memory store answers")
+    recorder.check_trace().await.expect("the memory store answers")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +49,7 @@ async fn outages_are_no_violations() {
         }
         outage.end();
         work.await.expect("no client panics");
-        let violations = recorder.check_history().await.expect("the outage has ended");
+        let violations = recorder.check_trace().await.expect("the outage has ended");
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
     }
 }

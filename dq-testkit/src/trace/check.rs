@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use dq_core::{JobId, Timestamp};
 
-use super::event::{HistoryEvent, Interval, ObservedVerdict, Promise, Violation};
+use super::event::{Interval, ObservedVerdict, Promise, TraceEvent, Violation};
 use super::lifetime::{Claim, JobLifetime, in_effect, lifetimes};
 
-pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
+pub(super) fn check(events: &[TraceEvent], remaining: &[JobId]) -> Vec<Violation> {
     let remaining: HashSet<JobId> = remaining.iter().copied().collect();
     let lifetimes = lifetimes(events);
     let mut violations = Vec::new();

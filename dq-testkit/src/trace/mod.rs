@@ -1,6 +1,5 @@
-//! Checks a trace (the calls that clients observed) against the contract's promises ([`Promise`]).
-//!
-//! A [`History`] is such a trace, not a queue's history of ended jobs.
+//! Checks a [`Trace`], the calls that clients observed, against the contract's promises
+//! ([`Promise`]).
 //!
 //! Each call has an [`Interval`] and took effect somewhere within it. Two calls are ordered only if
 //! one returned before the other began. The checker reports a violation only if no order of
@@ -14,34 +13,34 @@ mod lifetime;
 use dq_core::JobId;
 
 pub use event::{
-    HistoryEvent, Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, Promise,
-    ScheduleAnswer, Violation,
+    Interval, ObservedCall, ObservedTarget, ObservedVerdict, OperatorAction, Promise,
+    ScheduleAnswer, TraceEvent, Violation,
 };
 
 /// The trace of all clients of one store.
 #[derive(Debug, Clone, Default)]
-pub struct History {
-    events: Vec<HistoryEvent>,
+pub struct Trace {
+    events: Vec<TraceEvent>,
 }
 
-impl History {
+impl Trace {
     /// Creates a trace from events in any order.
     #[must_use]
-    pub fn new(mut events: Vec<HistoryEvent>) -> Self {
+    pub fn new(mut events: Vec<TraceEvent>) -> Self {
         events.sort_by_key(|event| event.interval.invoked);
         Self { events }
     }
 
     /// Returns the events, ordered by invocation.
     #[must_use]
-    pub fn events(&self) -> &[HistoryEvent] {
+    pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
     /// Counts the accepted `Done` settlements: the more, the more a check proves.
     #[must_use]
     pub fn done_count(&self) -> usize {
-        let is_done = |event: &&HistoryEvent| {
+        let is_done = |event: &&TraceEvent| {
             let done = ObservedVerdict::Done;
             matches!(&event.call, ObservedCall::Settle { verdict, accepted: Some(true), .. } if *verdict == done)
         };

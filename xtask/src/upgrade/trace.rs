@@ -27,7 +27,7 @@ struct Job {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct Trace {
     jobs: BTreeMap<String, Job>,
     processes: usize,
     errors: BTreeMap<(String, String), usize>,
@@ -36,11 +36,11 @@ pub(crate) struct History {
     failures: Vec<String>,
 }
 
-impl History {
+impl Trace {
     /// Reads the logs in `dir`. A job may run again if a crashed process logged its end: the
     /// settlement may be lost.
     pub(crate) fn read(dir: &Path, ends: Ends) -> Result<Self> {
-        let mut history = Self { failures: ends.failures, ..Self::default() };
+        let mut trace = Self { failures: ends.failures, ..Self::default() };
         let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
         for entry in fs::read_dir(dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
@@ -49,12 +49,12 @@ impl History {
             }
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let text = fs::read_to_string(&path).map_err(failed)?;
-            history.processes += 1;
+            trace.processes += 1;
             for line in text.lines() {
-                history.add(&name, line, ends.crashed.contains(&name))?;
+                trace.add(&name, line, ends.crashed.contains(&name))?;
             }
         }
-        Ok(history)
+        Ok(trace)
     }
 
     fn add(&mut self, process: &str, line: &str, crashed: bool) -> Result {
@@ -172,26 +172,26 @@ mod tests {
             (&[], &["start z 10004"], "z started again after it was done"),
         ];
         for (well, crashed, violation) in cases {
-            let mut history = History::default();
+            let mut trace = Trace::default();
             for line in ["due z 1", "stored z 1", "start z 2", "end z 3"].iter().chain(well) {
-                history.add("a process", line, false).unwrap();
+                trace.add("a process", line, false).unwrap();
             }
             for line in crashed {
-                history.add("a process", line, true).unwrap();
+                trace.add("a process", line, true).unwrap();
             }
-            assert_eq!(history.violations().join("\n"), violation, "{well:?} {crashed:?}");
+            assert_eq!(trace.violations().join("\n"), violation, "{well:?} {crashed:?}");
         }
     }
 
     #[test]
     fn refusals_are_expected_of_the_old_program_only_and_must_occur() {
         let after = |processes: &[&str]| {
-            let mut history = History::default();
+            let mut trace = Trace::default();
             for process in processes {
-                history.add(process, "error Incompatible 1", false).unwrap();
+                trace.add(process, "error Incompatible 1", false).unwrap();
             }
-            history.expect_refusals("old");
-            (history.refusals, history.errors.len(), history.failures.len())
+            trace.expect_refusals("old");
+            (trace.refusals, trace.errors.len(), trace.failures.len())
         };
         assert_eq!(after(&["old1", "old2"]), (2, 0, 0));
         assert_eq!(after(&["old1", "new3"]), (1, 1, 0));

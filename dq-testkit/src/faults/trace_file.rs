@@ -1,37 +1,17 @@
 //! A trace that survives the process, as lines of JSON in a file.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dq_core::Timestamp;
 use dq_core::sync::lock;
-use dq_core::{Backend, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::recorder::Recorder;
-use crate::history::{History, HistoryEvent, Interval, ObservedCall};
-
-/// Records calls and their answers in a file.
-///
-/// Times come from the system clock. [`read_journals`] can therefore merge the files of all
-/// processes on one computer, as long as nobody sets that clock. The unfinished calls of a killed
-/// process count as calls with a lost answer.
-#[derive(Debug)]
-pub struct Journal;
-
-impl Journal {
-    /// Wraps a backend, and creates the file.
-    ///
-    /// # Errors
-    /// If the file exists or cannot be created.
-    pub fn over(inner: Arc<dyn Backend>, path: impl AsRef<Path>) -> io::Result<Arc<dyn Backend>> {
-        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
-        Ok(Recorder::in_file(inner, file))
-    }
-}
+use crate::trace::{Interval, ObservedCall, Trace, TraceEvent};
 
 /// Times are nanoseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,7 +43,7 @@ pub(super) fn write(file: &Mutex<File>, line: &Line) {
     let mut text = serde_json::to_vec(line).expect("a line is JSON");
     text.push(b'\n');
     // An unrecorded call is no evidence, so stop here.
-    lock(file).write_all(&text).expect("the journal can be written");
+    lock(file).write_all(&text).expect("the trace can be written");
 }
 
 /// When a claim's leases begin, for the checker.
@@ -82,33 +62,29 @@ pub enum LeaseBegin {
 /// Ignores an incomplete last line.
 ///
 /// # Errors
-/// If a file cannot be read, and `InvalidData` for a line that no [`Journal`] wrote.
-pub fn read_journals(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Result<History> {
+/// If a file cannot be read, and `InvalidData` for a line that no [`Recorder`](super::Recorder) wrote.
+pub fn read_traces(directory: impl AsRef<Path>, begin: LeaseBegin) -> io::Result<Trace> {
     let mut events = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "jsonl") {
             let text = fs::read_to_string(&path)?;
             let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-            read_journal(complete, begin, &mut events).map_err(|problem| {
+            read_file(complete, begin, &mut events).map_err(|problem| {
                 let what = format!("{}: {problem}", path.display());
                 io::Error::new(io::ErrorKind::InvalidData, what)
             })?;
         }
     }
-    Ok(History::new(events))
+    Ok(Trace::new(events))
 }
 
-fn read_journal(
-    text: &str,
-    begin: LeaseBegin,
-    events: &mut Vec<HistoryEvent>,
-) -> Result<(), String> {
+fn read_file(text: &str, begin: LeaseBegin, events: &mut Vec<TraceEvent>) -> Result<(), String> {
     let mut open = BTreeMap::new();
     let mut add = |invoked, returned, calls: Vec<ObservedCall>| {
         let (at, returned_at) = (millis(invoked), millis(returned));
         let interval = Interval { invoked, returned, at, returned_at };
-        events.extend(calls.into_iter().map(|call| HistoryEvent { interval, call }));
+        events.extend(calls.into_iter().map(|call| TraceEvent { interval, call }));
     };
     for line in text.lines() {
         match serde_json::from_str(line).map_err(|error| format!("{error} in {line:?}"))? {
