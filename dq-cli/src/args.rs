@@ -65,8 +65,8 @@ pub(crate) enum Command {
     /// Show what happened to a job, and why it does not run now.
     Where(JobArgs),
     /// Show and change schedules.
-    #[command(subcommand)]
-    Cron(CronCommand),
+    #[command(subcommand, visible_alias = "cron")]
+    Schedules(SchedulesCommand),
     /// Show what is due in the next hours: all queues, or one queue by hour.
     Forecast {
         #[arg(value_parser = queue)]
@@ -193,7 +193,7 @@ pub(crate) enum JobsCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum CronCommand {
+pub(crate) enum SchedulesCommand {
     /// List the schedules, the next due first.
     Ls,
     /// Show one schedule with its payload and next occurrences.
@@ -204,7 +204,7 @@ pub(crate) enum CronCommand {
         next: usize,
     },
     /// Store a schedule, or replace it.
-    Set(CronSetArgs),
+    Set(ScheduleSetArgs),
     /// Pause a schedule; occurrences during the pause are not caught up.
     Pause { name: String },
     /// Resume a paused schedule with its next occurrence.
@@ -229,7 +229,7 @@ pub(crate) enum CronCommand {
 
 /// Definition of a schedule.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct CronSetArgs {
+pub(crate) struct ScheduleSetArgs {
     pub(crate) name: String,
     #[arg(value_parser = queue)]
     pub(crate) queue: QueueName,

@@ -244,7 +244,7 @@ fn a_demo_fills_every_page_and_leaves_nothing_behind() {
     assert!(queues.iter().any(|queue| queue["paused"] == true));
     assert!(queues.iter().any(|queue| queue["runners"] == 0));
     wait_until("two runners", || lines(&["runners"]).len() == 2);
-    let schedules = lines(&["cron", "ls"]);
+    let schedules = lines(&["schedules", "ls"]);
     assert_eq!(schedules.len(), 5, "{schedules:?}");
     assert!(schedules.iter().any(|schedule| schedule["paused"] == true));
     assert!(lines(&["forecast"]).len() >= 4);

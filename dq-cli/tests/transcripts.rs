@@ -26,7 +26,7 @@ fn same_output_on(url: &str) {
         &["jobs", "get", "ORDER", "key:order-0"],
         &["jobs", "cancel", "ORDER", "--all"],
         &["enqueue", "ORDER", "not JSON"],
-        &["cron", "show", "nope"],
+        &["schedules", "show", "nope"],
         &["purge", "ORDER", "--confirm", "order"],
     ] {
         let parts = |output: Output| (text(&output.stdout), text(&output.stderr), output.status);
@@ -40,10 +40,10 @@ fn same_output_on(url: &str) {
     expect(api(&["jobs", "cancel", "ORDER", "key:order-1"]), "cancelled ORDER/key:order-1\n");
     assert_eq!(direct(&["jobs", "cancel", "ORDER", "key:order-1"]).status.code(), Some(3));
     expect(direct(&["jobs", "cancel", "ORDER", "--all", "--yes"]), "cancelled 2 jobs of ORDER\n");
-    let set = ["cron", "set", "nightly", "REPORT", "--cron", "30 2 * * *"];
+    let set = ["schedules", "set", "nightly", "REPORT", "--cron", "30 2 * * *"];
     expect(api(&set), "stored nightly\n");
     expect(direct(&set), "is stored already: nightly\n");
-    expect(direct(&["cron", "rm", "nightly"]), "removed nightly\n");
+    expect(direct(&["schedules", "rm", "nightly"]), "removed nightly\n");
 }
 
 #[test]

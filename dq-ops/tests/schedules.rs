@@ -142,7 +142,7 @@ async fn a_schedule_that_cannot_be_read_is_a_finding_and_can_be_removed() {
     let [finding] = &findings[..] else { panic!("{findings:?}") };
     assert_eq!((&*finding.severity, &*finding.code), ("error", "schedules.unreadable"));
     assert!(finding.cause.contains("the schedule monthly cannot be read"), "{}", finding.cause);
-    assert!(finding.remedy.contains("dq cron rm -- 'monthly'"), "{}", finding.remedy);
+    assert!(finding.remedy.contains("dq schedules rm -- 'monthly'"), "{}", finding.remedy);
     session.remove_schedule("monthly").await.unwrap();
     assert_eq!(session.check().await, []);
 }

@@ -1,7 +1,6 @@
 //! The commands: functions of a source and an output.
 
 mod change;
-mod cron;
 mod enqueue;
 mod forecast;
 #[cfg(feature = "redis")]
@@ -9,11 +8,12 @@ pub(crate) mod import;
 mod jobs;
 mod queues;
 mod runners;
+mod schedules;
 mod timeline;
 mod watch;
 
 #[cfg(test)]
-mod cron_tests;
+mod schedules_tests;
 #[cfg(test)]
 mod tests;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(command: &Command, source: &Source, output: &mut Output<'_>) -
         },
         Command::Enqueue(args) => enqueue::enqueue(args, source, output),
         Command::Where(args) => timeline::timeline(args, source, output),
-        Command::Cron(command) => cron::run(command, source, output),
+        Command::Schedules(command) => schedules::run(command, source, output),
         Command::Forecast { queue, window } => {
             forecast::forecast(queue.as_ref(), *window, source, output)
         }

@@ -1,40 +1,40 @@
-//! `dq cron`: schedules.
+//! `dq schedules`: schedules.
 
 use dq_ops::{BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleResult, ScheduleSummary};
 use serde_json::{Value, json};
 
 use super::jobs::payload_text;
-use crate::args::{CronCommand, CronSetArgs};
+use crate::args::{SchedulesCommand, ScheduleSetArgs};
 use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-pub(super) fn run(command: &CronCommand, source: &Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn run(command: &SchedulesCommand, source: &Source, output: &mut Output<'_>) -> Result<()> {
     match command {
-        CronCommand::Ls => list(source, output),
-        CronCommand::Show { name, next } => {
+        SchedulesCommand::Ls => list(source, output),
+        SchedulesCommand::Show { name, next } => {
             let detail = source.recurring(name, *next)?;
             output.either(&detail, || describe(&detail))
         }
-        CronCommand::Set(args) => set(args, source, output),
-        CronCommand::Pause { name } => {
+        SchedulesCommand::Set(args) => set(args, source, output),
+        SchedulesCommand::Pause { name } => {
             let changed = source.pause_schedule(name)?;
             let value = json!({ "schedule": name, "paused": true, "changed": changed });
             report(name, &value, if changed { "paused" } else { "was paused before:" }, output)
         }
-        CronCommand::Resume { name } => {
+        SchedulesCommand::Resume { name } => {
             let changed = source.resume_schedule(name)?;
             let value = json!({ "schedule": name, "paused": false, "changed": changed });
             report(name, &value, if changed { "resumed" } else { "is not paused:" }, output)
         }
-        CronCommand::Skip { name } => {
+        SchedulesCommand::Skip { name } => {
             source.skip_next(name)?;
             let value = json!({ "schedule": name, "result": "skipped" });
             report(name, &value, "skipped the next occurrence of", output)
         }
-        CronCommand::Run { name } => run_now(name, source, output),
-        CronCommand::Backfill { name, after, until } => {
+        SchedulesCommand::Run { name } => run_now(name, source, output),
+        SchedulesCommand::Backfill { name, after, until } => {
             let BackfillReport { changed, existing, .. } = source.backfill(name, *after, *until)?;
             let value = json!({
                 "schedule": name, "action": "backfill", "changed": changed, "existing": existing
@@ -48,7 +48,7 @@ pub(super) fn run(command: &CronCommand, source: &Source, output: &mut Output<'_
                 format!("scheduled {jobs} of {name}{existing}\n")
             })
         }
-        CronCommand::Rm { name } => {
+        SchedulesCommand::Rm { name } => {
             source.remove_schedule(name)?;
             let value = json!({ "schedule": name, "result": "removed" });
             report(name, &value, "removed", output)
@@ -131,7 +131,7 @@ fn describe(detail: &ScheduleDetail) -> String {
     text
 }
 
-fn set(args: &CronSetArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
+fn set(args: &ScheduleSetArgs, source: &Source, output: &mut Output<'_>) -> Result<()> {
     let payload = serde_json::from_str(&args.payload).map_err(|error| {
         Failure::usage(format!("the payload is not JSON: {error}"), "write a text as '\"text\"'")
     })?;
