@@ -223,19 +223,24 @@ impl TrialStore {
         }
     }
 
-    /// Leases the queue's only job again once its lease has expired.
+    /// Leases the queue's only job after another client has lost its lease.
     ///
     /// A store without its own clock measures a lease in each process, from the moment when that
-    /// process sees it. The lease may therefore expire later than its holder says; an empty claim
-    /// tells when.
+    /// process sees it, so the lease may expire later than its holder says. The job may also be
+    /// reserved for another process for some time. An empty claim tells until when.
     pub(super) async fn lease_lost_one(
         &self,
         client: &Client,
         queue: &QueueName,
     ) -> TrialResult<LeasedJob> {
-        let empty = client.claim(&[want(queue, 0)]).await?;
-        if let Some(ends) = empty.next_due {
-            self.wait_until(ends).await?;
+        for max in [0, 1, 1] {
+            let claimed = client.claim(&[want(queue, max)]).await?;
+            if let Some(leased) = claimed.jobs.into_iter().next() {
+                return Ok(leased);
+            }
+            if let Some(next_due) = claimed.next_due {
+                self.wait_until(next_due).await?;
+            }
         }
         client.lease_one(queue).await
     }
