@@ -46,8 +46,14 @@ register_backend! {
     from_url: from_url,
 }
 
+/// The settings of an application with a store among them.
+#[derive(Deserialize)]
+struct Application {
+    jobs: Box<dyn BackendConfig>,
+}
+
 #[tokio::test]
-async fn a_third_party_backend_is_selected_by_name_by_url_and_as_a_drain() {
+async fn a_third_party_backend_is_selected_like_the_others() {
     let cloud = "type = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
     let config = Config::from_toml(&format!("[backend]\n{cloud}\n[[drain]]\n{cloud}")).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"), "`Debug` does not show secrets");
@@ -55,16 +61,9 @@ async fn a_third_party_backend_is_selected_by_name_by_url_and_as_a_drain() {
     assert!(dq.stats().await.unwrap().is_empty());
     assert_eq!(CONNECTED.load(Ordering::Relaxed), 2, "the store and the drain");
     Dq::connect("cloud://eu?token=hunter2").await.unwrap();
-}
 
-#[tokio::test]
-async fn an_application_has_a_store_among_its_own_settings() {
-    #[derive(Deserialize)]
-    struct Settings {
-        jobs: Box<dyn BackendConfig>,
-    }
     let json = r#"{"jobs": {"type": "cloud", "region": "eu", "token": "hunter2"}}"#;
-    let settings: Settings = serde_json::from_str(json).unwrap();
-    let store = settings.jobs.connect(&Environment::default()).await.unwrap();
+    let application: Application = serde_json::from_str(json).unwrap();
+    let store = application.jobs.connect(&Environment::default()).await.unwrap();
     Dq::builder().backend(store).connect().await.unwrap();
 }

@@ -12,10 +12,13 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | failed, or `dq check` found an error, or `dq import` left entries behind |
-//! | 2 | an argument or the configuration is wrong, or `--yes` is missing. Nothing changed, unless the store refused a setting or permission during a change: the error names it, so look before you repeat it |
+//! | 2 | an argument or the configuration is wrong, or `--yes` is missing; nothing changed |
 //! | 3 | there is no such queue or job |
-//! | 4 | the job's or queue's state forbids it |
+//! | 4 | the job's or queue's state forbids the command |
 //! | 5 | the store or server is unreachable |
+//!
+//! After exit code 2 something may have changed in one case: the store refused a setting or
+//! permission during a change. The error names it, so look before you repeat the command.
 
 #[cfg(feature = "rabbitmq")]
 use dq_rabbit as _;

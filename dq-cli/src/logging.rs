@@ -6,8 +6,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Command, ServeArgs};
 
-/// Logs as `RUST_LOG` says. By default, a server logs its work, and a command only warnings: its
-/// result is on stdout, and its error is reported once.
+/// Logs as `RUST_LOG` says. By default, a server logs at `info`, and other commands log warnings:
+/// their result is on stdout, and their error is reported once.
 pub(crate) fn init(command: &Command) {
     let default = match command {
         // The demo's jobs fail on purpose.

@@ -41,9 +41,9 @@ use proc_macro::TokenStream;
 ///
 /// # The code
 ///
-/// The first argument is the queue name: 1 to 128 bytes without control characters. Write a string,
-/// or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a constant or an
-/// enum variant.
+/// The first argument is the handler's code, which is also its queue's name: 1 to 128 bytes without
+/// control characters. Write a string, or an expression whose type implements
+/// [`QueueCode`](macro@QueueCode), such as a constant or an enum variant.
 ///
 /// ```
 /// use dq::{QueueCode, delay_handler};
@@ -104,10 +104,10 @@ use proc_macro::TokenStream;
 /// | `cron = "30 2 * * *"` | times, as minute, hour, day of month, month and day of week | |
 /// | `tz = "Europe/Stockholm"` | IANA time zone for `cron` | `"UTC"` |
 /// | `every = "90s"` | an interval, instead of `cron`; the times are its whole multiples since 1970 | |
-/// | `catch_up = "last"` | occurrences to run that passed while no process ran: the last one, `"none"`, or the last few, such as `"all:10"` | `"last"` |
+/// | `catch_up = "last"` | which missed occurrences to run: the last one, `"none"`, or the last few, such as `"all:10"` | `"last"` |
 /// | `overlap = "skip"` | what happens while an earlier occurrence's job is live: the new one is skipped, runs (`"allow"`), or waits (`"queue_one"`) | `"skip"`; `"allow"` with `"all:…"` |
 /// | `deadline = "1h"` | how late an occurrence may be scheduled | any time |
-/// | `jitter = "10s"` | delays all occurrences by a part of this time, which depends on the code | none |
+/// | `jitter = "10s"` | delays all occurrences by a part of this time, derived from the queue name | none |
 ///
 /// The jobs carry the payload's default value, so the payload must implement `Default` and
 /// `serde::Serialize`; `()` does. `ctx.occurrence()` is the nominal time.
@@ -145,10 +145,10 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The payload is decoded first, then the extractors run in order, then the function is called. If
-/// the payload does not decode, the job is dead; if its `version` is newer, the job waits. An
-/// extractor error is a failed attempt. A `guard` gets its own values: its arguments are read
-/// first, then the function's. A handler without a payload argument has the payload type `()` and
+/// A run asks the `guard` first, if there is one. Then it decodes the payload, runs the extractors
+/// in order, and calls the function. A guard gets its own values, read in the same order. If the
+/// payload does not decode, the job is dead; if its `version` is newer, the job waits. An extractor
+/// error is a failed attempt. A handler without a payload argument has the payload type `()` and
 /// decodes nothing.
 ///
 /// # The result

@@ -33,7 +33,7 @@ fn scrape(dq: Dq, countdown: Countdown) -> String {
     let recorder = builder.build_recorder();
     metrics::with_local_recorder(&recorder, || {
         let runner = runner(&dq, &countdown).concurrency(2);
-        block_on(runner.run_until(countdown.over.cancelled())).unwrap();
+        block_on(runner.run_until(countdown.finished.cancelled())).unwrap();
     });
     recorder.handle().render()
 }

@@ -70,7 +70,7 @@ fn slots_are_busy_while_handlers_run_and_gone_with_the_runner() {
                 .concurrency(4)
                 .queue("OBEDIENT", QueueSettings::new().concurrency(1))
                 .middleware(reader());
-            runner.run_until(countdown.over.cancelled()).await.unwrap();
+            runner.run_until(countdown.finished.cancelled()).await.unwrap();
         });
     });
     assert_eq!(*seen.lock().unwrap(), [["1", "3"]; 3]);
@@ -86,7 +86,7 @@ fn runs_lateness_and_calls_of_the_store_are_measured() {
             let dq = Dq::connect("memory:").await.unwrap();
             schedule(&dq, &["done", "skip", "dead", "retry", "snooze", "again"]).await;
             let countdown = Countdown::new(9);
-            runner(&dq, &countdown).run_until(countdown.over.cancelled()).await.unwrap();
+            runner(&dq, &countdown).run_until(countdown.finished.cancelled()).await.unwrap();
         });
     });
     let values = values(&snapshotter);

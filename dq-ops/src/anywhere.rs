@@ -11,7 +11,7 @@ use crate::jobs::{JobQuery, JobSummary};
 use crate::ops::Session;
 use crate::overview::{Overview, QueueSummary};
 
-/// Queues read by one listing.
+/// A listing reads at most this many queues.
 const MAX_QUEUES: usize = 50;
 
 /// Concurrent store calls.
@@ -48,30 +48,8 @@ impl Session {
         query: &JobQuery,
     ) -> Result<JobsAnywhere> {
         let query = JobQuery { after: None, ..query.clone() };
-        let count = |queue: &QueueSummary| count_of(queue, query.state);
-        let queues = || overview.queues.iter().filter(|queue| !queue.queue.is_reserved());
-        let mut queues: Vec<&QueueSummary> = queues().filter(|queue| count(queue) > 0).collect();
-        match query.state {
-            JobState::Scheduled | JobState::Ready => queues.sort_by_key(|queue| queue.next_due),
-            _ => queues.sort_by_key(|queue| Reverse(count(queue))),
-        }
-        let all = queues.len();
         let limit = query.limit.clamp(1, JobQuery::MAX_LIMIT);
-        // The earliest ready jobs are in the queues whose first job is due first.
-        let suffice = query.state == JobState::Ready && query.filter.is_empty();
-        queues.truncate(if suffice { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
-        let budget = match (query.contains.is_some(), query.filter.is_empty()) {
-            (true, _) => MAX_SEARCHED,
-            (false, true) => u64::MAX,
-            (false, false) => MAX_COMPARED,
-        };
-        let mut compared = 0_u64;
-        queues.retain(|queue| {
-            let fits = compared < budget;
-            compared = compared.saturating_add(count(queue).min(MAX_COMPARED));
-            fits
-        });
-        let mut complete = queues.len() == all;
+        let (queues, mut complete) = choose_queues(overview, &query, limit);
         let listings = queues.iter().map(|queue| self.list(&queue.queue, &query));
         let mut jobs = Vec::new();
         for listing in join_all(listings).await {
@@ -126,7 +104,7 @@ impl Session {
         Ok(JobsAnywhere { jobs, complete })
     }
 
-    /// By key, this finds live jobs only.
+    /// Finds the job in every queue; by key, only a live one.
     async fn find_one(&self, overview: &Overview, target: &Target) -> Result<Vec<JobSummary>> {
         let mut found = Vec::new();
         for queues in overview.queues.chunks(AT_ONCE) {
@@ -145,7 +123,45 @@ fn is_unsupported(error: &OpsError) -> bool {
     matches!(error, OpsError::Store(error) if error.kind() == ErrorKind::Unsupported)
 }
 
-/// For ended jobs this is an upper bound, because the store does not count its history.
+/// Chooses the queues to read, and returns whether these are all queues with jobs in the state.
+fn choose_queues<'a>(
+    overview: &'a Overview,
+    query: &JobQuery,
+    limit: usize,
+) -> (Vec<&'a QueueSummary>, bool) {
+    let count = |queue: &QueueSummary| count_of(queue, query.state);
+    let mut queues: Vec<&QueueSummary> = (overview.queues.iter())
+        .filter(|queue| !queue.queue.is_reserved() && count(queue) > 0)
+        .collect();
+    match query.state {
+        JobState::Scheduled | JobState::Ready => queues.sort_by_key(|queue| queue.next_due),
+        _ => queues.sort_by_key(|queue| Reverse(count(queue))),
+    }
+    let all = queues.len();
+    // In ascending order, the first ready jobs are in the queues whose first job is due first. A
+    // filter or a search may skip them.
+    let limit_suffices = query.state == JobState::Ready
+        && query.filter.is_empty()
+        && query.contains.is_none()
+        && !query.descending;
+    queues.truncate(if limit_suffices { limit.min(MAX_QUEUES) } else { MAX_QUEUES });
+    let budget = match (query.contains.is_some(), query.filter.is_empty()) {
+        (true, _) => MAX_SEARCHED,
+        (false, true) => u64::MAX,
+        (false, false) => MAX_COMPARED,
+    };
+    let mut compared = 0_u64;
+    queues.retain(|queue| {
+        let fits = compared < budget;
+        compared = compared.saturating_add(count(queue).min(MAX_COMPARED));
+        fits
+    });
+    let are_all = queues.len() == all;
+    (queues, are_all)
+}
+
+/// The store does not count its history. For ended jobs, this is the total stored so far, or 1 if
+/// that is unknown.
 fn count_of(queue: &QueueSummary, state: JobState) -> u64 {
     match state {
         JobState::Scheduled => queue.scheduled,

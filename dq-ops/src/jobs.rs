@@ -22,14 +22,14 @@ use crate::raw_json::RawJson;
 use crate::redact::JobContent;
 use crate::text;
 
-/// Jobs compared by one search.
-const MAX_SEARCHED: usize = 2_000;
+/// A search ends after about this many jobs.
+const MAX_JOBS_COMPARED: usize = 2_000;
 
 /// Small, because a payload may have 1 MiB.
 const SEARCH_PAGE: usize = 50;
 
-/// In bytes.
-const MAX_SEARCH: usize = 1_024;
+/// The longest text to search for.
+const MAX_TEXT_BYTES: usize = 1_024;
 
 /// In bytes; a longer payload is cut.
 const MAX_SHOWN: usize = 64 * 1024;
@@ -190,7 +190,8 @@ pub struct PayloadView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub json: Option<RawJson>,
-    /// The payload if it is other text, or the JSON `null`.
+    /// The payload if it is text and not in `json`: because it is truncated, has another content
+    /// type, is invalid JSON or is the JSON `null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The payload if it is not text.
@@ -295,22 +296,21 @@ impl Session {
         if let Some(text) = &query.contains {
             // A viewer could learn a payload by searching for its text.
             self.require(Role::Reader)?;
-            check_text("contains", text, MAX_SEARCH)?;
+            check_text("contains", text, MAX_TEXT_BYTES)?;
         }
         let filter = query.filter.to_core()?;
         // The client's filter would match stored errors and so reveal redacted text.
         let hides_errors = query.filter.error.is_some() && self.redaction().is_some();
-        let (jobs, next) = match query.contains.is_some() || hides_errors {
-            false => {
-                let mut browse = handle.browse(query.state).payloads(false);
-                if !query.filter.is_empty() {
-                    browse = browse.filter(filter);
-                }
-                let page = browse.order(query.order()).after(after).limit(limit).await?;
-                let summaries = page.jobs.iter().map(|view| self.summary(view)).collect();
-                (summaries, page.next)
+        let (jobs, next) = if query.contains.is_some() || hides_errors {
+            self.search(&handle, query, after, limit).await?
+        } else {
+            let mut browse = handle.browse(query.state).payloads(false);
+            if !query.filter.is_empty() {
+                browse = browse.filter(filter);
             }
-            true => self.search(&handle, query, after, limit).await?,
+            let page = browse.order(query.order()).after(after).limit(limit).await?;
+            let summaries = page.jobs.iter().map(|view| self.summary(view)).collect();
+            (summaries, page.next)
         };
         let next = next.map(|next| cursor::encode(query.state, query.order(), next));
         Ok((jobs, next))
@@ -351,7 +351,7 @@ impl Session {
             }
             found.extend(matching.into_iter().map(|(_, job)| job));
             (after, size) = (page.next, SEARCH_PAGE);
-            if after.is_none() || found.len() >= limit || compared >= MAX_SEARCHED {
+            if after.is_none() || found.len() >= limit || compared >= MAX_JOBS_COMPARED {
                 return Ok((found, after));
             }
         }
@@ -359,7 +359,7 @@ impl Session {
 
     /// Returns one job by id or key, without payload and headers for a viewer.
     ///
-    /// If no live job has the key, this is the dead or ended job that last had it, among the latest
+    /// If no live job has the key, returns the dead or ended job that last had it, among the latest
     /// 5,000 of each.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! The text form of times: RFC 3339 in UTC with milliseconds. Outside 1970 to 9999, it is
-//! Unix milliseconds followed by `ms`.
+//! Serde functions for a [`Timestamp`] as text, written by its `Display`: RFC 3339 in UTC with
+//! milliseconds or, outside 1970 to 9999, Unix milliseconds followed by `ms`.
 
 use dq_core::Timestamp;
 use serde::{Deserialize, Deserializer, Serializer};

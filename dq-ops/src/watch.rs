@@ -2,7 +2,7 @@
 //!
 //! Stores keep no past. Each overview already reads lifetime totals and runner announcements, so
 //! two readings show the jobs done between them. The hour is kept in 1-minute slots, the day in
-//! 15-minute slots, both in memory. Readings more than [`MAX_STEP`] apart leave a gap.
+//! 15-minute slots, both in memory. Readings more than [`MAX_READING_GAP`] apart leave a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use dq_core::sync::lock;
 use dq_core::{QueueName, QueueStats, RegisteredRunner, Timestamp};
 
-/// In milliseconds; readings further apart leave a gap.
-const MAX_STEP: i64 = 5 * 60_000;
+/// In milliseconds.
+const MAX_READING_GAP: i64 = 5 * 60_000;
 
 /// Queues per slot; the total still covers all.
 const MAX_QUEUES: usize = 1_000;
@@ -51,7 +51,8 @@ pub struct PastSlot {
     pub done: f64,
     /// Failed runs.
     pub failed: f64,
-    /// The five-minute lateness p99 of the worst queue, in milliseconds. `None` if nothing ran.
+    /// The highest lateness p99 among the readings, in milliseconds; for all queues, that of the
+    /// worst queue. Each reading covers the five minutes before it. `None` if nothing ran.
     pub late_p99_ms: Option<u64>,
 }
 
@@ -85,26 +86,29 @@ struct Slot {
 
 #[derive(Debug)]
 struct Ring {
-    step: i64,
-    len: i64,
+    /// In milliseconds.
+    slot_length: i64,
+    slot_count: i64,
     /// Watched slots only, oldest first.
     slots: VecDeque<Slot>,
 }
 
 impl Ring {
     fn of(window: PastWindow) -> Self {
-        let (step, len) = match window {
+        let (slot_length, slot_count) = match window {
             PastWindow::Hour => (60_000, 60),
             PastWindow::Day => (15 * 60_000, 96),
         };
-        Self { step, len, slots: VecDeque::new() }
+        Self { slot_length, slot_count, slots: VecDeque::new() }
     }
 
-    /// Spreads the counts evenly between two times.
+    /// Spreads the counts evenly over the slots between two times, in Unix milliseconds. Each slot
+    /// gets the whole p99.
     fn add(&mut self, from: i64, to: i64, total: &Counts, queues: &[(QueueName, Counts)]) {
-        let last = to.div_euclid(self.step);
-        for number in from.div_euclid(self.step)..=last {
-            let (begin, end) = (from.max(number * self.step), to.min((number + 1) * self.step));
+        let last = to.div_euclid(self.slot_length);
+        for number in from.div_euclid(self.slot_length)..=last {
+            let slot_begin = number * self.slot_length;
+            let (begin, end) = (from.max(slot_begin), to.min(slot_begin + self.slot_length));
             if end <= begin {
                 continue;
             }
@@ -122,14 +126,14 @@ impl Ring {
                 }
             }
         }
-        while self.slots.front().is_some_and(|slot| slot.number <= last - self.len) {
+        while self.slots.front().is_some_and(|slot| slot.number <= last - self.slot_count) {
             self.slots.pop_front();
         }
     }
 
     fn view(&self, queue: Option<&QueueName>, now: i64) -> (Timestamp, Vec<Option<PastSlot>>) {
-        let first = now.div_euclid(self.step) - self.len + 1;
-        let mut slots = vec![None; usize::try_from(self.len).unwrap_or_default()];
+        let first = now.div_euclid(self.slot_length) - self.slot_count + 1;
+        let mut slots = vec![None; usize::try_from(self.slot_count).unwrap_or_default()];
         for slot in &self.slots {
             let position = usize::try_from(slot.number - first).ok();
             let Some(place) = position.and_then(|position| slots.get_mut(position)) else {
@@ -146,12 +150,13 @@ impl Ring {
                 late_p99_ms: counts.late_p99_ms,
             });
         }
-        (Timestamp::from_millis(first * self.step), slots)
+        (Timestamp::from_millis(first * self.slot_length), slots)
     }
 }
 
 #[derive(Debug, Default)]
 struct Reading {
+    /// In Unix milliseconds.
     at: i64,
     /// Lifetime jobs done or skipped.
     done: HashMap<QueueName, u64>,
@@ -181,17 +186,14 @@ impl Reading {
             changes.entry(queue.clone()).or_default().done = done.saturating_sub(before) as f64;
         }
         for (runner, queues) in &self.failed {
+            let (_, started) = runner;
             let known = before.failed.get(runner);
+            let is_new = known.is_none() && *started >= before.at;
             for (queue, failed) in queues {
-                let earlier = known.map(|queues| queues.get(queue).copied());
-                let earlier = match earlier {
-                    Some(Some(earlier)) => earlier,
-                    // It started after the previous reading.
-                    None if runner.1 >= before.at => 0,
-                    // When these runs failed is unknown, because the runner was away or did not
-                    // announce the queue.
-                    _ => *failed,
-                };
+                let earlier = known.and_then(|queues| queues.get(queue).copied());
+                // Without an earlier count, nobody knows when these runs failed: the runner was
+                // away, or did not announce the queue.
+                let Some(earlier) = earlier.or(is_new.then_some(0)) else { continue };
                 let failed = failed.saturating_sub(earlier) as f64;
                 changes.entry(queue.clone()).or_default().failed += failed;
             }
@@ -203,7 +205,7 @@ impl Reading {
 #[derive(Debug)]
 struct State {
     since: Option<Timestamp>,
-    read: Option<Instant>,
+    last_read_at: Option<Instant>,
     last: Reading,
     hour: Ring,
     day: Ring,
@@ -218,7 +220,8 @@ pub(crate) struct Watch {
 impl Default for Watch {
     fn default() -> Self {
         let (hour, day) = (Ring::of(PastWindow::Hour), Ring::of(PastWindow::Day));
-        let state = State { since: None, read: None, last: Reading::default(), hour, day };
+        let last = Reading::default();
+        let state = State { since: None, last_read_at: None, last, hour, day };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 }
@@ -234,14 +237,14 @@ impl Watch {
         let mut reading = Reading::of(now.as_millis(), stats, runners);
         let mut state = lock(&self.state);
         let state = &mut *state;
-        state.read = Some(Instant::now());
-        let step = reading.at - state.last.at;
+        state.last_read_at = Some(Instant::now());
+        let gap = reading.at - state.last.at;
         if state.since.is_none() {
             state.since = Some(now);
-        } else if step <= 0 {
-            // A concurrent overview recorded a later reading first.
+        } else if gap <= 0 {
+            // A concurrent overview has already recorded this time or a later one.
             return;
-        } else if step <= MAX_STEP {
+        } else if gap <= MAX_READING_GAP {
             let mut changes = reading.since(&state.last);
             for (queue, late) in late_p99_ms {
                 changes.entry(queue).or_default().late_p99_ms = Some(late);
@@ -262,7 +265,7 @@ impl Watch {
     }
 
     pub(crate) fn last_reading(&self) -> Option<Instant> {
-        lock(&self.state).read
+        lock(&self.state).last_read_at
     }
 
     pub(crate) fn past(
@@ -277,7 +280,7 @@ impl Watch {
             PastWindow::Day => &state.day,
         };
         let (from, slots) = ring.view(queue, now.as_millis());
-        let step = Duration::from_millis(ring.step.unsigned_abs());
+        let step = Duration::from_millis(ring.slot_length.unsigned_abs());
         Past { since: state.since, step, from, slots }
     }
 }
@@ -321,7 +324,7 @@ mod tests {
         watch.record(Timestamp::from_millis(at), stats, runners, []);
     }
 
-    /// Non-empty slots as (minutes ago, done, failed).
+    /// Watched slots as (minutes ago, done, failed).
     fn hour(watch: &Watch, queue: Option<&QueueName>, now: i64) -> Vec<(usize, f64, f64)> {
         let (_, slots) = lock(&watch.state).hour.view(queue, now);
         assert_eq!(slots.len(), 60);
@@ -351,10 +354,10 @@ mod tests {
         let watch = Watch::default();
         record(&watch, TEN, &[stats("A", 0, 0)], &[]);
         record(&watch, TEN + 60_000, &[stats("A", 6, 0)], &[]);
-        record(&watch, TEN + MAX_STEP + 60_001, &[stats("A", 900, 0)], &[]);
-        record(&watch, TEN + MAX_STEP + 120_001, &[stats("A", 912, 0)], &[]);
-        record(&watch, TEN + MAX_STEP + 60_000, &[stats("A", 800, 0)], &[]);
-        let seen = hour(&watch, None, TEN + MAX_STEP + 120_001);
+        record(&watch, TEN + MAX_READING_GAP + 60_001, &[stats("A", 900, 0)], &[]);
+        record(&watch, TEN + MAX_READING_GAP + 120_001, &[stats("A", 912, 0)], &[]);
+        record(&watch, TEN + MAX_READING_GAP + 60_000, &[stats("A", 800, 0)], &[]);
+        let seen = hour(&watch, None, TEN + MAX_READING_GAP + 120_001);
         let minutes: Vec<_> = seen.iter().map(|(ago, ..)| *ago).collect();
         // Minutes 2 to 6 ago are missing.
         assert_eq!(minutes, [0, 1, 7], "{seen:?}");

@@ -8,6 +8,8 @@ pub(crate) const KINDS: [&str; 13] = [
     "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "ended", "past",
     "unpin", "pin",
 ];
+const JOB: usize = 1;
+const QUARANTINE: usize = 8;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
@@ -32,11 +34,11 @@ impl Partition {
     }
 
     pub(crate) fn job_key(&self) -> &str {
-        &self.keys[1]
+        &self.keys[JOB]
     }
 
     pub(crate) fn quarantine_key(&self) -> &str {
-        &self.keys[8]
+        &self.keys[QUARANTINE]
     }
 
     pub(crate) fn is_in_one_slot(&self) -> bool {
@@ -44,8 +46,10 @@ impl Partition {
     }
 }
 
-/// The slot of the hash tag, the part between the first `{` and the next `}`, unless that is empty.
-/// (Redis Cluster specification, "Hash tags".)
+/// The key's slot in a cluster.
+///
+/// Only the hash tag counts, the part between the first `{` and the next `}`. The whole key counts
+/// if the tag is missing or empty. (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;

@@ -4,8 +4,8 @@
 //! call. In an empty call, defining all of them took half the time.
 //!
 //! A *library* is a list of texts with comments and *definitions*. A definition begins with a line
-//! `local …` and ends before the next definition or comment at the beginning of a line. It only
-//! defines its names, so a script can do without definitions for other names.
+//! `local …` and ends before the next definition or comment at the beginning of a line. A
+//! definition has no side effects, so a script needs only those it names.
 
 use std::collections::HashSet;
 

@@ -4,8 +4,8 @@
 //! A claim looks at the wanted queues that are due there, and updates their entries in the same
 //! calls. Sharded queues are not in the index; a claim always looks at them.
 //!
-//! At intervals a claim looks at all wanted queues. So a lost or wrong index, which only other
-//! programs can cause, delays jobs for a limited time.
+//! Every ten minutes and after each reconnect, a claim looks at all wanted queues. So a lost or
+//! wrong index, which only other programs can cause, delays jobs for a limited time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,16 +17,18 @@ use crate::claim::{Claim, ClaimBatch, MAX_PARTITIONS};
 use crate::reply::Reply;
 use crate::store::RedisBackend;
 
-/// Maximum due entries to read. If there are more, a claim looks at all queues.
+/// Maximum due entries to read. If there are as many or more, a claim looks at all queues.
 const MAX_DUE: usize = 10_000;
 
 /// Maximum later entries to read for the first wanted queue. If none of them is wanted, the claim
 /// is repeated at the last one's time.
 const MAX_LATER: usize = 20;
 
-const LOOK_AT_ALL: Duration = Duration::from_secs(600);
+/// How long claims rely on the index before one looks at all wanted queues again.
+const FULL_LOOK_INTERVAL: Duration = Duration::from_secs(600);
 
-const MIN_QUEUES: usize = 16;
+/// A claim for few jobs still looks at this many queues per call: fewer would cost more calls.
+const MIN_QUEUES_PER_CALL: usize = 16;
 
 struct Upcoming {
     now: Timestamp,
@@ -39,6 +41,12 @@ struct Upcoming {
 impl Upcoming {
     fn is_due(&self, queue: &QueueName) -> bool {
         matches!(self.entries.get(queue.as_str()), Some(None))
+    }
+
+    /// The due queues and the sharded ones.
+    fn choose(&self, wants: &[Want], is_sharded: impl Fn(&Want) -> bool) -> Vec<Want> {
+        let is_chosen = |want: &&Want| self.is_due(&want.queue) || is_sharded(want);
+        wants.iter().filter(is_chosen).cloned().collect()
     }
 
     fn next(&self, wants: &[Want]) -> Option<Timestamp> {
@@ -58,34 +66,34 @@ impl RedisBackend {
     ) -> Result<()> {
         let connection = self.link.connections();
         let elapsed = self.link.clock().elapsed();
-        let is_recent = lock(&self.last_full_look)
-            .is_some_and(|(looked_on, at)| looked_on == connection && elapsed < at + LOOK_AT_ALL);
+        let is_recent = lock(&self.last_full_look).is_some_and(|(looked_on, at)| {
+            looked_on == connection && elapsed < at + FULL_LOOK_INTERVAL
+        });
         let upcoming = if is_recent { self.upcoming(index).await? } else { None };
         let sharded = self.partitions.sharded();
         let is_sharded = |want: &Want| {
             sharded.contains(&want.queue) || self.shard_settings.for_queue(&want.queue).is_some()
         };
         let mut next_due = None;
-        let (mut wants, mut at_once) = (Vec::new(), MAX_PARTITIONS);
-        match &upcoming {
-            None => wants.extend_from_slice(params.wants),
+        let (wants, queues_per_call) = match &upcoming {
+            None => (params.wants.to_vec(), MAX_PARTITIONS),
             Some(upcoming) => {
                 batch.claimed.now = upcoming.now;
                 next_due = upcoming.next(params.wants);
-                let is_chosen = |want: &&Want| upcoming.is_due(&want.queue) || is_sharded(want);
-                wants.extend(params.wants.iter().filter(is_chosen).cloned());
-                at_once = params.limit.clamp(MIN_QUEUES, MAX_PARTITIONS);
+                let wants = upcoming.choose(params.wants, &is_sharded);
+                (wants, params.limit.clamp(MIN_QUEUES_PER_CALL, MAX_PARTITIONS))
             }
-        }
+        };
         // Shards apart, because calls with shards do not update the index.
         let parts = wants.chunk_by(|a, b| is_sharded(a) == is_sharded(b));
-        for wants in parts.flat_map(|part| part.chunks(at_once)) {
+        for wants in parts.flat_map(|part| part.chunks(queues_per_call)) {
             let part = ClaimParams::new(wants, params.limit, params.worker);
             let is_complete = Claim::new(self, &part, true, batch).run().await?;
             next_due = next_due.into_iter().chain(batch.claimed.next_due).min();
             let has_more = next_due.is_some_and(|next| next <= batch.claimed.now);
-            // A look at all queues goes on without claiming, so that the index can be used from
-            // then on.
+            // Stop when the limit is reached and more is known to be due; otherwise the other
+            // queues still tell `next_due`. A look at all queues goes on, so that claims can rely
+            // on the index from then on.
             let is_enough = upcoming.is_some() && has_more;
             if !is_complete || is_enough && batch.claimed.jobs.len() >= params.limit {
                 batch.claimed.next_due = next_due;

@@ -30,7 +30,7 @@ pub(crate) struct UndecodableJob {
 impl RedisBackend {
     pub(crate) async fn settle_leases(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let answers = self.run_batch(settlements).await?;
-        // Stale ones included: their leases have ended, too.
+        // Lost leases included: their leases have ended, too.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
@@ -101,7 +101,7 @@ impl Item for Settlement {
         leases.candidates(&self.lease, partitions)
     }
 
-    /// Stale may also mean that the job is in another shard.
+    /// `LostLease` may also mean that the job is in another shard.
     fn is_absent(answer: &Settled) -> bool {
         *answer == Settled::LostLease
     }

@@ -78,14 +78,14 @@ impl ReadTx<'_> {
         // with its lease end; the next claim sees it.
         let is_indexed = index.is_some_and(|(index, _)| {
             lock(index).visit(queues, self.now, |queue_id, due| {
-                for place in queues.places(queue_id) {
-                    first_jobs[place] = Some((queue_id, due));
+                for position in queues.positions(queue_id) {
+                    first_jobs[position] = Some((queue_id, due));
                 }
             })
         });
         if !is_indexed {
-            queues.for_each_waiting(self.conn, self.statements, |place, queue_id, due| {
-                first_jobs[place] = Some((queue_id, due));
+            queues.for_each_waiting(self.conn, self.statements, |position, queue_id, due| {
+                first_jobs[position] = Some((queue_id, due));
             })?;
             if let Some((index, version)) = index {
                 lock(index).fill(version, queues, first_jobs.iter().flatten().copied());
@@ -96,8 +96,8 @@ impl ReadTx<'_> {
             if !queues.contains(queue_id) || self.is_paused(queue_id)? {
                 continue;
             }
-            for place in queues.places(queue_id) {
-                let first_job: &mut Option<FirstJob> = &mut first_jobs[place];
+            for position in queues.positions(queue_id) {
+                let first_job: &mut Option<FirstJob> = &mut first_jobs[position];
                 if first_job.is_none_or(|(_, first)| due < first) {
                     *first_job = Some((queue_id, due));
                 }

@@ -30,7 +30,7 @@
 //!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown) is different: the commit itself failed,
 //!   or the file was deleted, moved or replaced during the call, and only reading the file again
 //!   tells whether the call took effect. Repeat the call with the same job ids. If it had taken
-//!   effect, a repeated settlement is answered `Stale`, and a claim's leases expire.
+//!   effect, a repeated settlement is answered `LostLease`, and a claim's leases expire.
 //! - After the open file was deleted, moved or replaced, all calls fail with `Unavailable` and
 //!   store nothing until the file is back or you open the store again.
 //! - Calls that share a transaction fail together, because SQLite may roll it back. A call that was

@@ -10,12 +10,13 @@ use crate::error::StoreResult;
 use crate::row;
 use crate::statements::Statements;
 
-/// Queues are only added, and ids grow.
+/// The ids of all queues. This crate only adds queues, and ids grow, so the newest row shows a
+/// change.
 #[derive(Debug, Default)]
 pub(crate) struct QueueDirectory {
     ids: HashMap<QueueName, i64>,
     newest: Option<QueueRow>,
-    /// Another program may correct an invalid name.
+    /// Whether a queue has an invalid name. Another program may correct it without adding a queue.
     has_invalid: bool,
 }
 
@@ -27,7 +28,8 @@ fn queue(row: &Row<'_>) -> rusqlite::Result<QueueRow> {
 }
 
 impl QueueDirectory {
-    /// Reads the queues if there is a new one, or the newest is gone because a backup was restored.
+    /// Reads the queues again if the newest row has changed: a queue was added, or a backup was
+    /// restored. Reads them every time while a name is invalid.
     pub(crate) fn refresh(
         &mut self,
         conn: &Connection,
@@ -41,7 +43,9 @@ impl QueueDirectory {
         let mut directory = Self { newest, ..Self::default() };
         for queue in conn.prepare_cached(&statements.queue_names)?.query_map([], queue)? {
             match queue? {
-                (Some(name), queue_id) => drop(directory.ids.insert(name, queue_id)),
+                (Some(name), queue_id) => {
+                    directory.ids.insert(name, queue_id);
+                }
                 (None, _) => directory.has_invalid = true,
             }
         }
@@ -51,14 +55,14 @@ impl QueueDirectory {
 
     /// The existing queues, in id order.
     pub(crate) fn find<'a>(&self, queues: impl Iterator<Item = &'a QueueName>) -> QueueSet {
-        let id = |(place, queue)| self.ids.get(queue).map(|queue_id| (*queue_id, place));
+        let id = |(position, queue)| self.ids.get(queue).map(|queue_id| (*queue_id, position));
         let mut queues: Vec<(i64, usize)> = queues.enumerate().filter_map(id).collect();
         queues.sort_unstable();
         QueueSet { queues }
     }
 }
 
-/// Queue ids, each with its index in the caller's list.
+/// Queue ids, each with its position in the caller's list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct QueueSet {
     queues: Vec<(i64, usize)>,
@@ -81,16 +85,17 @@ impl QueueSet {
         self.queues.binary_search_by_key(&queue_id, |(id, _)| *id).is_ok()
     }
 
-    pub(crate) fn places(&self, queue_id: i64) -> impl Iterator<Item = usize> {
+    /// The queue's positions in the caller's list.
+    pub(crate) fn positions(&self, queue_id: i64) -> impl Iterator<Item = usize> {
         let first = self.queues.partition_point(|(id, _)| *id < queue_id);
         let same = self.queues[first..].iter().take_while(move |(id, _)| *id == queue_id);
-        same.map(|(_, place)| *place)
+        same.map(|(_, position)| *position)
     }
 
-    /// Calls `visit` with index, id and first due time for each active queue with waiting jobs.
+    /// Calls `visit` with position, id and first due time for each active queue with waiting jobs.
     ///
-    /// Skips ids in turns with the `due` table: it visits neither queues without jobs nor other
-    /// queues' jobs, and the smaller set bounds the query count.
+    /// A leapfrog join of the wanted ids and the `due` table: it visits neither queues without jobs
+    /// nor other queues' jobs, and the smaller set bounds the query count.
     pub(crate) fn for_each_waiting(
         &self,
         conn: &Connection,
@@ -98,20 +103,21 @@ impl QueueSet {
         mut visit: impl FnMut(usize, i64, Timestamp),
     ) -> StoreResult<()> {
         let mut next_waiting = conn.prepare_cached(&statements.next_waiting)?;
-        let mut at = 0;
-        while let Some((wanted, _)) = self.queues.get(at) {
+        let mut next = 0;
+        while let Some((wanted, _)) = self.queues.get(next) {
             let waiting = next_waiting
                 .query_row([wanted], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .optional()?;
             let Some((queue_id, due, paused)): Option<(i64, i64, bool)> = waiting else {
                 break;
             };
-            at += self.queues[at..].partition_point(|(id, _)| *id < queue_id);
-            while let Some((_, place)) = self.queues.get(at).filter(|(id, _)| *id == queue_id) {
+            next += self.queues[next..].partition_point(|(id, _)| *id < queue_id);
+            while let Some((_, position)) = self.queues.get(next).filter(|(id, _)| *id == queue_id)
+            {
                 if !paused {
-                    visit(*place, queue_id, Timestamp::from_millis(due));
+                    visit(*position, queue_id, Timestamp::from_millis(due));
                 }
-                at += 1;
+                next += 1;
             }
         }
         Ok(())

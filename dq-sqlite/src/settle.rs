@@ -7,7 +7,7 @@ use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::{StoreError, StoreResult};
 use crate::write_tx::{EndedLease, WriteTx};
 
-/// `Stale` if the lease is no longer held.
+/// `LostLease` if the lease is no longer held.
 pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
     let Some((queue_id, seq, lease)) = end_lease(tx, &settlement.lease)? else {
         return Ok(Settled::LostLease);

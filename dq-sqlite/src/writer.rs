@@ -385,8 +385,8 @@ impl Writer {
 fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
     let names = shared.listeners.queues();
     let queues = shared.find_queues(conn, names.iter())?;
-    queues.for_each_waiting(conn, &shared.statements, |place, _, due| {
-        shared.listeners.wake(&names[place], due);
+    queues.for_each_waiting(conn, &shared.statements, |position, _, due| {
+        shared.listeners.wake(&names[position], due);
     })
 }
 

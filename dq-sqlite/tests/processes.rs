@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use crate::common::{Fixture, claim, queue, real_environment, settle, stats};
@@ -22,9 +22,15 @@ fn child(test: &str, path: &Path) -> Command {
 
 fn child_of(program: &Path, test: &str, path: &Path) -> Command {
     let mut command = Command::new(program);
-    command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
+    command.args(["--ignored", "--exact", &format!("processes::{test}"), "--nocapture"]);
     command.env(PATH, path);
     command
+}
+
+fn assert_passed(output: &Output, what: &str) {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stdout.contains("1 passed"), "{what}: {stdout}{stderr}");
 }
 
 fn path_from_parent() -> PathBuf {
@@ -147,8 +153,7 @@ async fn open_without_write_access(file: u32, directory: u32) {
     }
     let output = child.output().unwrap();
     set_mode(fixture.dir.path(), 0o755);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{file:o} in {directory:o}: {stderr}");
+    assert_passed(&output, &format!("{file:o} in {directory:o}"));
 }
 
 #[tokio::test]
@@ -171,7 +176,6 @@ async fn a_relative_path_survives_a_change_of_directory() {
     let fixture = Fixture::new();
     std::fs::create_dir(fixture.dir.path().join("elsewhere")).unwrap();
     let output = child("child_changes_directory", fixture.dir.path()).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
+    assert_passed(&output, "another directory");
     assert!(!fixture.dir.path().join("elsewhere").join("jobs.db").exists());
 }

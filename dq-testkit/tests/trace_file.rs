@@ -25,7 +25,7 @@ fn key() -> JobKey {
 
 /// One job is replaced, retried and done; another is cancelled; a third remains. The calls come
 /// from two processes.
-async fn work(directory: &Path) -> Vec<JobId> {
+async fn record_traces(directory: &Path) -> Vec<JobId> {
     let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
     let producer = Recorder::in_file(store.clone(), directory.join("producer.jsonl")).unwrap();
     let runner = Recorder::in_file(store, directory.join("runner.jsonl")).unwrap();
@@ -49,15 +49,16 @@ async fn work(directory: &Path) -> Vec<JobId> {
     vec![remains.id]
 }
 
-async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
+async fn promises_broken_by(change: impl Fn(String) -> String) -> Vec<Promise> {
     let directory = tempfile::tempdir().unwrap();
-    let remaining = work(directory.path()).await;
+    let remaining = record_traces(directory.path()).await;
     for name in ["producer.jsonl", "runner.jsonl"] {
         let path = directory.path().join(name);
         fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
     }
     let violations = read_traces(directory.path(), LeaseBegin::Answered).unwrap().check(&remaining);
     let mut promises: Vec<_> = violations.into_iter().map(|violation| violation.promise).collect();
+    promises.sort_unstable();
     promises.dedup();
     promises
 }
@@ -70,7 +71,7 @@ fn without_answers(text: &str, kind: &str) -> String {
 #[tokio::test]
 async fn what_happened_is_no_violation() {
     let directory = tempfile::tempdir().unwrap();
-    let remaining = work(directory.path()).await;
+    let remaining = record_traces(directory.path()).await;
     let trace = read_traces(directory.path(), LeaseBegin::Answered).unwrap();
     assert_eq!(trace.check(&remaining), []);
     assert_eq!(trace.done_count(), 1);
@@ -80,6 +81,7 @@ async fn what_happened_is_no_violation() {
 
 #[tokio::test]
 async fn violations_are_found_in_the_files() {
+    // Replacing text forges the traces of a broken store.
     for (from, to, promise) in [
         // Without the `Done` settlement, the job is gone for no reason.
         (r#""verdict":"Done""#, r#""verdict":"Release""#, Promise::NothingLost),
@@ -90,25 +92,25 @@ async fn violations_are_found_in_the_files() {
         // The failed attempt was not counted.
         (r#""attempts":1"#, r#""attempts":0"#, Promise::FailuresCounted),
     ] {
-        let found = broken_after(|text| text.replace(from, to)).await;
+        let found = promises_broken_by(|text| text.replace(from, to)).await;
         assert!(found.contains(&promise), "{to}: {found:?}");
     }
 }
 
 #[tokio::test]
 async fn a_call_of_a_killed_process_may_have_taken_effect_or_not() {
-    // Without the runner's answers, or without the last line, everything is possible.
+    // The checker accepts both without the runner's answers, or with a torn last line in each file.
     for kind in ["{\"Settle\":", "{\"Renew\":"] {
-        assert_eq!(broken_after(|text| without_answers(&text, kind)).await, [], "{kind}");
+        assert_eq!(promises_broken_by(|text| without_answers(&text, kind)).await, [], "{kind}");
     }
     let torn = |text: String| text[..text.len() - 20].to_owned();
-    assert_eq!(broken_after(torn).await, []);
+    assert_eq!(promises_broken_by(torn).await, []);
 }
 
 #[tokio::test]
 async fn leases_of_a_store_whose_log_decides_begin_when_the_claim_returns() {
     let directory = tempfile::tempdir().unwrap();
-    let remaining = work(directory.path()).await;
+    let remaining = record_traces(directory.path()).await;
     let path = directory.path().join("runner.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     // As if the claims were made long before they reached the log.

@@ -40,6 +40,7 @@ impl Live {
     pub(crate) fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let end = Instant::now() + MAX_AGE;
         unfold((self.clone(), None), move |(mut live, sent)| async move {
+            // Taken out, because `wait_for` changes it while `changed` borrows `live`.
             let mut stop = live.stop.take();
             let stopped = async {
                 match &mut stop {
@@ -53,7 +54,10 @@ impl Live {
                 () = stopped => return None,
             };
             let event = Event::default().event("overview").data(&overview);
+            // Without a stop signal, the stream ends while the server runs, so browsers
+            // should reconnect soon.
             let event = if stop.is_none() { event.retry(RECONNECT) } else { event };
+            // The next event needs it again.
             live.stop = stop;
             Some((Ok(event), (live, Some(overview))))
         })
@@ -74,7 +78,7 @@ impl Live {
     }
 }
 
-/// Serializes the overview without the time and the wait of the oldest job, which always change.
+/// Serializes the overview without `at` and `oldest_ready_ms`, which always change.
 fn as_json(overview: &Overview) -> Option<Arc<str>> {
     let mut value = serde_json::to_value(overview).ok()?;
     value.as_object_mut()?.remove("at");

@@ -69,7 +69,7 @@ fn a_process_that_exits_without_drops_leaves_no_server() {
 fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "left_behind::child", "--nocapture"])
         .env(TASK, task)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

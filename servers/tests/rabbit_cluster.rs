@@ -40,7 +40,7 @@ fn declare(rabbit: &RabbitMq, queue: &str) {
 /// Publishes until a message is confirmed: without a leader, messages are rejected, and a node may
 /// not reply.
 fn wait_until_confirmed(rabbit: &RabbitMq) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(240);
     loop {
         let published = publish(rabbit);
         if published.as_deref() == Ok("true") {

@@ -11,23 +11,30 @@ use crate::program::{Program, output, refuses};
 const NAME: &str = "quickstart";
 
 /// The job number in a line like `  job 3 fired 2 ms late`; `None` for other lines.
-fn fired(line: &str) -> Option<u32> {
-    let mut words = line.split_whitespace();
-    let number = (words.next()? == "job").then(|| words.next())??;
-    (words.next()? == "fired").then(|| number.parse().ok())?
+fn fired_job(line: &str) -> Option<u32> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["job", number, "fired", ..] => number.parse().ok(),
+        _ => None,
+    }
 }
 
-/// A job that fired before must be marked `(again: …)`: its runner was killed, or suspended beyond
-/// its lease.
+/// Returns the numbers of the jobs that fired. Asserts that repeats are marked.
 fn fired_jobs(lines: &[String]) -> BTreeSet<u32> {
+    assert_repeats_are_marked(lines);
+    lines.iter().filter_map(|line| fired_job(line)).collect()
+}
+
+/// A job that fires again is marked `(again: …)`: its runner was killed, or suspended beyond its
+/// lease.
+fn assert_repeats_are_marked(lines: &[String]) {
     let mut unmarked = BTreeSet::new();
     for line in lines.iter().filter(|line| !line.contains("(again:")) {
         assert!(
-            fired(line).is_none_or(|number| unmarked.insert(number)),
+            fired_job(line).is_none_or(|number| unmarked.insert(number)),
             "fired twice: {lines:#?}"
         );
     }
-    lines.iter().filter_map(|line| fired(line)).collect()
 }
 
 #[derive(Debug, Default)]
@@ -117,8 +124,8 @@ fn after_repeated_kills_every_job_has_fired() {
             "new jobs are scheduled before the old ones have fired: {found}"
         );
         while let Some(line) = program.line() {
-            if fired(&line).is_some() {
-                fired_numbers.extend(fired(&line));
+            if let Some(number) = fired_job(&line) {
+                fired_numbers.insert(number);
                 break;
             }
         }
@@ -160,7 +167,7 @@ fn another_backend_can_be_a_server() {
         let arguments = ["--jobs", "40", "--within", "4", "--backend", &url];
         let mut killed = Program::start(NAME, dir.path(), &arguments);
         assert_eq!(killed.line().unwrap(), "scheduled 40 jobs");
-        let first = killed.line().and_then(|line| fired(&line)).expect("a job");
+        let first = killed.line().and_then(|line| fired_job(&line)).expect("a job");
         killed.kill();
         let mut ran = fired_jobs(&killed.rest());
         ran.insert(first);
@@ -195,7 +202,7 @@ fn invalid_options_are_refused_with_a_reason() {
 }
 
 /// Kills the example after some output lines, restarts it, and compares output and store. The first
-/// line reports the scheduled jobs, each later line a fired job.
+/// line reports the scheduled jobs, each later line a fired job, and the last line the jobs left.
 fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["--jobs", &jobs.to_string(), "--within", within];
@@ -216,5 +223,5 @@ fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     assert_eq!(&fired | &stored.all, (1..=jobs).collect(), "lost: {details}");
     assert!((&fired & &stored.all).is_subset(&stored.claimed), "fired but not claimed: {details}");
     assert_eq!(fired_jobs(&after), stored.all, "exactly the remaining jobs fire: {details}");
-    fired_jobs(&[before, after].concat());
+    assert_repeats_are_marked(&[before, after].concat());
 }

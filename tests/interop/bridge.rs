@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dq_servers::Redis;
 
-use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::peer::{Codec, JsonClass, Order, Peer, Value, Version};
 use crate::rust::now_ms;
 use program::Program;
 
@@ -24,7 +24,8 @@ fn order(id: i64) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_go_both_ways_with_typed_json_and_json_in_strings() {
     let text = |id: i64| Value::String(format!("{{\"id\":{id}}}"));
-    let codecs = [(Codec::TypedJson(Type::Order), order(42), 42), (Codec::String, text(43), 43)];
+    let codecs =
+        [(Codec::TypedJson(JsonClass::Order), order(42), 42), (Codec::String, text(43), 43)];
     send_both_ways(Version::V4_7_0, &[], &codecs).await;
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dq_servers::Redis;
 
-use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::peer::{Codec, JsonClass, Order, Peer, Value, Version};
 
 const UPDATE: &str = "DQ_INTEROP_GOLDEN=write cargo test -p dq-tests --test interop golden";
 
@@ -102,10 +102,10 @@ fn cases() -> Vec<(Codec, Vec<Value>)> {
         (Codec::String, [texts(), numbers()].concat()),
         (Codec::Bytes, raw_bytes()),
         (Codec::Jackson, every.clone()),
-        (Codec::TypedJson(Type::Order), orders()),
-        (Codec::TypedJson(Type::Map), containers().into_iter().filter(is_map).collect()),
-        (Codec::TypedJson(Type::String), texts()),
-        (Codec::TypedJson(Type::Long), vec![Value::Long(42), Value::Long(i64::MIN)]),
+        (Codec::TypedJson(JsonClass::Order), orders()),
+        (Codec::TypedJson(JsonClass::Map), containers().into_iter().filter(is_map).collect()),
+        (Codec::TypedJson(JsonClass::String), texts()),
+        (Codec::TypedJson(JsonClass::Long), vec![Value::Long(42), Value::Long(i64::MIN)]),
         (Codec::Kryo5, every),
         (Codec::Default, vec!["hello".into(), Value::Long(42), Value::Int(42), Value::Bool(true)]),
     ]

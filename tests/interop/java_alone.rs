@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_servers::Redis;
 
-use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::peer::{Codec, JsonClass, Order, Peer, Value, Version};
 use crate::rust::now_ms;
 
 const SOON: Duration = Duration::from_millis(200);
@@ -20,7 +20,8 @@ crate::for_each_version! {
 async fn delivers_in_time(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
-    for codec in [Codec::Jackson, Codec::Kryo5, Codec::Default, Codec::TypedJson(Type::Order)] {
+    for codec in [Codec::Jackson, Codec::Kryo5, Codec::Default, Codec::TypedJson(JsonClass::Order)]
+    {
         let queue = peer.queue(codec.name(), codec);
         let order = Value::Order(Order { id: 7, amount: 1.5, ..Order::default() });
         queue.open().await;

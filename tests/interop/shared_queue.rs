@@ -1,5 +1,4 @@
-//! Java and Rust clients on one queue: each job from either side is delivered once, to one of them,
-//! and never early.
+//! Java and Rust clients on one queue: values, sharing, visibility, takeover, foreign entries.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use dq::backend::{Cancelled, Scheduled};
 use dq_servers::Redis;
 use serde_json::{Value as Json, json};
 
-use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::peer::{Codec, JsonClass, Order, Peer, Value, Version};
 use crate::rust::{QUEUE, Rust, now_ms};
 
 const SOON: Duration = Duration::from_millis(300);
@@ -27,7 +26,14 @@ crate::for_each_version! {
 /// Java values, each with the JSON that a handler reads.
 type Values = Vec<(Value, Json)>;
 
-fn codecs() -> Vec<(Codec, &'static str, Values)> {
+struct CodecCase {
+    codec: Codec,
+    /// The value of our option `codec`.
+    option: &'static str,
+    values: Values,
+}
+
+fn codecs() -> Vec<CodecCase> {
     let order = Value::Order(Order {
         id: 42,
         amount: 1.5,
@@ -48,11 +54,13 @@ fn codecs() -> Vec<(Codec, &'static str, Values)> {
     kryo.push((Value::from("x".repeat(100).as_str()), json!("x".repeat(100))));
     let mut jackson = scalars();
     jackson.push((order.clone(), seen.clone()));
+    let text = vec![("plain text".into(), json!("plain text"))];
+    let typed = vec![(order, seen)];
     vec![
-        (Codec::String, "string", vec![("plain text".into(), json!("plain text"))]),
-        (Codec::TypedJson(Type::Order), "json", vec![(order, seen)]),
-        (Codec::Jackson, "jackson:interop.Order", jackson),
-        (Codec::Kryo5, "kryo5", kryo),
+        CodecCase { codec: Codec::String, option: "string", values: text },
+        CodecCase { codec: Codec::TypedJson(JsonClass::Order), option: "json", values: typed },
+        CodecCase { codec: Codec::Jackson, option: "jackson:interop.Order", values: jackson },
+        CodecCase { codec: Codec::Kryo5, option: "kryo5", values: kryo },
     ]
 }
 
@@ -69,10 +77,10 @@ fn contains(found: &Json, wanted: &Json) -> bool {
 async fn every_value_goes_both_ways(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
-    for (codec, ours, values) in codecs() {
+    for CodecCase { codec, option, values } in codecs() {
         // Redisson sometimes fails to reopen a destroyed queue, so each codec has its own.
         let java = peer.queue(&format!("{}:{QUEUE}", codec.name()), codec);
-        let options = format!("&codec={ours}&name_prefix={}:", codec.name());
+        let options = format!("&codec={option}&name_prefix={}:", codec.name());
         let rust = Rust::connect(&redis, version, &options).await;
 
         java.open().await;
@@ -84,10 +92,10 @@ async fn every_value_goes_both_ways(version: Version) {
         for _ in &values {
             let delivery = running.next(MAX_WAIT).await;
             assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
-            let at = wanted.iter().position(|wanted| contains(&delivery.payload, wanted));
-            let at =
-                at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
-            wanted.remove(at);
+            let index = wanted.iter().position(|wanted| contains(&delivery.payload, wanted));
+            let index =
+                index.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
+            wanted.remove(index);
         }
         assert!(running.stop().await.is_empty(), "{codec:?}: no job runs twice");
 
@@ -98,9 +106,9 @@ async fn every_value_goes_both_ways(version: Version) {
         }
         let mut arrivals = collector.within(MAX_WAIT).await;
         for (value, _) in &values {
-            let at = arrivals.iter().position(|arrival| arrival.value == *value);
-            let at = at.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
-            let arrival = arrivals.remove(at);
+            let index = arrivals.iter().position(|arrival| arrival.value == *value);
+            let index = index.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
+            let arrival = arrivals.remove(index);
             assert!(arrival.at_ms >= due, "{codec:?}: {value:?} was early");
         }
         assert!(arrivals.is_empty());
@@ -253,7 +261,7 @@ async fn another_format_is_refused_and_its_members_run(version: Version) {
     assert_eq!(java.ask::<Vec<Value>>("delayed_values").await, vec!["pending".into()]);
 
     // Another program adds a member in the other format and one in no format, which break Java's
-    // transfer script. It publishes no message, so Rust sees them first.
+    // transfer script. The program publishes no message, so the Rust runner sees them before Java.
     let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
     let other_format: &[u8] = if version.has_legacy_members() {
         b"\x08ABCDEFGH\x03\0\0\0\0\0\0\0odd"

@@ -11,9 +11,14 @@ async fn note(ctx: JobContext, State(shop): State<Shop>, text: String) {
     shop.write(format!("{} {:?} {text}", ctx.step(), ctx.headers().get("tenant")));
 }
 
-/// User text that looks like a payload with headers, such as a step's.
+/// User text that has the form of the envelope for headers, such as an escalation step's.
 const FORGED: &str =
     r#"dq-envelope-1 {"headers":{"tenant":"other","dq-step":"2"},"payload":{"text":"\"x\""}}"#;
+
+/// The text before the JSON object.
+fn prefix(envelope: &str) -> &str {
+    envelope.split_once('{').unwrap().0
+}
 
 #[tokio::test]
 async fn a_payload_cannot_set_headers() {
@@ -37,6 +42,10 @@ async fn a_payload_cannot_set_headers_inside_a_transaction() {
     let store = Arc::new(SqliteBackend::open(&config, &Environment::default()).await.unwrap());
     let dq = Dq::builder().backend(store.clone()).connect().await.unwrap();
     let job = dq.schedule::<note>(FORGED.to_owned()).into_job().unwrap();
+    let mut wrapped = job.clone();
+    dq::backend::escape_payload(&mut wrapped);
+    let envelope: String = serde_json::from_slice(&wrapped.payload).unwrap();
+    assert_eq!(prefix(&envelope), prefix(FORGED), "the prefix of a real envelope");
     let mut connection = Connection::open(&file).unwrap();
     let transaction = connection.transaction().unwrap();
     let id = store.schedule_in(&transaction, vec![job]).unwrap()[0].id();

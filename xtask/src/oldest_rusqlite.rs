@@ -3,14 +3,14 @@
 //! A program can link only one SQLite, so dq-sqlite must accept the rusqlite version that the rest
 //! of the program needs. `Cargo.lock` pins the newest one, used by all other tests.
 
-use crate::run::{Result, built, cargo_in, read, root, step, write};
+use crate::run::{Result, cargo_in, read, root, step, target_dir, write};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Result {
     let root = root();
     let workspace = read(&root.join("Cargo.toml"))?;
     let oldest = oldest(&workspace)?;
-    let dir = built().join("xtask/oldest-rusqlite");
+    let dir = target_dir().join("xtask/oldest-rusqlite");
     let manifest = format!(
         "[package]\nname = \"oldest-rusqlite\"\nedition = \"2024\"\n\n[workspace]\n\n\
          [dependencies]\nrusqlite = \"={oldest}\"\n\

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Result, built, cargo, cargo_in, read, root, step, write};
+use crate::run::{Result, cargo, cargo_in, read, root, step, target_dir, write};
 
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
@@ -23,7 +23,7 @@ const UNPUBLISHED: [&str; 7] = [
 pub(crate) fn package() -> Result {
     // The check below is offline so that it takes the locked versions.
     step("dependencies", &mut cargo(["fetch", "--locked"]))?;
-    let packages = built().join("package");
+    let packages = target_dir().join("package");
     for old in crates_in(&packages)? {
         fs::remove_file(&old).map_err(|error| format!("{old} cannot be deleted: {error}"))?;
     }
@@ -33,7 +33,7 @@ pub(crate) fn package() -> Result {
     }
     step("packages", &mut package)?;
 
-    let dir = built().join("xtask/package");
+    let dir = target_dir().join("xtask/package");
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     }

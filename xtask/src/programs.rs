@@ -16,8 +16,12 @@ pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 /// Programs that run side by side, because most of them mostly wait for servers.
 const LANES: usize = 2;
 
+/// Threads per processor for a program, unless `RUST_TEST_THREADS` is set. Programs with their own
+/// harness choose their own number.
+const THREADS_PER_PROCESSOR: usize = 2;
+
 /// The programs that take longest. They start first.
-const LONG: [&str; 3] = ["dq-tests behaviour", "dq-rabbit", "dq-tests faults"];
+const LONG: [&str; 3] = ["dq-rabbit", "dq-tests behaviour", "dq-web all"];
 
 /// Programs without a server, each with a filter. A name without a target means the whole package.
 const QUICK: [(&str, &str); 9] = [
@@ -83,6 +87,10 @@ impl Program {
         command.args((!self.filter.is_empty()).then_some(&self.filter));
         // Cargo sets these variables; `trybuild` reads them.
         command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            command.env("RUST_TEST_THREADS", (THREADS_PER_PROCESSOR * processors).to_string());
+        }
         let output = command.output().map_err(|error| format!("{name}: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

@@ -1,4 +1,4 @@
-//! Runs external commands as timed steps.
+//! The workspace's directories and files, and external commands, such as cargo.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-pub(crate) fn built() -> PathBuf {
+pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
         None => root().join("target"),
@@ -25,8 +25,9 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // Removes the variables cargo has set for xtask. Build scripts depend on them: with them, cargo
-    // rebuilds those packages and all dependents each time after someone runs cargo by hand.
+    // Removes the variables that cargo has set for xtask. Some build scripts rerun when these
+    // variables change. Without the removal, xtask and a hand-run cargo rebuild each other's
+    // packages.
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let own = inherited.filter(|name| {
         let name = name.to_string_lossy();
@@ -38,12 +39,12 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
     command
 }
 
-/// Same, in another workspace. Uses this workspace's profiles, because cargo recompiles all
-/// dependencies for others.
+/// Like [`cargo`], but for the workspace in `dir`. Uses this workspace's profiles and target
+/// directory, because cargo recompiles all dependencies for other profiles.
 pub(crate) fn cargo_in<'a>(dir: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = cargo(arguments);
     command.arg("--config").arg(root().join(".cargo/config.toml"));
-    command.current_dir(dir).env("CARGO_TARGET_DIR", built());
+    command.current_dir(dir).env("CARGO_TARGET_DIR", target_dir());
     command
 }
 
@@ -71,7 +72,12 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     Ok(())
 }
 
-pub(crate) fn wait(name: &str, command: &mut Command, limit: Duration) -> Result<ExitStatus> {
+/// Kills the command if it still runs after `limit`.
+pub(crate) fn run_with_limit(
+    name: &str,
+    command: &mut Command,
+    limit: Duration,
+) -> Result<ExitStatus> {
     let failed = |error: std::io::Error| format!("{name}: {error}");
     let mut child = command.spawn().map_err(failed)?;
     let start = Instant::now();

@@ -51,7 +51,7 @@ fn parse(arguments: &[&str]) -> Result<Options> {
     Ok(Options { store, pending, queues, dir })
 }
 
-/// The steps: `pending`, and a tenth, a hundredth and a thousandth.
+/// Returns `pending` and its 1000th, 100th and 10th part, if they are at least `LEAST`, ascending.
 fn steps(pending: usize) -> Vec<usize> {
     let mut steps: Vec<usize> =
         [1_000, 100, 10].iter().map(|part| pending / part).filter(|at| *at >= LEAST).collect();
@@ -73,11 +73,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     drop(store);
     conditions.finish();
     let report = Report { store: name, queues, conditions, points };
-    let mut name = format!("{name}-{pending}");
+    let mut stem = format!("{name}-{pending}");
     if queues > 1 {
-        name += &format!("-{queues}-queues");
+        stem += &format!("-{queues}-queues");
     }
-    let base = dir.join(name);
+    let base = dir.join(stem);
     fs::write(base.with_extension("json"), serde_json::to_vec_pretty(&report)?)?;
     fs::write(base.with_extension("md"), report.markdown())?;
     fs::write(base.with_extension("svg"), report.plot())?;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_powers_of_ten_below_the_last() {
+    fn steps_are_decimal_fractions_of_the_last() {
         assert_eq!(steps(1_000_000), [1_000, 10_000, 100_000, 1_000_000]);
         assert_eq!(steps(5_000), [500, 5_000]);
         assert_eq!(steps(7), [7]);

@@ -4,13 +4,17 @@ use dq_ops::{BackfillReport, ScheduleDefinition, ScheduleDetail, ScheduleResult,
 use serde_json::{Value, json};
 
 use super::jobs::payload_text;
-use crate::args::{SchedulesCommand, ScheduleSetArgs};
+use crate::args::{ScheduleSetArgs, SchedulesCommand};
 use crate::failure::{CONFLICT, Failure, Result};
 use crate::output::Output;
 use crate::source::Source;
 use crate::text::{self, Table};
 
-pub(super) fn run(command: &SchedulesCommand, source: &Source, output: &mut Output<'_>) -> Result<()> {
+pub(super) fn run(
+    command: &SchedulesCommand,
+    source: &Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
     match command {
         SchedulesCommand::Ls => list(source, output),
         SchedulesCommand::Show { name, next } => {

@@ -40,7 +40,6 @@ fn describe(timeline: &Timeline) -> String {
 
 fn headline(timeline: &Timeline) -> String {
     let (job, now) = (&timeline.job, timeline.at);
-    let mut parts = vec![job.state.to_string()];
     if let Some(ended) = &job.ended {
         let ago = text::since(now, ended.at);
         return format!("{} {ago} ago", ended.ending.as_str());
@@ -48,6 +47,7 @@ fn headline(timeline: &Timeline) -> String {
     if let Some(dead) = &job.dead {
         return format!("dead for {}", text::since(now, dead.at));
     }
+    let mut parts = vec![job.state.to_string()];
     if timeline.step > 0 {
         parts.push(format!("step {} of its escalation", timeline.step));
     }
@@ -122,8 +122,10 @@ fn describe_wait(reason: &WaitReason, presence: &Presence) -> String {
         (presence.runners, presence.free_slots, presence.slots)
     {
         match runners {
-            // Already said, or unknown.
-            0 if presence.incomplete || matches!(reason, WaitReason::NoRunner) => {}
+            // `first` says so already.
+            0 if matches!(reason, WaitReason::NoRunner) => {}
+            // A runner that is not announced for this queue may serve it.
+            0 if presence.incomplete => {}
             0 => parts.push("no runner listens".to_owned()),
             1 => parts.push(format!("1 runner listens, {free} of {slots} slots free")),
             _ => parts.push(format!("{runners} runners listen, {free} of {slots} slots free")),

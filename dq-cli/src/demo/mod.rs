@@ -33,7 +33,7 @@ impl Demo {
         feed.fill().await?;
         schedules::declare(dq).await?;
         let operators = Operators::new(ops);
-        operators.prepare().await?;
+        operators.first_round().await?;
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         // The second runner serves some of the queues, as another service does.
@@ -69,7 +69,7 @@ async fn visits(operators: &Operators) {
     loop {
         tokio::time::sleep(VISITS).await;
         // A job may run before the operator changes it.
-        if let Err(error) = operators.work().await {
+        if let Err(error) = operators.next_round().await {
             tracing::debug!(%error, "an operator of the demo was refused");
         }
     }

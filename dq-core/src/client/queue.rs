@@ -114,8 +114,8 @@ impl QueueHandle {
     /// Returns the dead or ended job that had this key last.
     ///
     /// [`get`](Self::get) finds the live one. No store indexes these keys: each store compares up
-    /// to 5,000 of its latest dead and 5,000 of its latest ended jobs. So use it for people, not
-    /// for each request.
+    /// to 5,000 of its latest dead and 5,000 of its latest ended jobs. It is meant for operators;
+    /// too slow for request handlers.
     pub async fn last_with_key(&self, key: impl AsRef<str>) -> Result<Option<JobView>> {
         browse::last_with_key(&self.client, &self.queue, &JobKey::new(key.as_ref())?).await
     }
@@ -127,7 +127,8 @@ impl QueueHandle {
 
     /// Lists the main store's jobs in one state; `.await` returns a page.
     ///
-    /// [`Order`](crate::Order) says by which time.
+    /// Scheduled and ready jobs are sorted by due time, running jobs by lease expiry, dead jobs by
+    /// time of death, and ended jobs by time of end. [`Order`](crate::Order) is the direction.
     ///
     /// ```
     /// # use dq_core::{Dq, Filter, JobState, Order};
@@ -249,7 +250,9 @@ impl QueueHandle {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
-    /// Deletes the queue's jobs in steps, except running ones; `.await` returns how many.
+    /// Deletes scheduled, ready and dead jobs in steps; `.await` returns how many.
+    ///
+    /// Running jobs finish.
     pub fn purge(&self) -> Bulk<'static> {
         self.bulk(Change::Purge, Filter::new())
     }

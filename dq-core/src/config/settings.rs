@@ -21,10 +21,9 @@ pub struct RunnerSettings {
     /// Time for running handlers to finish during shutdown. Default 30 s.
     #[serde(with = "duration")]
     pub grace: Duration,
-    /// The sweep interval: maximum time between two claims; 100 ms to 1 min. Default 1 s.
+    /// Time after which a runner claims even without a wake-up hint; 100 ms to 1 min. Default 1 s.
     ///
-    /// A sweep is a claim without a wake-up hint. It bounds how late a job starts if its hint is
-    /// lost.
+    /// It bounds how late a job starts if its hint is lost.
     #[serde(with = "duration")]
     pub sweep: Duration,
 }
@@ -36,7 +35,7 @@ impl Default for RunnerSettings {
 }
 
 impl RunnerSettings {
-    /// Checks the range of each field.
+    /// Checks the ranges of `concurrency` and `sweep`; `grace` may have any length.
     ///
     /// # Errors
     /// `Config` with the field and its range.
@@ -70,8 +69,8 @@ pub struct ServeSettings {
     pub address: Option<String>,
     /// Whether the server forwards queues with a `[queues.NAME.forward]`. Default `true`.
     pub forward: bool,
-    /// Accepted tokens by owner. Without any, the server generates a token and accepts only this
-    /// machine.
+    /// Accepted tokens by owner. Without any, the server generates a token and accepts connections
+    /// only from this machine.
     pub tokens: BTreeMap<String, TokenSettings>,
 }
 

@@ -1,4 +1,17 @@
 //! Handlers: functions and objects, their arguments, results, middleware and registry.
+//!
+//! Begin with `function`: the traits for functions and objects, and the form in which the runner
+//! calls both.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `context`, `extract`, `state` | arguments: the run's context, extractors, application state |
+//! | `outcome` | results and errors |
+//! | `guard`, `middleware` | code that runs before or around handlers |
+//! | `escalation` | delays between a handler's steps |
+//! | `forward` | handlers that a queue's configuration selects |
+//! | `registry` | a runner's handlers, and their validation |
+//! | `panics`, `thread` | caught panics, and threads for blocking handlers |
 
 mod context;
 mod escalation;

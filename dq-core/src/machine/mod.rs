@@ -4,8 +4,8 @@
 //! I/O. The memory backend is a machine behind a mutex. The RabbitMQ backend stores a log of calls,
 //! and each process applies it to a machine: the same log leads to the same state.
 //!
-//! A job's *placement*: it *waits*, is *leased* or is *dead*; waiting and leased jobs are *live*. A
-//! *slot* identifies a job's record in an arena, an *index* a queue in a vector. *Replicas* are
+//! A job's *placement* is waiting, leased or dead; waiting and leased jobs are *live*. A *slot*
+//! identifies a job's record in an arena, a *queue number* a queue in a vector. *Replicas* are
 //! machines that apply the same log.
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and their indexes,

@@ -20,10 +20,10 @@ use crate::model::{
 pub(super) struct JobTable<R> {
     pub(super) records: Arena<JobRecord<R>>,
     ids: HashIndex,
-    /// Only live jobs, by queue index and key.
+    /// Only live jobs, by queue number and key.
     keys: HashIndex,
     pub(super) queues: Vec<QueueRecord>,
-    queue_indexes: HashMap<QueueName, usize>,
+    queue_numbers: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
     /// A lower bound for lease ends, in Unix milliseconds, so that calls without expired leases
@@ -77,7 +77,7 @@ impl QueueRecord {
 
 impl<R: Stored> JobTable<R> {
     pub(super) fn find_queue(&self, name: &QueueName) -> Option<usize> {
-        self.queue_indexes.get(name).copied()
+        self.queue_numbers.get(name).copied()
     }
 
     pub(super) fn ensure_queue(&mut self, name: &QueueName) -> usize {
@@ -93,7 +93,7 @@ impl<R: Stored> JobTable<R> {
             paused: false,
             totals: Totals::default(),
         });
-        self.queue_indexes.insert(name.clone(), queue);
+        self.queue_numbers.insert(name.clone(), queue);
         queue
     }
 

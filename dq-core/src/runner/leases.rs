@@ -31,14 +31,14 @@ struct State {
 struct TrackedLease {
     lease: Lease,
     lease_for: Duration,
-    /// The earliest possible time.
+    /// A time by [`LeaseClock`]; the store may keep the lease longer.
     expires: Duration,
     /// When the last renewal was sent, if unanswered.
     renewal_sent: Option<Duration>,
     lost: CancellationToken,
     /// Fires when this runner gets another lease for the job.
     superseded: CancellationToken,
-    /// The lease is held until the run is settled.
+    /// Fires when the handler has returned or will not start; the lease stays until settlement.
     run_ended: CancellationToken,
 }
 
@@ -74,8 +74,9 @@ impl LeaseTracker {
         self.clock.tick()
     }
 
-    /// Tracks a lease granted for `lease_for`, not before `sent_at`. Marks the job's earlier lease
-    /// as lost and returns its run unless ended.
+    /// Tracks a lease granted for `lease_for`, not before `sent_at`. If this runner holds an
+    /// earlier lease for the job, marks it as lost and returns the earlier run unless that has
+    /// ended.
     pub(super) fn track(
         self: &Arc<Self>,
         lease: Lease,
@@ -103,11 +104,11 @@ impl LeaseTracker {
         (guard, earlier)
     }
 
-    /// Returns the leases with less than two thirds of their time left, and how many were sent
-    /// before without an answer. Marks all as sent.
+    /// Returns renewals for leases with less than two thirds of their time left, and how many of
+    /// them repeat an unanswered renewal. Marks all as sent.
     ///
-    /// A renewal unanswered for a third of the lease is repeated: the answer may be lost, and the
-    /// lease outlasts one more call.
+    /// Leaves out lost leases, and renewals sent less than a third of the lease ago. An older one
+    /// is repeated: its answer may be lost, and the lease outlasts one more call.
     pub(super) fn to_renew(&self, now: Duration) -> (Vec<(u64, Renewal)>, usize) {
         let (mut renewals, mut repeated) = (Vec::new(), 0);
         for (number, tracked) in &mut self.lock().leases {
@@ -131,7 +132,7 @@ impl LeaseTracker {
         }
     }
 
-    /// The next period repeats it.
+    /// The next period repeats the renewal.
     pub(super) fn renewal_failed(&self, number: u64) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             tracked.renewal_sent = None;
@@ -173,7 +174,7 @@ impl State {
 }
 
 impl LeaseGuard {
-    /// From now on losing the lease cancels nothing.
+    /// From now on, [`LeaseTracker::mark_lost`] does not report the loss; the settle loop does.
     pub(super) fn end_run(&mut self) {
         // The lock orders this with a simultaneous loss, so that the loss is reported once.
         let _state = self.tracker.lock();

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
 use crate::sync::lock;
 
-/// Each comparison asks the store for the waiting jobs.
+/// Time between comparisons; each one queries the store.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
@@ -28,13 +28,17 @@ pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &J
         let skew_ms = *lock(&context.skew);
         let built = runner.built.as_millis().saturating_add(skew_ms.unwrap_or_default());
         // Slots are also full after an outage, but then they are not why the backlog is late.
-        let away = context.claim_time.waited(now.saturating_sub(late_by));
+        let without_store = context.claim_time.waited(now.saturating_sub(late_by));
+        let waited_for_slot = start.waited_for_slot && without_store < late_by / 2;
         let facts = LatenessFacts {
-            claim_time: context.claim_time.get(now).max(Some(away)),
+            claim_time: context.claim_time.get(now).max(Some(without_store)),
             skew: skew_ms.map(skew),
-            ..facts(runner, index, window, start.waited_for_slot && away < late_by / 2)
+            ..runner_facts(runner, index, window, waited_for_slot)
         };
-        LateStart { cause: LatenessCause::of(&facts), was_due_before: job.due.as_millis() < built }
+        LateStart {
+            cause: LatenessCause::of(&facts),
+            due_before_runner_start: job.due.as_millis() < built,
+        }
     });
     window.record(now, late);
 }
@@ -53,6 +57,8 @@ pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContex
     }
 }
 
+/// Marks queues that no other runner serves. Once, at start: from then on this runner serves them,
+/// so only jobs due before it can be late because no runner existed.
 async fn find_unserved(runner: &RunnerShared) {
     let main = &runner.client.stores.main;
     if !main.capabilities().registry {
@@ -90,9 +96,10 @@ async fn compare(
 ) -> Result<()> {
     let stores = &runner.client.stores;
     let all = runner.answer("stats", CALL_TIMEOUT, stores.stats(queues)).await?;
-    let now = match all.iter().any(|stats| stats.ready > 0) {
-        true => Some(runner.answer("now", CALL_TIMEOUT, stores.main.now()).await?),
-        false => None,
+    let now = if all.iter().any(|stats| stats.ready > 0) {
+        Some(runner.answer("now", CALL_TIMEOUT, stores.main.now()).await?)
+    } else {
+        None
     };
     for stats in &all {
         let Some((index, window)) = runner.starts_of(&stats.queue) else { continue };
@@ -108,7 +115,7 @@ async fn compare(
             paused: stats.paused,
             claim_time: contexts.iter().filter_map(|store| store.claim_time.get(elapsed)).max(),
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
-            ..facts(runner, index, window, runner.slots.unused(index) == 0)
+            ..runner_facts(runner, index, window, runner.slots.unused(index) == 0)
         });
         let counts = window.counts(elapsed);
         report(
@@ -141,24 +148,29 @@ fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<Q
     }
 }
 
-/// This runner's facts about its own queue, without store facts. `is_full`: jobs wait for a slot,
-/// or have waited.
-fn facts(
+/// This runner's facts about its own queue, without store facts. `waits_for_slot`: no slot is free,
+/// or none was free while the started job was due.
+fn runner_facts(
     runner: &RunnerShared,
     index: usize,
     window: &StartWindow,
-    is_full: bool,
+    waits_for_slot: bool,
 ) -> LatenessFacts {
-    let slots = runner.queues[index].policy.concurrency.min(runner.settings.concurrency);
-    let run_time = || runner.queues[index].recent.histograms(runner.clock().elapsed()).1.mean();
+    let queue = &runner.queues[index];
+    let slots = queue.policy.concurrency.min(runner.settings.concurrency);
+    let (_, running_by_queue) = runner.slots.used();
+    let mean_run_time = || {
+        let (_, run_times) = queue.recent.histograms(runner.clock().elapsed());
+        run_times.mean()
+    };
     LatenessFacts {
         within: Some(window.objective.within()),
         runners: Some(1),
-        free_slots: is_full.then_some(0),
+        free_slots: waits_for_slot.then_some(0),
         slots: slots as u64,
-        running: runner.slots.used().1[index] as u64,
-        // Only computed if no slot is free.
-        run_time: if is_full { run_time() } else { None },
+        running: running_by_queue[index] as u64,
+        // Only needed to tell why jobs wait for a slot.
+        run_time: if waits_for_slot { mean_run_time() } else { None },
         ..LatenessFacts::default()
     }
 }

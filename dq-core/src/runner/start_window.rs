@@ -25,15 +25,14 @@ struct Part {
     /// Part number, by [`Clock::elapsed`](crate::Clock::elapsed).
     number: u64,
     in_time: u64,
-    /// Late starts by circumstances.
+    /// Counts of late starts.
     late: BTreeMap<LateStart, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LateStart {
     pub(super) cause: Option<LatenessCause>,
-    /// The job was due before the runner started.
-    pub(super) was_due_before: bool,
+    pub(super) due_before_runner_start: bool,
 }
 
 impl StartWindow {
@@ -43,7 +42,7 @@ impl StartWindow {
 
     /// Counts a start; `now` is by [`Clock::elapsed`](crate::Clock::elapsed).
     pub(super) fn record(&self, now: Duration, late: Option<LateStart>) {
-        let number = part_of(now);
+        let number = part_number(now);
         let mut parts = lock(&self.parts);
         drop_old(&mut parts, number);
         if parts.back().is_none_or(|part| part.number != number) {
@@ -57,7 +56,8 @@ impl StartWindow {
         }
     }
 
-    /// Jobs due before this runner started then count as late because no runner existed.
+    /// After this call, jobs due before this runner started count as late because no runner
+    /// existed.
     pub(super) fn set_unserved(&self) {
         self.was_unserved.store(true, Ordering::Relaxed);
     }
@@ -65,32 +65,32 @@ impl StartWindow {
     pub(super) fn counts(&self, now: Duration) -> LatenessCounts {
         let was_unserved = self.was_unserved.load(Ordering::Relaxed);
         let mut parts = lock(&self.parts);
-        drop_old(&mut parts, part_of(now));
+        drop_old(&mut parts, part_number(now));
         let mut counts = LatenessCounts::new(self.objective);
         let mut by_cause: BTreeMap<LatenessCause, u64> = BTreeMap::new();
         for part in parts.iter() {
             counts.in_time += part.in_time;
-            for (start, number) in &part.late {
-                counts.late += number;
-                let waited_for_runner = was_unserved && start.was_due_before;
+            for (start, count) in &part.late {
+                counts.late += count;
+                let waited_for_runner = was_unserved && start.due_before_runner_start;
                 let no_runner = waited_for_runner.then_some(LatenessCause::NoRunner);
                 if let Some(cause) = no_runner.or(start.cause) {
-                    *by_cause.entry(cause).or_default() += number;
+                    *by_cause.entry(cause).or_default() += count;
                 }
             }
         }
-        counts.cause = by_cause.iter().max_by_key(|(_, number)| **number).map(|(cause, _)| *cause);
+        counts.cause = by_cause.iter().max_by_key(|(_, count)| **count).map(|(cause, _)| *cause);
         counts
     }
 }
 
-const fn part_of(now: Duration) -> u64 {
+const fn part_number(now: Duration) -> u64 {
     now.as_secs() / PART.as_secs()
 }
 
-fn drop_old(parts: &mut VecDeque<Part>, now: u64) {
+fn drop_old(parts: &mut VecDeque<Part>, current_number: u64) {
     let kept = WINDOW.as_secs() / PART.as_secs();
-    while parts.front().is_some_and(|part| part.number + kept <= now) {
+    while parts.front().is_some_and(|part| part.number + kept <= current_number) {
         parts.pop_front();
     }
 }
@@ -103,8 +103,11 @@ mod tests {
         StartWindow::new("99% < 100ms".parse().unwrap())
     }
 
-    const fn late(cause: Option<LatenessCause>, was_due_before: bool) -> Option<LateStart> {
-        Some(LateStart { cause, was_due_before })
+    const fn late(
+        cause: Option<LatenessCause>,
+        due_before_runner_start: bool,
+    ) -> Option<LateStart> {
+        Some(LateStart { cause, due_before_runner_start })
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl ScheduleJob {
         let damaged = |error: serde_json::Error| {
             let message = format!("the schedule {name} cannot be read: {error}");
             let quoted = name.replace('\'', r"'\''");
-            let remedy = format!("remove it (`dq schedules rm -- '{quoted}'`), and declare it again");
+            let remedy =
+                format!("remove it (`dq schedules rm -- '{quoted}'`), and declare it again");
             Error::new(ErrorKind::Codec, message).remedy(remedy)
         };
         let Format { format } = serde_json::from_slice(json).map_err(damaged)?;

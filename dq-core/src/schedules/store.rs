@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Delays a removal job, so that no runner claims it meanwhile.
-const REMOVAL: Duration = Duration::from_secs(10);
+const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
 /// By the main store's clock.
 pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
@@ -31,15 +31,15 @@ pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, Schedul
     Ok(Some((view, schedule_job)))
 }
 
-/// Changes a schedule job, or creates one with `change(None)`. Returns `false` if `change` returns
+/// Changes a schedule job, or creates one with `edit(None)`. Returns `false` if `edit` returns
 /// `None`.
 ///
-/// `change` may be called several times, each time with fresh data. A time it read before may lie
+/// `edit` may be called several times, each time with fresh data. A time it read before may lie
 /// before the cursor. Going back is harmless, because the ids in between are pinned.
 pub(super) async fn change(
     dq: &Dq,
     name: &str,
-    mut change: impl FnMut(Option<ScheduleJob>) -> Option<ScheduleJob>,
+    mut edit: impl FnMut(Option<ScheduleJob>) -> Option<ScheduleJob>,
 ) -> Result<bool> {
     require_support(&**dq.backend())?;
     ScheduleSpec::check_name(name)?;
@@ -50,7 +50,7 @@ pub(super) async fn change(
         let (removal, old) = if is_removal { (found, None) } else { (None, found) };
         let schedule_job =
             old.as_ref().map(|old| ScheduleJob::decode(name, &old.job.payload)).transpose()?;
-        let Some(schedule_job) = change(schedule_job) else { return Ok(false) };
+        let Some(schedule_job) = edit(schedule_job) else { return Ok(false) };
         if let Some(removal) = removal {
             // The call that began the removal may have ended. The name is free afterwards, even if
             // another call completes the removal.
@@ -88,7 +88,8 @@ async fn write(
     }
 }
 
-/// Returns `false` if the store has exactly this schedule, made by a call.
+/// Stores a schedule from a call. Returns `false` if the store has exactly this schedule, made by a
+/// call, and its cursor is not ahead of the store's clock.
 pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<bool> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
@@ -116,6 +117,8 @@ fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     }
 }
 
+/// Stores a handler's declaration. Replaces a different declaration, and takes over a schedule made
+/// by a call.
 pub(super) async fn declare(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<()> {
     warn_if_rapid(name, spec);
     let now = now(dq).await?;
@@ -164,6 +167,8 @@ pub(super) async fn rename(dq: &Dq, alias: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Records that a process still declares the schedule, unless one has done so recently. Leaves a
+/// schedule made by a call alone.
 pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
     let now = now(dq).await?;
     let changed = change(dq, name, |schedule_job| {
@@ -181,9 +186,9 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 
 /// Removes a schedule. Returns `false` if it does not exist.
 ///
-/// A call that read the schedule job before may still write its successor. So a removal job, which
-/// no call takes for a schedule job, first takes the successor's id. After its cancellation the id
-/// stays pinned.
+/// A call that read the schedule job before may still write its successor. So `remove` first stores
+/// a removal job with the successor's id. No call treats it as a schedule job. The id stays pinned
+/// after the removal job is cancelled.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
     let queue = dq.queue(schedule_job::QUEUE)?;
     for _ in 0..ATTEMPTS {
@@ -194,7 +199,7 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
             queue.cancel(old.id).await?
         } else {
             let id = successor_id(old.id);
-            let due = now(dq).await?.saturating_add(REMOVAL);
+            let due = now(dq).await?.saturating_add(REMOVAL_DELAY);
             let last = schedule_job(id, name, due, Bytes::from_static(REMOVED))?;
             let last = last.on_conflict(OnConflict::Replace);
             match dq.shared().stores.schedule_internal(last).await? {
@@ -202,7 +207,8 @@ pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
                     Cancelled::NotFound => return Ok(true),
                     cancelled => cancelled,
                 },
-                // It may be a schedule job: one change was quicker, and a second may be too.
+                // The job may be a schedule job, if a concurrent change stored this id first. If
+                // another change has replaced it, the cancel finds nothing, and the loop repeats.
                 Scheduled::Created(_) => queue.cancel(id).await?,
                 // A schedule job with that id existed, and was replaced or removed meanwhile.
                 Scheduled::Ended(_) => queue.cancel(name).await?,

@@ -25,7 +25,7 @@ async fn a_runner_without_handlers_is_refused_with_a_hint_about_linking() {
 }
 
 #[tokio::test]
-async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it() {
+async fn a_configured_queue_without_a_handler_is_refused_unless_excluded_by_only() {
     let config = "[backend]\ntype = \"memory\"\n[queues.ELSEWHERE]\nconcurrency = 2";
     let connect = || Dq::builder().config(Config::from_toml(config).unwrap()).connect();
     let error = connect().await.unwrap().runner().handler(TestHandler::done()).build().unwrap_err();
@@ -38,7 +38,7 @@ async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it
 }
 
 #[tokio::test]
-async fn settings_out_of_range_or_of_the_configuration_are_refused_with_their_queue() {
+async fn settings_out_of_range_or_only_for_the_configuration_are_refused_by_name() {
     let fixture = Fixture::new().await;
     let runner = || fixture.dq.runner().handler(TestHandler::done());
     let history = QueueSettings::new().history(dq_core::HistoryLimit::OFF);

@@ -81,7 +81,7 @@ async fn an_unroutable_message_is_not_lost() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_does_not_exist_is_an_error_and_not_the_end() {
+async fn a_missing_exchange_is_retried_until_it_exists() {
     let url = shared_rabbitmq().vhost("forward-exchange");
     let channel = channel(&url).await;
     let forward = format!(
@@ -117,10 +117,10 @@ async fn a_broker_killed_in_mid_publish_loses_nothing() {
     broker.sync_declarations();
     let dq = forwarding(&url).await;
     let mut running = Running::start(dq.runner());
-    let schedule = async |job: usize| schedule(&dq, "Q", &job.to_string()).await;
+    let schedule_numbered = async |job: usize| schedule(&dq, "Q", &job.to_string()).await;
     let (killed, restarted) = (Arc::clone(&broker), Arc::clone(&broker));
     let mut missing = running
-        .done_over_a_crash(schedule, move || killed.kill(), move || restarted.restart())
+        .done_over_a_crash(schedule_numbered, move || killed.kill(), move || restarted.restart())
         .await;
     running.stop().await;
     for (properties, body) in take_all(&channel(&url).await, "due").await {

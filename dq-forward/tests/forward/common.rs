@@ -10,22 +10,22 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A client on a memory store with many quick retries; `text` is further configuration.
-pub(crate) async fn client(text: &str) -> Dq {
-    connect("max_attempts = 100000\n", text).await
+/// A client on a memory store with many quick retries; `toml` is further configuration.
+pub(crate) async fn client(toml: &str) -> Dq {
+    connect("max_attempts = 100000\n", toml).await
 }
 
 /// Like [`client`], with the default attempt limit.
-pub(crate) async fn default_client(text: &str) -> Dq {
-    connect("", text).await
+pub(crate) async fn client_with_default_attempts(toml: &str) -> Dq {
+    connect("", toml).await
 }
 
-async fn connect(defaults: &str, text: &str) -> Dq {
-    let text = format!(
+async fn connect(defaults: &str, toml: &str) -> Dq {
+    let toml = format!(
         "[backend]\ntype = \"memory\"\n[defaults]\n{defaults}\
-         backoff = {{ initial = \"20ms\", max = \"20ms\", jitter = 0.0 }}\n{text}"
+         backoff = {{ initial = \"20ms\", max = \"20ms\", jitter = 0.0 }}\n{toml}"
     );
-    Dq::builder().config(Config::from_toml(&text).unwrap()).connect().await.unwrap()
+    Dq::builder().config(Config::from_toml(&toml).unwrap()).connect().await.unwrap()
 }
 
 pub(crate) async fn schedule(dq: &Dq, queue: &str, payload: &str) -> JobId {
@@ -58,8 +58,8 @@ impl Running {
 
     /// Returns the next verdict that the store accepted.
     pub(crate) async fn next(&mut self) -> (JobId, Verdict) {
-        let verdict = tokio::time::timeout(Duration::from_secs(120), self.verdicts.recv());
-        verdict.await.expect("a job ends").expect("the runner runs")
+        let next = tokio::time::timeout(Duration::from_secs(120), self.verdicts.recv());
+        next.await.expect("a job ends").expect("the runner runs")
     }
 
     /// Returns the next verdict's name with its error or reason.
@@ -73,9 +73,10 @@ impl Running {
         }
     }
 
-    /// Schedules the jobs 0, 1, 2, … over a server crash, until all are done. It continues until 20
-    /// runs have failed, so that some jobs outlive the server. Returns the job ids with their
-    /// numbers.
+    /// Schedules the jobs 0, 1, 2, … over a server crash, and waits until all are done.
+    ///
+    /// New jobs are added until 20 runs have failed, so that some jobs outlive the server. Returns
+    /// the job ids with their numbers.
     pub(crate) async fn done_over_a_crash(
         &mut self,
         schedule: impl AsyncFn(usize) -> JobId,
@@ -99,7 +100,12 @@ impl Running {
             }
             (done, failed, last_error.clone())
         };
-        while count(self.next().await.1).0 < BEFORE / 4 {}
+        loop {
+            let (done, ..) = count(self.next().await.1);
+            if done >= BEFORE / 4 {
+                break;
+            }
+        }
         let deadline = Instant::now() + Duration::from_secs(300);
         let in_time = |error: &str| {
             assert!(Instant::now() < deadline, "not all are done; the last error: {error}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dq_core::{Dq, Due, ErrorKind, Rescheduled, Verdict};
 use dq_forward::{HttpForward, HttpSettings, Resolve};
 
-use crate::common::{Running, client, default_client, schedule};
+use crate::common::{Running, client, client_with_default_attempts, schedule};
 use crate::receiver::{HANG, Receiver, Request, UNFINISHED};
 
 const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
@@ -169,7 +169,7 @@ async fn a_route_that_is_deployed_late_gets_the_job() {
     {
         let receiver = Receiver::start("127.0.0.1:0", answers).await;
         let url = receiver.url("/");
-        let dq = default_client(&format!(
+        let dq = client_with_default_attempts(&format!(
             "[queues.HOOK.forward]\ntype = 'http'\nurl = '{url}'\nallow = ['127.0.0.1']"
         ))
         .await;

@@ -39,22 +39,23 @@ struct Received {
 
 /// Stops on drop.
 pub(crate) struct Receiver {
+    scheme: &'static str,
     pub(crate) address: SocketAddr,
     received: Arc<Mutex<Received>>,
     _server: JoinSet<()>,
 }
 
 impl Receiver {
-    /// Sends the answers in order and repeats the last one. Closes the connection after each.
+    /// Sends the answers in order and repeats the last one. Closes the connection after each,
+    /// except after [`HANG`] and [`UNFINISHED`].
     pub(crate) async fn start(address: &str, answers: &[&str]) -> Self {
         Self::serve(address, answers, None).await
     }
 
-    /// Like [`start`](Self::start) with TLS, using `server.crt` and `server.key` from this
-    /// directory.
-    pub(crate) async fn start_tls(address: &str, answers: &[&str], certificates: &Path) -> Self {
-        let certificate = CertificateDer::from_pem_file(certificates.join("server.crt")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(certificates.join("server.key")).unwrap();
+    /// Like [`start`](Self::start) with TLS, using `server.crt` and `server.key` from `directory`.
+    pub(crate) async fn start_tls(address: &str, answers: &[&str], directory: &Path) -> Self {
+        let certificate = CertificateDer::from_pem_file(directory.join("server.crt")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(directory.join("server.key")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -70,13 +71,14 @@ impl Receiver {
         let address = listener.local_addr().unwrap();
         let received: Arc<Mutex<Received>> = Arc::default();
         let answers: Vec<String> = answers.iter().map(|answer| (*answer).to_owned()).collect();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, tls, answers, Arc::clone(&received)));
-        Self { address, received, _server: server }
+        server.spawn(accept_loop(listener, tls, answers, Arc::clone(&received)));
+        Self { scheme, address, received, _server: server }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("{}://{}{path}", self.scheme, self.address)
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -88,7 +90,7 @@ impl Receiver {
     }
 }
 
-async fn serve(
+async fn accept_loop(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     answers: Vec<String>,

@@ -54,7 +54,7 @@ pub(super) fn queue_without_handler(function: &Function, private: &TokenStream) 
 }
 
 /// The path of the items that generated code uses.
-pub(super) fn private(krate: Option<Path>) -> TokenStream {
+pub(super) fn private_path(krate: Option<Path>) -> TokenStream {
     let krate = krate.unwrap_or_else(|| parse_quote!(::dq));
     quote!(#krate::__private)
 }

@@ -19,27 +19,29 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let Ok(mut item_fn) = syn::parse2::<ItemFn>(item.clone()) else {
         return not_a_function(&item);
     };
-    // Both are parsed first, so that their errors are reported together.
+    // Arguments and function are parsed before either fails, so that their errors are reported
+    // together.
     let mut errors = Errors::default();
-    let private = generate::private(arguments::crate_path(attribute.clone()));
-    let parse = |input: ParseStream<'_>| Arguments::parse(input, &private);
+    let private_path = generate::private_path(arguments::crate_path(attribute.clone()));
+    let parse = |input: ParseStream<'_>| Arguments::parse(input, &private_path);
     let arguments = errors.keep(parse.parse2(attribute));
     if let Some(arguments) = &arguments {
         errors.keep(function::check_asyncness(&item_fn.sig, arguments.blocking));
     }
+    // `&mut`, because this removes `#[extract]` from the emitted function.
     let function = errors.keep(Function::new(&mut item_fn));
     if let (Some(arguments), Some(function)) = (&arguments, &function) {
         errors.keep(arguments.policies.check_payload(function.payload.is_some()));
     }
     let generated = match (errors.finish(), arguments, function) {
         (Ok(()), Some(arguments), Some(function)) => {
-            generate::generate(&arguments, &function, &private)
+            generate::generate(&arguments, &function, &private_path)
         }
         (Ok(()), ..) => unreachable!("a missing part is an error"),
         (Err(error), _, function) => {
             let error = error.to_compile_error();
             let queue =
-                function.map(|function| generate::queue_without_handler(&function, &private));
+                function.map(|function| generate::queue_without_handler(&function, &private_path));
             quote!(#error #queue)
         }
     };

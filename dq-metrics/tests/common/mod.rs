@@ -1,4 +1,4 @@
-//! A handler whose payload is its outcome; a runner that stops after some settlements.
+//! Runs jobs whose payload names their outcome, and signals after a number of settlements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use dq_core::{
 use dq_metrics::RunnerMetrics;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) struct Obedient;
+pub(crate) struct PayloadIsOutcome;
 
-impl DelayHandler for Obedient {
+impl DelayHandler for PayloadIsOutcome {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {
@@ -41,24 +41,24 @@ impl DelayHandler for Obedient {
 #[derive(Clone)]
 pub(crate) struct Countdown {
     left: Arc<AtomicUsize>,
-    pub(crate) over: CancellationToken,
+    pub(crate) finished: CancellationToken,
 }
 
 impl Countdown {
     pub(crate) fn new(settlements: usize) -> Self {
-        Self { left: Arc::new(AtomicUsize::new(settlements)), over: CancellationToken::new() }
+        Self { left: Arc::new(AtomicUsize::new(settlements)), finished: CancellationToken::new() }
     }
 }
 
 pub(crate) fn runner(dq: &Dq, countdown: &Countdown) -> RunnerBuilder {
-    let Countdown { left, over } = countdown.clone();
+    let Countdown { left, finished } = countdown.clone();
     let count = move |event: &Event<'_>| {
         let is_settled = matches!(event, Event::Settled { .. });
         if is_settled && left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            over.cancel();
+            finished.cancel();
         }
     };
-    let runner = dq.runner().without_linked_handlers().handler(Obedient);
+    let runner = dq.runner().without_linked_handlers().handler(PayloadIsOutcome);
     runner.observer(RunnerMetrics::new()).observer(count)
 }
 

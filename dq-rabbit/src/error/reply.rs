@@ -11,8 +11,10 @@ use dq_core::ErrorKind;
 /// The error if a call's reply is lost or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostReply {
-    /// The call can be repeated: it changes nothing, it is a claim, and its unused leases expire,
-    /// or this process repeats it.
+    /// The call can be repeated, for one of three reasons:
+    /// - it changes nothing;
+    /// - it is a claim, and its unused leases expire;
+    /// - this process repeats it.
     Unavailable,
     /// The call may have changed jobs.
     OutcomeUnknown,
@@ -27,7 +29,7 @@ pub(crate) enum Refusal {
     Forbidden,
     /// Another connection or consumer uses the queue exclusively.
     Locked,
-    /// No reply, or the connection was lost.
+    /// There is no reply, the connection was lost, or the reply closes the connection.
     NoReply,
     Other,
 }
@@ -153,7 +155,7 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
     let has = |words: &str| text.contains(words);
     let is_limit = has("reached") && (has("limit") || has("maximum"));
     match code {
-        // Without a connection, nothing can be full.
+        // These limits do not depend on stored jobs.
         320 | 530 if is_limit => Diagnosis::new(Unavailable, text, LIMIT),
         _ if is_limit => Diagnosis::new(Full, text, QUEUE_LIMIT),
         403 if has("Login was refused") || has("can only connect via localhost") => {
@@ -187,7 +189,8 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
             Diagnosis::lost(call, text)
         }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
-        // 501, 502, 505: the broker has not understood the request, so it has no effect.
+        // 501, 502 and 505: the broker did not understand the request, so it has no effect. No
+        // other code is expected here.
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
@@ -254,8 +257,9 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Config, text, SEE_LOG)
 }
 
-/// Reads `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long'
-/// but current is none`. Some versions leave out the types.
+/// The broker's message about an object that exists with another argument: `inequivalent arg 'a'
+/// for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`. Some
+/// versions leave out the types.
 #[derive(Debug, PartialEq, Eq)]
 struct ArgumentMismatch<'a> {
     object: &'a str,
@@ -446,8 +450,8 @@ mod tests {
         ] {
             assert_eq!(diagnosis_of(code, text).kind, ErrorKind::Unavailable, "{text}");
         }
-        let lasting = CallContext { lost_reply: LostReply::OutcomeUnknown, ..CALL };
-        let forced = diagnose(&lasting, 320, "CONNECTION_FORCED");
+        let unknown = CallContext { lost_reply: LostReply::OutcomeUnknown, ..CALL };
+        let forced = diagnose(&unknown, 320, "CONNECTION_FORCED");
         assert_eq!(forced.kind, ErrorKind::OutcomeUnknown);
     }
 }

@@ -13,7 +13,7 @@ use crate::log::{Replica, ReplicaJob, command, wire};
 use crate::message::{AckHandle, PublishedJob};
 use crate::payloads::buffer::Origin;
 
-/// Pause between two attempts to handle a delivery. It doubles up to the maximum.
+/// Pause before a delivery is handled again. `retry_until_ok` doubles it up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ fn disposition(replica: &mut Replica, job: &PublishedJob, buffer_until: Timestam
 }
 
 impl DeliveryHandler {
-    /// Handles a job message. It is acknowledged when none of its jobs needs it any more.
+    /// Handles a job message. The message is acknowledged when its last job is handled.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
@@ -130,7 +130,7 @@ impl DeliveryHandler {
 
     async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
         let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
-        self.persist(|| {
+        self.retry_until_ok(|| {
             self.engine.publisher.publish("publish", jobs.clone(), self.engine.log.now())
         })
         .await;
@@ -151,15 +151,14 @@ impl DeliveryHandler {
                 (jobs.into_iter().map(is_unknown).collect::<Vec<_>>(), log_id)
             })
         };
-        let (unknown, log_id) = self.persist(find_unknown).await;
+        let (unknown, log_id) = self.retry_until_ok(find_unknown).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
-        let unknown: Vec<_> =
-            unknown.map(|((job, _), _)| without_options(job.to_new_job())).collect();
+        let unknown: Vec<_> = unknown.map(|((job, _), _)| wire_job(job.to_new_job())).collect();
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
             let unknown = command::Schedule(unknown);
-            self.persist(|| {
+            self.retry_until_ok(|| {
                 log.call("restore", LostReply::Unavailable, unknown.clone(), |_, _, _| ())
             })
             .await;
@@ -183,12 +182,13 @@ impl DeliveryHandler {
         let handler = Arc::clone(self);
         self.engine.publisher.spawn(async move {
             let publisher = &handler.engine.publisher;
-            handler.persist(|| publisher.set_aside(&delivery)).await;
+            handler.retry_until_ok(|| publisher.set_aside(&delivery)).await;
             ack.ack();
             Ok(())
         });
     }
 
+    /// Frees payloads that are not needed any more, every minute until the handler is dropped.
     pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {
             clock.sleep(PRUNE_INTERVAL).await;
@@ -199,7 +199,7 @@ impl DeliveryHandler {
 
     /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
     /// message would count towards the prefetch limit as long as the connection lasts.
-    async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
+    async fn retry_until_ok<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         let mut pause = RETRY_PAUSE;
         loop {
             match attempt().await {
@@ -212,6 +212,6 @@ impl DeliveryHandler {
     }
 }
 
-fn without_options(job: NewJob) -> wire::NewJob {
+fn wire_job(job: NewJob) -> wire::NewJob {
     job.try_into().expect("these options have a form in the log")
 }

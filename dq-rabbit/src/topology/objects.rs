@@ -1,3 +1,5 @@
+//! Declares the broker's objects: exchanges, queues, streams and bindings, with their arguments.
+
 use lapin::ExchangeKind;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
@@ -11,9 +13,10 @@ use crate::topology::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
 /// after 20 deliveries without the argument.
 const DELIVERY_LIMIT: i64 = 1000;
 
-/// A generation is deleted as a whole.
+/// Size of a generation's files. It does not affect retention, because a generation is deleted as a
+/// whole.
 const SEGMENT_BYTES: i64 = 64_000_000;
-/// The broker keeps the newest records, some thousands.
+/// Size of the directory's stream. The broker keeps the newest records, some thousands.
 const DIRECTORY_BYTES: i64 = 512_000;
 const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
 
@@ -38,7 +41,7 @@ impl Objects {
         }
     }
 
-    /// For the log, besides its generations.
+    /// The log's directory, and the exchange for its generations.
     pub(super) fn log(&self) -> Vec<Declaration> {
         let (directory, generations) = (self.names.directory(), self.names.generations());
         let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);
@@ -50,8 +53,8 @@ impl Objects {
         ]
     }
 
-    /// The arguments depend on no setting, so that settings can change, and limit neither size nor
-    /// age.
+    /// The stream of one log generation. Its arguments depend on no setting, so that settings can
+    /// change. They limit neither size nor age.
     pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
         let name = self.names.generation(generation);
         vec![
@@ -60,7 +63,7 @@ impl Objects {
         ]
     }
 
-    /// Everything except the log and the ready queues.
+    /// All objects except the log and the ready queues.
     pub(super) fn messages(&self) -> Vec<Declaration> {
         let names = &self.names;
         let mut declarations = self.fanout_queue(&names.orphan());
@@ -90,7 +93,7 @@ impl Objects {
         if self.ladder == LadderKind::None {
             return declarations;
         }
-        // Lowest level first, because a queue's dead-letter exchange must exist before it.
+        // Lowest level first: each exchange is bound to the next lower one, which must exist.
         for level in 0..LEVELS {
             declarations.push(self.topic_exchange(names.level(level)));
             declarations.push(Declaration::ExchangeBinding(
@@ -130,7 +133,7 @@ impl Objects {
         ]
     }
 
-    /// Where queues of this level dead-letter to.
+    /// The exchange to which queues of this level dead-letter.
     fn next_exchange(&self, level: usize) -> ShortString {
         match level {
             0 => self.names.due(),
@@ -138,8 +141,8 @@ impl Objects {
         }
     }
 
-    /// With an alternate exchange, because a message without a binding would block all messages
-    /// behind it in its queue.
+    /// A topic exchange with an alternate exchange, because a message without a binding would block
+    /// all messages behind it in its queue.
     fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
         arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
@@ -186,7 +189,7 @@ fn stream(segment_bytes: i64) -> FieldTable {
     arguments
 }
 
-/// Without it, all leaders are on the first process's node.
+/// By default, every leader is on the node that declares it.
 fn spread_leaders(arguments: &mut FieldTable) {
     arguments.insert("x-queue-leader-locator".into(), text("balanced"));
 }

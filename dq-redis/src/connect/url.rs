@@ -5,8 +5,8 @@ use dq_core::config::{ConnectUrl, Secret, invalid_setting};
 
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// All fields beside `url` in the three backends. As options inside `url` they are errors that say
-/// where they belong.
+/// All fields beside `url` in the backends `redis`, `redisson` and `redis-expiry`. As options
+/// inside `url` they are errors that say where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -23,6 +23,7 @@ const FIELDS: [&str; 11] = [
 
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
+    // `from_field` lets only [`ADDRESS_OPTIONS`] through, so each value is that of `tls`.
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {
         return Err(invalid_setting(
             "the option `tls` of the Redis URL is neither true nor false",
@@ -32,6 +33,7 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
+/// Replaces the backend's scheme by `redis`, keeping `+unix` and `+cluster`.
 pub(crate) fn as_redis(field: &Secret, scheme: &str) -> Secret {
     let url = field.expose();
     let first = url.split([':', '+']).next().unwrap_or_default();
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_other_than_tls_are_refused_without_repeating_them() {
+    fn options_other_than_tls_are_refused_and_unknown_names_withheld() {
         for (url, words) in [
             ("redis://h/0?prefix=shop", ["`prefix`", "`prefix = …`"]),
             ("redis://h?tls=true&response_timeout=2s", ["`response_timeout`", "beside `url`"]),

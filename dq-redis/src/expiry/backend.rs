@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::check::Notifications;
 use super::config::RedisExpiryConfig;
 use super::expiry_keys::KeyNames;
-use super::listener::ExpiryListener;
+use super::listener::ExpiryEvents;
 use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
 use crate::error::Effect;
@@ -29,7 +29,7 @@ const MAX_IN_FLIGHT: usize = 128;
 pub struct RedisExpiryBackend {
     native: RedisBackend,
     names: KeyNames,
-    listener: Arc<ExpiryListener>,
+    events: Arc<ExpiryEvents>,
     monitor: Arc<NotificationMonitor>,
     /// Ends the task of `monitor` when dropped.
     end: DropGuard,
@@ -54,13 +54,12 @@ impl RedisExpiryBackend {
         let entropy = Arc::clone(&environment.entropy);
         let probe = ExpiryProbe::new(&config.prefix, Arc::clone(&link), entropy);
         let listeners = Arc::clone(native.wakeups.listeners());
-        let listener = Arc::new(ExpiryListener::new(listeners, names.clone(), probe));
-        let monitor =
-            NotificationMonitor::start(link, Arc::clone(&listener), config.configure).await;
+        let events = Arc::new(ExpiryEvents::new(listeners, names.clone(), probe));
+        let monitor = NotificationMonitor::start(link, Arc::clone(&events), config.configure).await;
         let monitor = Arc::new(monitor);
         let end = CancellationToken::new();
         tokio::spawn(end.clone().run_until_cancelled_owned(Arc::clone(&monitor).run()));
-        Ok(Self { native, names, listener, monitor, end: end.drop_guard() })
+        Ok(Self { native, names, events, monitor, end: end.drop_guard() })
     }
 
     /// Sets a key for each due time in the future. Only logs a failure: the jobs are stored, and
@@ -134,7 +133,7 @@ impl Layer for RedisExpiryBackend {
         let claimed = self.native.claim(params).await?;
         // A process that only runs jobs has no other source of the server's time.
         self.native.clock.observe(sent_at, claimed.now);
-        self.listener.claimed.record(&params, &claimed);
+        self.events.claimed.record(&params, &claimed);
         Ok(claimed)
     }
 

@@ -13,7 +13,7 @@ use super::probe::ExpiryProbe;
 use crate::connect::OnMessage;
 
 #[derive(Debug)]
-pub(super) struct ExpiryListener {
+pub(super) struct ExpiryEvents {
     listeners: Arc<Listeners>,
     names: KeyNames,
     pub(super) probe: ExpiryProbe,
@@ -21,7 +21,7 @@ pub(super) struct ExpiryListener {
     pub(super) claimed: ClaimedUntil,
 }
 
-impl ExpiryListener {
+impl ExpiryEvents {
     pub(super) fn new(listeners: Arc<Listeners>, names: KeyNames, probe: ExpiryProbe) -> Self {
         Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
     }
@@ -39,15 +39,16 @@ impl ExpiryListener {
     }
 }
 
+/// One per Redis node.
 #[derive(Debug)]
-pub(super) struct NodeListener {
-    listener: Arc<ExpiryListener>,
+pub(super) struct NodeConnection {
+    events: Arc<ExpiryEvents>,
     is_connected: AtomicBool,
 }
 
-impl NodeListener {
-    pub(super) fn new(listener: Arc<ExpiryListener>) -> Self {
-        Self { listener, is_connected: AtomicBool::new(false) }
+impl NodeConnection {
+    pub(super) fn new(events: Arc<ExpiryEvents>) -> Self {
+        Self { events, is_connected: AtomicBool::new(false) }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -55,16 +56,16 @@ impl NodeListener {
     }
 }
 
-impl OnMessage for NodeListener {
+impl OnMessage for NodeConnection {
     fn message(&self, _channel: &str, key: &[u8]) {
-        self.listener.key_expired(key);
+        self.events.key_expired(key);
     }
 
     fn connected(&self) {
         self.is_connected.store(true, Ordering::Release);
         // Events may have been missed.
-        self.listener.listeners.wake_all(Timestamp::EPOCH);
-        self.listener.connected.notify_one();
+        self.events.listeners.wake_all(Timestamp::EPOCH);
+        self.events.connected.notify_one();
     }
 
     fn disconnected(&self) {
@@ -72,8 +73,8 @@ impl OnMessage for NodeListener {
     }
 }
 
-/// Up to when all due jobs were claimed, by queue. The runner's timer nearly always fires before
-/// the event arrives; without this, the event would cause a second claim for each job.
+/// Per queue, the time up to which no due job was left. The runner's timer nearly always fires
+/// before the event arrives; without this, the event would cause a second claim for each job.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
 
@@ -87,7 +88,9 @@ impl ClaimedUntil {
             match until.get_mut(&want.queue) {
                 // Not the later time: the server's clock may have been set back.
                 Some(until) => *until = claimed.now,
-                None => drop(until.insert(want.queue.clone(), claimed.now)),
+                None => {
+                    until.insert(want.queue.clone(), claimed.now);
+                }
             }
         }
     }

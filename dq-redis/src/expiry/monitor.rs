@@ -7,7 +7,7 @@ use dq_core::sync::lock;
 
 use super::check::Notifications;
 use super::configure::configure;
-use super::listener::ExpiryListener;
+use super::listener::ExpiryEvents;
 use super::subscriptions::Subscriptions;
 use crate::connect::Link;
 
@@ -15,26 +15,22 @@ use crate::connect::Link;
 pub(super) struct NotificationMonitor {
     pub(super) subscriptions: Subscriptions,
     link: Arc<Link>,
-    listener: Arc<ExpiryListener>,
+    events: Arc<ExpiryEvents>,
     configure: bool,
     state: Mutex<Notifications>,
 }
 
 impl NotificationMonitor {
-    pub(super) async fn start(
-        link: Arc<Link>,
-        listener: Arc<ExpiryListener>,
-        configure: bool,
-    ) -> Self {
-        let subscriptions = Subscriptions::start(Arc::clone(&link), Arc::clone(&listener)).await;
-        Self { subscriptions, link, listener, configure, state: Mutex::new(Notifications::Unknown) }
+    pub(super) async fn start(link: Arc<Link>, events: Arc<ExpiryEvents>, configure: bool) -> Self {
+        let subscriptions = Subscriptions::start(Arc::clone(&link), Arc::clone(&events)).await;
+        Self { subscriptions, link, events, configure, state: Mutex::new(Notifications::Unknown) }
     }
 
     /// Keeps the subscriptions up and probes after each connect. Never returns.
     pub(super) async fn run(self: Arc<Self>) {
         let probe_on_connect = async {
             loop {
-                self.listener.connected.notified().await;
+                self.events.connected.notified().await;
                 self.probe().await;
             }
         };
@@ -50,7 +46,7 @@ impl NotificationMonitor {
         // At every probe, because a restarted server or a new cluster node has its own settings.
         let refusal = if self.configure { configure(&self.link).await.err() } else { None };
         let received = if self.subscriptions.all_connected() {
-            self.listener.probe.run().await.ok()
+            self.events.probe.run().await.ok()
         } else {
             None
         };

@@ -11,7 +11,7 @@ use dq_core::sync::lock;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::listener::{ExpiryListener, NodeListener};
+use super::listener::{ExpiryEvents, NodeConnection};
 use crate::connect::{Link, Source, Subscriber};
 use crate::error::unexpected;
 use crate::reply::Reply;
@@ -27,7 +27,7 @@ pub(super) type Node = (String, u16);
 #[derive(Debug)]
 pub(super) struct Subscriptions {
     link: Arc<Link>,
-    listener: Arc<ExpiryListener>,
+    events: Arc<ExpiryEvents>,
     channel: String,
     by_node: Mutex<HashMap<Node, Subscription>>,
 }
@@ -35,13 +35,13 @@ pub(super) struct Subscriptions {
 #[derive(Debug, Clone)]
 struct Subscription {
     subscriber: Arc<Subscriber>,
-    listener: Arc<NodeListener>,
+    connection: Arc<NodeConnection>,
 }
 
 impl Subscriptions {
-    pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
+    pub(super) async fn start(link: Arc<Link>, events: Arc<ExpiryEvents>) -> Self {
         let channel = format!("__keyevent@{}__:expired", link.server().address.database);
-        let subscriptions = Self { link, listener, channel, by_node: Mutex::default() };
+        let subscriptions = Self { link, events, channel, by_node: Mutex::default() };
         subscriptions.refresh().await;
         subscriptions
     }
@@ -50,7 +50,7 @@ impl Subscriptions {
     /// on after that.
     pub(super) async fn connect(&self) {
         let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
-        waiting.retain(|subscription| !subscription.listener.is_connected());
+        waiting.retain(|subscription| !subscription.connection.is_connected());
         let connects = waiting
             .iter()
             .map(|subscription| subscription.subscriber.subscribe(vec![self.channel.clone()]));
@@ -60,7 +60,7 @@ impl Subscriptions {
     pub(super) fn all_connected(&self) -> bool {
         let by_node = lock(&self.by_node);
         !by_node.is_empty()
-            && by_node.values().all(|subscription| subscription.listener.is_connected())
+            && by_node.values().all(|subscription| subscription.connection.is_connected())
     }
 
     /// Connects; in a cluster, then reads its primaries every [`REFRESH`] and never returns.
@@ -98,9 +98,9 @@ impl Subscriptions {
             if !by_node.contains_key(node)
                 && let Some(source) = source(node)
             {
-                let listener = Arc::new(NodeListener::new(Arc::clone(&self.listener)));
-                let subscriber = Arc::new(Subscriber::start(source, Arc::clone(&listener) as _));
-                by_node.insert(node.clone(), Subscription { subscriber, listener });
+                let connection = Arc::new(NodeConnection::new(Arc::clone(&self.events)));
+                let subscriber = Arc::new(Subscriber::start(source, Arc::clone(&connection) as _));
+                by_node.insert(node.clone(), Subscription { subscriber, connection });
             }
         }
     }

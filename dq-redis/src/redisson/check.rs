@@ -12,8 +12,8 @@ use crate::store::RedisBackend;
 /// From this length on, each delivery searches the order list for about a millisecond.
 const LONG_LIST: i64 = 30_000;
 
-/// At most one finding per queue ever used with this prefix. Ignores server errors: the native
-/// backend reports an unreachable server.
+/// Returns at most one finding for each queue known under this prefix. Ignores server errors,
+/// because the native backend reports an unreachable server.
 pub(super) async fn findings(native: &RedisBackend, visibility: JavaVisibility) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in native.queues().await.unwrap_or_default() {
@@ -42,13 +42,15 @@ async fn queue_finding(
     let mut length = redis::cmd("LLEN");
     length.arg(order_key(&partition));
     let length = reply::number(&native.link.run(Effect::Repeatable, &length).await?)?;
-    let cause = || {
+    if length < LONG_LIST {
+        return Ok(None);
+    }
+    Ok(Some(finding(
+        Severity::Warning,
+        "redisson.long-order-list",
         format!(
             "the order list of queue {queue} has {length} entries, and each delivery searches it"
-        )
-    };
-    let remedy = "set `java_visibility` to \"approximate\", or to \"hidden\" if Java only offers and \
-                  takes";
-    let long = || finding(Severity::Warning, "redisson.long-order-list", cause(), remedy);
-    Ok((length >= LONG_LIST).then(long))
+        ),
+        "set `java_visibility` to \"approximate\", or to \"hidden\" if Java only offers and takes",
+    )))
 }

@@ -1,5 +1,5 @@
-//! Tests members: `scripts/redisson/java.lua` packs and parses them, `member.rs` makes their ids and
-//! parses them for imports.
+//! Tests members, the entries of Redisson's sorted set. `scripts/redisson/java.lua` packs and
+//! parses them. `member.rs` makes their ids, and parses them for imports.
 
 use dq_core::JobId;
 use dq_servers::{Connection, Reply, shared_redis};
@@ -9,10 +9,11 @@ use super::scripts::library;
 use crate::handle;
 use crate::library;
 
-/// Version 7, so 15 bytes: time 0x0190b3e27a4f, then 0xc11 after the version.
+/// A version 7 id: its member id has 15 bytes. The version is the 7 of the seventh byte, 0x7c.
 const UUID: [u8; 16] = [
     0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
 ];
+/// The job id for Java's member id `ABCDEFGH`.
 const FROM_JAVA: [u8; 16] = *b"ABCDEFGHredisson";
 
 /// Runs Lua with the functions of `java.lua`. Returns the items of its reply.
@@ -30,8 +31,9 @@ pub(super) fn eval(
 
 #[test]
 fn members_of_every_server_are_parsed() {
-    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello') of Redisson 3.21.1
-    // and newer, and struct.pack('dLc0', …) of older ones; then on a 32-bit or Windows server.
+    // Redis 7.0.15 on x86-64 packs the first two, with struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5,
+    // 'hello') of Redisson 3.21.1 and newer, and struct.pack('dLc0', …) of older versions. A 32-bit
+    // or Windows server packs the others.
     let members: [(Format, LongSize, &[u8]); 4] = [
         (Format::Current, LongSize::Eight, b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
         (Format::Legacy, LongSize::Eight, b"ABCDEFGH\x05\0\0\0\0\0\0\0hello"),
@@ -49,9 +51,11 @@ fn members_of_every_server_are_parsed() {
             assert_eq!(parse_as(format, long, damaged), None, "{damaged:x?}");
         }
     }
-    let seven = b"\x07BCDEFGH\x05\0\0\0hello";
-    assert_eq!(parse_as(Format::Current, LongSize::Four, seven), None);
-    assert_eq!(parse_as(Format::Legacy, LongSize::Four, seven), Some(&b"hello"[..]));
+    // The length is at the same place in both formats. No client writes ids of seven bytes, so the
+    // member is legacy.
+    let begins_with_7 = b"\x07BCDEFGH\x05\0\0\0hello";
+    assert_eq!(parse_as(Format::Current, LongSize::Four, begins_with_7), None);
+    assert_eq!(parse_as(Format::Legacy, LongSize::Four, begins_with_7), Some(&b"hello"[..]));
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
 }
 
 #[test]
-fn the_script_reads_a_member_that_fits_both_formats_in_that_of_the_settings() {
+fn settings_decide_an_ambiguous_member() {
     let member = b"\x0fBCDEFGH\x0d\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0hello";
     let mut redis = shared_redis().connect();
     for (format, payload) in

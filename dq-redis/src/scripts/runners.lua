@@ -1,21 +1,24 @@
--- Announces or withdraws a runner, and lists the announced ones.
+-- Announces a runner, withdraws it, or lists the announced ones. Each call also removes expired
+-- runners. `library` defines `now`, `now_text`, `send` and `extend_expiry`.
 --
 -- KEYS     1  hash        name of the runner → 8 bytes time of the announcement (big-endian), info
 --          2  sorted set  name of the runner → end of the announcement
 -- ARGV     none to list; else 1 name, 2 info, 3 how long it is valid in milliseconds, 0 to withdraw
--- returns  {now, then for each runner: name, time of the announcement and info, end}; if it
---          announces, {now}
--- cost     O(log n), a listing O(n)
+-- returns  to list, {now, then for each runner: name, time of the announcement and info, end}; to
+--          announce or withdraw, {now}
+-- cost     O(log n), a listing O(n); O(log n) for each removed runner
 
 local infos, ends = KEYS[1], KEYS[2]
 local name, info, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local gone = redis.call('ZRANGEBYSCORE', ends, '-inf', now_text, 'LIMIT', '0', '100')
+-- At most 100, so that one call stays short. A listing skips the rest, because it reads later ends
+-- only.
+local removed = redis.call('ZRANGEBYSCORE', ends, '-inf', now_text, 'LIMIT', '0', '100')
 if name and ttl == 0 then
-  gone[#gone + 1] = name
+  removed[#removed + 1] = name
 end
-send('ZREM', ends, gone)
-send('HDEL', infos, gone)
+send('ZREM', ends, removed)
+send('HDEL', infos, removed)
 if name and ttl > 0 then
   redis.call('HSET', infos, name, struct.pack('>I8', now) .. info)
   redis.call('ZADD', ends, string.format('%.0f', now + ttl), name)

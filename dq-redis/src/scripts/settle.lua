@@ -14,7 +14,7 @@
 --          U       released, the handler not started
 --          B       released, the handler started
 --          X       dead                                 '1' if the attempt failed, else '0'; reason
--- returns  a string with '1' accepted or '0' stale (the lease was lost) for each lease
+-- returns  a string with '1' accepted or '0' if the lease was lost, for each lease
 -- cost     O(log n) a lease; a call for jobs that are done makes seven commands, eight if any has
 --          a key, and seven to twelve more with a history
 
@@ -39,7 +39,7 @@ local waiting = {} -- due time, handle, …
 local dead, reasons = {}, {} -- time, handle, …; and handle, reason, …
 local done = 0
 local detail_at = 2 * leases + 4
--- Handles of accepted verdicts: a second verdict on the same lease is stale.
+-- Handles of accepted verdicts: a second verdict on the same lease finds the lease lost.
 local seen = {}
 
 -- The record of a job with another payload; nil if the job has none that can be read.

@@ -34,16 +34,16 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
     let given = BTreeMap::<QueueName, Number>::deserialize(deserializer)?;
-    let read = |(queue, number)| match number {
+    let validate = |(queue, number)| match number {
         Number::Valid(shards) if (1..=MAX_SHARDS).contains(&shards) => Ok((queue, shards)),
-        // "One" as a word: errors about a configuration file mask the texts that occur in it, and a
-        // quoted "1" is a likely mistake.
+        // An error about a configuration file masks the file's strings. A quoted "1" is a likely
+        // mistake in it, so this text says "one".
         _ => Err(de::Error::custom(format!(
             "the queue {queue} cannot have that as its number of shards; give it a whole number \
-             between one and 256"
+             between one and {MAX_SHARDS}"
         ))),
     };
-    given.into_iter().map(read).collect()
+    given.into_iter().map(validate).collect()
 }
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ pub(crate) fn check(settings: &BTreeMap<QueueName, u16>) -> Result<()> {
         Some((queue, shards)) => {
             let what = format!("the queue {queue} cannot have {shards} shards");
             Err(Error::new(ErrorKind::Config, what)
-                .remedy("give it between 1 and 256")
+                .remedy(format!("give it between 1 and {MAX_SHARDS}"))
                 .operation("connect"))
         }
         None => Ok(()),

@@ -1,4 +1,5 @@
-//! Kills the server with SIGKILL under load and restarts it from its append-only file.
+//! Kills the server with SIGKILL, between calls or under load, and restarts it from its append-only
+//! file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,31 +13,31 @@ use tokio::sync::Mutex;
 
 use crate::faults::fixture::{connect, retry, wait_until};
 
-/// Stores with their own servers. Reopening a store kills and restarts its server.
+/// Stores with one server each. Reopening a store kills and restarts its server.
 #[derive(Debug)]
-struct Killed {
+struct CrashOnReopen {
     scheme: &'static str,
 }
 
 #[derive(Debug)]
-struct OnDisk {
+struct CrashingStore {
     redis: Arc<Redis>,
     url: String,
     opened: Mutex<bool>,
 }
 
 #[async_trait]
-impl BackendUnderTest for Killed {
+impl BackendUnderTest for CrashOnReopen {
     async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         let redis = tokio::task::spawn_blocking(|| Arc::new(Redis::options().aof().start()));
         let redis = redis.await.expect("a server");
         let url = url_of(&redis, self.scheme);
-        Ok(Box::new(OnDisk { redis, url, opened: Mutex::new(false) }))
+        Ok(Box::new(CrashingStore { redis, url, opened: Mutex::new(false) }))
     }
 }
 
 #[async_trait]
-impl StoreUnderTest for OnDisk {
+impl StoreUnderTest for CrashingStore {
     async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         let mut opened = self.opened.lock().await;
         if *opened {
@@ -61,12 +62,12 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
 }
 
 /// Runs the behaviour suite's crash trials, which reopen a store after their calls.
-async fn acknowledged_calls_survive(killed: Killed) {
-    let trials = behaviour::trials_for(&killed).await.unwrap();
+async fn acknowledged_calls_survive(stores: CrashOnReopen) {
+    let trials = behaviour::trials_for(&stores).await.unwrap();
     let is_crash = |name: &str| name.starts_with("crash/") || name.contains("_a_crash");
     let crashes = trials.iter().filter(|trial| is_crash(trial.name()));
     let runs = crashes.map(|trial| async {
-        let failure = trial.run(&killed).await.err();
+        let failure = trial.run(&stores).await.err();
         failure.map(|failure| format!("{}: {failure:?}", trial.name()))
     });
     let runs: Vec<_> = runs.collect();
@@ -80,13 +81,17 @@ async fn acknowledged_calls_survive(killed: Killed) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_calls_survive_a_killed_server() {
-    acknowledged_calls_survive(Killed { scheme: "redis" }).await;
-    acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
+    acknowledged_calls_survive(CrashOnReopen { scheme: "redis" }).await;
+    acknowledged_calls_survive(CrashOnReopen { scheme: "redisson" }).await;
 }
 
-/// Runs clients and checks the trace of their calls. Kills and restarts the server after each
-/// pause, in milliseconds.
-async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
+/// Runs clients and checks the trace of their calls. Crashes the server after each pause, in
+/// milliseconds.
+async fn run_workload_with_crashes(
+    url: &str,
+    crash: impl Fn() + Clone + Send + 'static,
+    pauses: &[u64],
+) {
     let workload = CrashWorkload {
         lease_for: Duration::from_millis(400),
         snooze: Duration::from_millis(200),
@@ -95,27 +100,27 @@ async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, p
     };
     let store = retry(|| connect(url)).await;
     let pauses: Vec<_> = pauses.iter().map(|pause| Duration::from_millis(*pause)).collect();
-    workload.run(store, &pauses, async || blocking(kill.clone()).await).await;
+    workload.run(store, &pauses, async || blocking(crash.clone()).await).await;
 }
 
-async fn work_on_one_server(scheme: &str, options: &str) {
+async fn check_one_server(scheme: &str, options: &str) {
     let redis = Arc::new(Redis::options().aof().start());
     let url = url_of(&redis, scheme) + options;
     let crash = move || {
         redis.kill();
         redis.restart();
     };
-    check_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
+    run_workload_with_crashes(&url, crash, &[150, 230, 90, 310, 170]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
-    work_on_one_server("redis", "").await;
-    work_on_one_server("redisson", "").await;
-    work_on_one_server("redisson", "?java_visibility=exact").await;
+    check_one_server("redis", "").await;
+    check_one_server("redisson", "").await;
+    check_one_server("redisson", "?java_visibility=exact").await;
 }
 
-async fn work_on_a_cluster(scheme: &str, key: &'static str) {
+async fn check_a_cluster(scheme: &str, key: &'static str) {
     let cluster = Arc::new(RedisCluster::start(3));
     for node in cluster.nodes() {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
@@ -140,13 +145,13 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         owner.restart();
         cluster.wait_until_healthy();
     };
-    check_over_kills(&url, crash, &[300, 400, 200]).await;
+    run_workload_with_crashes(&url, crash, &[300, 400, 200]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
-    // All native keys are on one node: the prefix is their hash tag. In Redisson's keys it is the
-    // queue's name, and `a` is a workload queue.
-    work_on_a_cluster("redis", "{dq}:queues").await;
-    work_on_a_cluster("redisson", "dq:job:{a}").await;
+    // The prefix is the hash tag of all native keys, so they are on one node. A Redisson key's hash
+    // tag is the queue's name; the workload uses a queue `a`.
+    check_a_cluster("redis", "{dq}:queues").await;
+    check_a_cluster("redisson", "dq:job:{a}").await;
 }

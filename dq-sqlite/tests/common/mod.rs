@@ -1,4 +1,5 @@
-//! Fixture: a store in its own directory, with a virtual clock.
+//! A fixture for stores: a directory for the database, a virtual clock, and job ids from a fixed
+//! seed. Calls and assertions that the tests share.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -53,7 +54,8 @@ impl Fixture {
         SqliteBackend::open(&config, &self.environment()).await.unwrap()
     }
 
-    /// The store's clock can block it; the fixture's own clock never blocks.
+    /// Opens a store without history, with a clock that can block it. The fixture's own clock never
+    /// blocks.
     pub(crate) async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
         let blocking_clock =
             Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
@@ -139,8 +141,10 @@ pub(crate) fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: 
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
-/// A clock that can block its callers. A reader reads it once per transaction; so does the writer,
-/// after taking the transaction's tasks.
+/// A clock that can block its callers.
+///
+/// A reader reads it once per transaction, and so does the writer. So each blocked caller is a
+/// transaction. The writer has then taken its tasks: later writes go into the next transaction.
 #[derive(Debug, Default)]
 pub(crate) struct BlockingClock {
     clock: Arc<VirtualClock>,
@@ -194,7 +198,8 @@ impl Clock for BlockingClock {
     }
 }
 
-/// Holds SQLite's write lock, so that calls gather behind the first.
+/// Holds SQLite's write lock. The first write waits for it, and later writes gather behind the
+/// first.
 pub(crate) struct WriteLock(pub Connection);
 
 impl WriteLock {

@@ -11,7 +11,7 @@ use super::trial::topic;
 
 topic! { "dead":
     dead_jobs_do_not_expire [dead_letters, virtual_time],
-    replayed_job_has_new_counts [dead_letters],
+    replay_resets_attempts_and_losses [dead_letters],
     replay_sets_the_due_time [dead_letters],
     replay_of_named_jobs [dead_letters],
     replay_of_more_than_a_thousand [dead_letters],
@@ -29,14 +29,17 @@ async fn dead_jobs_do_not_expire(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn replayed_job_has_new_counts(store: TrialStore) -> TrialResult {
+async fn replay_resets_attempts_and_losses(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let new = store.job(&queue, Due::NOW);
     store.lose_job(new.clone()).await?;
+    // Counted are the lost lease, each round's first lease and this round's second, which its
+    // release takes back.
     for deliveries in [3, 4] {
         let leased = store.lease_one(&queue).await?;
         store.settle_accepted(&leased, dead("no")).await?;
-        // Each death has another time, so an entry from an earlier death would count, too.
+        // The second death has a later time. A store that kept the first death's index entry would
+        // count the job twice.
         store.wait_for(Duration::from_millis(1)).await?;
         store.expect_counts(&queue, Counts::dead(1), "after death").await?;
         ensure_eq!(replay(&store, &queue, &[new.id]).await?, 1, "one dead job is replayed");

@@ -68,21 +68,21 @@ async fn replace_restarts_the_delay(store: TrialStore) -> TrialResult {
 }
 
 async fn earliest_keeps_the_earlier_due_time(store: TrialStore) -> TrialResult {
-    winner_is_kept(&store, OnConflict::Earliest, [1, 2]).await
+    earlier_or_later_wins(&store, OnConflict::Earliest, [1, 2]).await
 }
 
 async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
-    winner_is_kept(&store, OnConflict::Latest, [2, 1]).await
+    earlier_or_later_wins(&store, OnConflict::Latest, [2, 1]).await
 }
 
-/// The policy must prefer the job due in `winner` hours, in either scheduling order.
-async fn winner_is_kept(
+/// The policy must prefer the job due after `winner` times [`LATER`], in either scheduling order.
+async fn earlier_or_later_wins(
     store: &TrialStore,
     policy: OnConflict,
     [winner, loser]: [u32; 2],
 ) -> TrialResult {
     let now = store.now().await?;
-    let at = |hours: u32| now + LATER * hours;
+    let at = |factor: u32| now + LATER * factor;
 
     let queue = store.queue();
     let present = store.create(store.keyed(&queue, at(winner), "k", policy)).await?;
@@ -183,21 +183,24 @@ async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
 }
 
 async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
-    let (has_history, without) = (store.capabilities().history, store.queue_with(Limit::Off));
-    let with = store.queue();
-    // With a history, the replaced job has ended.
-    for (queue, remembers) in [(without, false), (with, true)] {
+    let has_history = store.capabilities().history;
+    let queues = [(store.queue_with(Limit::Off), false), (store.queue(), has_history)];
+    for (queue, keeps_history) in queues {
         let jobs = [0, 1].map(|_| store.keyed(&queue, LATER, "k", OnConflict::Replace));
         let ids = [jobs[0].id, jobs[1].id];
         store.schedule_all(jobs.to_vec()).await?;
         let answers = store.schedule_all(jobs.to_vec()).await?;
+        // With a history, the replaced job has ended.
         let as_expected = match answers[..] {
-            [Scheduled::Ended(_), Scheduled::Created(_)] => remembers && has_history,
-            [Scheduled::Replaced(_), Scheduled::Replaced(_)] => !(remembers && has_history),
+            [Scheduled::Ended(_), Scheduled::Created(_)] => keeps_history,
+            [Scheduled::Replaced(_), Scheduled::Replaced(_)] => !keeps_history,
             _ => false,
         };
         let found: Vec<_> = answers.iter().map(Scheduled::id).collect();
-        ensure!(as_expected && found == ids, "the repeated call, history {remembers}: {answers:?}");
+        ensure!(
+            as_expected && found == ids,
+            "the repeated call, history {keeps_history}: {answers:?}"
+        );
         store.expect_counts(&queue, Counts::scheduled(1), "after the repeated call").await?;
     }
     Ok(())
@@ -213,7 +216,7 @@ async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
             store.create(store.keyed(queue, LATER, key, OnConflict::Replace)).await?;
         }
     }
-    let count = u64::try_from(keys.len()).unwrap_or(0);
+    let count = u64::try_from(keys.len()).map_err(Failure::new)?;
     for queue in &queues {
         store.expect_counts(queue, Counts::scheduled(count), "with different keys").await?;
     }

@@ -5,7 +5,7 @@
 //!
 //! The suite uses the contract's words. A job is *live* while it waits or is leased (scheduled,
 //! ready or running), and *waiting* while it is not leased. A lease is held until it is settled or
-//! *expires* without a settlement; then it is *lost*, and calls with it answer `Stale`.
+//! *expires* without a settlement; then it is *lost*, and calls with it answer `LostLease`.
 //!
 //! Run the suite for your backend in a test binary with `harness = false`:
 //!

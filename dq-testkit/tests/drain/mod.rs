@@ -203,11 +203,11 @@ async fn a_replaced_job_is_never_lost_wherever_a_call_fails() {
 async fn the_old_job_stays_while_the_main_store_is_unavailable() {
     for replacing in REPLACING {
         let fixture = Fixture::with_old_job().await;
-        fixture.main.fail(Some("schedule"));
+        fixture.main.fail("schedule");
         let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
         assert_error(result, ErrorKind::Unavailable, &[]);
         assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]], "{replacing:?}");
-        fixture.main.fail(None);
+        fixture.main.recover();
         let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
         assert!(matches!(result, Ok(Scheduled::Replaced(_))), "{result:?}");
     }
@@ -218,11 +218,11 @@ async fn the_old_job_stays_while_the_main_store_is_unavailable() {
 async fn an_unavailable_drained_store_makes_the_outcome_unknown() {
     let fixture = Fixture::with_old_job().await;
     let id = fixture.dq.new_id();
-    fixture.drained.fail(Some("cancel"));
+    fixture.drained.fail("cancel");
     let result = fixture.schedule(id, REPLACING[0]).await;
     assert_error(result, ErrorKind::OutcomeUnknown, &["memory", "same job id"]);
     assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec!["old".to_owned()]]);
-    fixture.drained.fail(None);
+    fixture.drained.recover();
     let result = fixture.schedule(id, REPLACING[0]).await.unwrap();
     assert!(matches!(result, Scheduled::Replaced(new) if new.id == id), "{result:?}");
     assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec![]]);
@@ -317,11 +317,11 @@ async fn a_job_is_found_at_every_moment_of_its_replacement() {
 #[tokio::test]
 async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
     let fixture = Fixture::with_old_job().await;
-    fixture.main.fail(Some("cancel"));
+    fixture.main.fail("cancel");
     let result = fixture.queue().cancel("K").await;
     assert_error(result, ErrorKind::OutcomeUnknown, &["memory"]);
     let fixture = Fixture::new().await;
-    fixture.main.fail(Some("cancel"));
+    fixture.main.fail("cancel");
     let result = fixture.queue().cancel("K").await;
     assert_error(result, ErrorKind::Unavailable, &[]);
 }
@@ -426,7 +426,7 @@ async fn a_store_that_is_drained_into_itself_loses_no_job() {
 #[tokio::test]
 async fn every_store_is_closed_even_if_one_fails_to_close() {
     let fixture = Fixture::new().await;
-    fixture.main.fail(Some("close"));
+    fixture.main.fail("close");
     assert_error(fixture.dq.close().await, ErrorKind::Unavailable, &[]);
     let error = fixture.inner[1].now().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);

@@ -1,4 +1,4 @@
-//! Stores whose calls a test stops or fails one by one.
+//! A store whose methods a test can make fail, and a helper that polls a call step by step.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use dq_core::sync::lock;
 use dq_core::{Backend, Error, ErrorKind, Layer, Result, async_trait};
 
-/// A store with a method that fails with `Unavailable`.
+/// A store in which a method fails with `Unavailable` until it recovers.
 #[derive(Debug)]
 pub(crate) struct FailingStore {
     inner: Arc<dyn Backend>,
@@ -19,8 +19,12 @@ impl FailingStore {
         Arc::new(Self { inner, failing: Mutex::default() })
     }
 
-    pub(crate) fn fail(&self, method: Option<&'static str>) {
-        *lock(&self.failing) = method;
+    pub(crate) fn fail(&self, method: &'static str) {
+        *lock(&self.failing) = Some(method);
+    }
+
+    pub(crate) fn recover(&self) {
+        *lock(&self.failing) = None;
     }
 }
 
@@ -38,6 +42,7 @@ impl Layer for FailingStore {
         Ok(())
     }
 
+    // A layer's `before` does not run for `close`.
     async fn close(&self) -> Result<()> {
         self.before("close").await?;
         self.inner.close().await

@@ -37,7 +37,7 @@ fn keeps_every_promise(variant: Variant, budget: Budget, answers: &[&str]) {
 
 #[test]
 fn the_machine_keeps_every_promise_to_one_job() {
-    let answers = ["Created", "Cancelled", "Accepted", "Stale", "Until", "Lost", "AlreadyRunning"];
+    let answers = ["Created", "Cancelled", "Accepted", "LostLease", "Until", "AlreadyRunning"];
     keeps_every_promise(Variant::Correct, Budget::one_job(), &answers);
 }
 

@@ -13,7 +13,8 @@ fn at(text: &str) -> Timestamp {
 
 async fn assert_runs(expression: &str, zone: &str, from: &str, expected: &[&str]) {
     let world = World::at(at(from));
-    let program = world.start(None).await;
+    let declared = None;
+    let program = world.start(declared).await;
     assert!(program.schedule().cron(expression, zone).upsert().await.unwrap());
     let expected: Vec<_> = expected.iter().map(|time| at(time)).collect();
     program.run_to(*expected.last().unwrap()).await.unwrap();
@@ -21,9 +22,11 @@ async fn assert_runs(expression: &str, zone: &str, from: &str, expected: &[&str]
     assert_eq!(ran, expected, "{expression} in {zone} from {from}");
 }
 
-/// `dq-cron` tests the times themselves.
+/// As in Vixie cron, times are *repeated* if the minute or hour starts with `*`: when clocks are
+/// set back, they run in both hours. Others are *fixed*: they run after a gap, and only the first
+/// time if they come twice. `dq-cron` tests the times themselves.
 #[tokio::test]
-async fn occurrences_in_a_gap_run_once_and_times_that_come_twice_once_or_twice() {
+async fn fixed_times_run_once_and_repeated_times_in_both_hours() {
     let zone = "America/New_York";
     let gap = ["2026-03-08T03:00-04:00", "2026-03-08T14:30-04:00", "2026-03-09T02:30-04:00"];
     assert_runs("30 2,14 * * *", zone, "2026-03-08T00:00-05:00", &gap).await;

@@ -199,7 +199,7 @@ async fn backfill_schedules_past_times_once() {
 }
 
 #[tokio::test]
-async fn backfill_leaves_occurrences_that_are_not_due_to_the_schedule() {
+async fn backfill_leaves_future_occurrences_to_the_schedule() {
     let world = World::new();
     let program = world.start(None).await;
     let schedule = || program.schedule();
@@ -291,7 +291,7 @@ impl Layer for Yielding {
         &*self.0
     }
 
-    async fn before(&self, _method: &'static str) -> dq_core::Result<()> {
+    async fn before(&self, _method: &'static str) -> Result<()> {
         tokio::task::yield_now().await;
         Ok(())
     }
@@ -341,13 +341,9 @@ async fn a_store_that_lacks_a_capability_refuses_schedules() {
 #[tokio::test]
 async fn the_horizon_of_the_client_does_not_end_a_schedule() {
     let world = World::new();
-    let mut limits = dq_core::Limits::default();
+    let mut limits = Limits::default();
     limits.horizon = 1.days();
-    let dq = dq_core::Dq::builder().backend(world.store.clone()).clock(world.clock.clone());
-    let dq = dq.limits(limits).connect().await.unwrap();
-    let report =
-        crate::recurring::fixture::Report { runs: Arc::clone(&world.runs), schedule: None };
-    let runner = dq.runner().without_linked_handlers().handler(report).build().unwrap();
+    let (dq, runner) = start_with_limits(&world, limits).await;
     assert!(dq.recurring_in(QUEUE, QUEUE).cron("@weekly", "UTC").upsert().await.unwrap());
     for day in 0_u64..=14 {
         world.clock.set(START + day.days());
@@ -421,13 +417,13 @@ async fn a_change_in_flight_does_not_bring_a_removed_schedule_back() {
         assert_eq!(changed.unwrap(), !pauses);
         let found = program.schedule().get().await.unwrap();
         let found = found.map(|view| view.spec.times.to_string());
-        // Before or after the removal, but never half.
+        // The late pause finds no schedule; the late upsert creates a new one.
         let expected = (!pauses).then(|| "every 2h".to_owned());
         assert_eq!(found, expected);
     }
 }
 
-/// The change reads the schedule after the removal's first call, and writes it after the second.
+/// The change starts between the removal's two calls.
 #[tokio::test]
 async fn a_change_during_a_removal_does_not_bring_the_schedule_back() {
     let world = World::new();
@@ -481,7 +477,7 @@ async fn a_removal_that_meets_two_changes_removes_the_schedule() {
 
 /// The name is free as soon as the removal has begun, at any due time.
 #[tokio::test]
-async fn a_schedule_replaces_one_whose_removal_was_interrupted() {
+async fn a_schedule_replaces_one_whose_removal_is_under_way() {
     let world = World::new();
     let program = world.start(None).await;
     assert!(program.schedule().cron("0 0 1 1 *", "UTC").upsert().await.unwrap());
@@ -568,9 +564,7 @@ async fn a_specification_that_the_store_rounds_is_the_same_one() {
     assert!(error.to_string().contains("millisecond"), "{error}");
 }
 
-async fn with_small_calls(world: &World) -> (Dq, Runner) {
-    let mut limits = Limits::default();
-    limits.bulk = 3;
+async fn start_with_limits(world: &World, limits: Limits) -> (Dq, Runner) {
     let dq = Dq::builder().backend(world.store.clone()).clock(world.clock.clone());
     let dq = dq.limits(limits).connect().await.unwrap();
     let report = Report { runs: Arc::clone(&world.runs), schedule: None };
@@ -581,7 +575,9 @@ async fn with_small_calls(world: &World) -> (Dq, Runner) {
 #[tokio::test]
 async fn many_occurrences_are_stored_in_calls_of_the_allowed_size() {
     let world = World::new();
-    let (dq, runner) = with_small_calls(&world).await;
+    let mut limits = Limits::default();
+    limits.bulk = 3;
+    let (dq, runner) = start_with_limits(&world, limits).await;
     let schedule = || dq.recurring_in(QUEUE, QUEUE).every(1.hours());
     assert!(schedule().catch_up("all:10".parse().unwrap()).upsert().await.unwrap());
     world.clock.set(START + 12.hours());

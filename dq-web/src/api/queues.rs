@@ -61,7 +61,7 @@ pub(crate) struct ChangeReport {
 pub(crate) struct PurgeRequest {
     /// The queue name again, as confirmation.
     #[schema(value_type = openapi::QueueName, required = true)]
-    confirm: String,
+    confirm: Option<String>,
 }
 
 pub(super) const ACTIONS: &[&str] = &["pause", "create-paused", "resume", "purge"];
@@ -119,8 +119,9 @@ pub(crate) async fn purge(
     queue: &QueueName,
     body: &PurgeRequest,
 ) -> Result<Json<BulkReport>> {
-    match session.purge(queue, &body.confirm).await {
-        Err(OpsError::Conflict { .. }) if body.confirm.is_empty() => {
+    let confirm = body.confirm.as_deref();
+    match session.purge(queue, confirm.unwrap_or_default()).await {
+        Err(OpsError::Conflict { .. }) if confirm.is_none() => {
             Err(Problem::bad_request("`confirm` is missing")
                 .remedy("give the name of the queue as `confirm`: all of its jobs go"))
         }

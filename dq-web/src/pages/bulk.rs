@@ -36,7 +36,8 @@ impl Page {
     }
 }
 
-/// Parses an action. A new due time comes with the confirmation.
+/// Parses an action. The due time comes only with the confirmation; without one, `Due::NOW` is a
+/// placeholder for counting.
 pub(super) fn action_of(name: &str, due: Option<&str>) -> Result<BulkAction> {
     Ok(match name {
         "cancel" => BulkAction::Cancel,
@@ -53,12 +54,14 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
     let queue = QueueName::new(request.param("queue").unwrap_or_default())?;
     let action = action_of(request.param("do").unwrap_or_default(), None)?;
     let count = request.session.count(&queue, action, &filter_of(&request)).await?;
-    let (action_name, state) = match action {
-        BulkAction::Cancel => (t.cancel, "scheduled"),
-        BulkAction::Replay => (t.replay, "dead"),
-        BulkAction::Remove => (t.remove, "dead"),
-        _ => (t.reschedule, "scheduled"),
+    let action_name = match action {
+        BulkAction::Cancel => t.cancel,
+        BulkAction::Replay => t.replay,
+        BulkAction::Remove => t.remove,
+        _ => t.reschedule,
     };
+    let takes_dead = matches!(action, BulkAction::Replay | BulkAction::Remove);
+    let state = if takes_dead { "dead" } else { "scheduled" };
     let c = request.chrome(format!("{action_name} · {queue}"), count.at);
     let text = |name: &str| request.param(name).unwrap_or_default().to_owned();
     let kept = ["find", "error"].map(|param| Some((param, request.param(param)?)));
@@ -70,9 +73,10 @@ pub(super) async fn page(request: PageRequest) -> Result<Response> {
             .param("group")
             .and_then(|group| group.parse().ok())
             .filter(|group| count.matching > *group),
-        states: match state {
-            "dead" => t.dead.to_owned(),
-            _ => format!("{}, {}", t.scheduled, t.ready),
+        states: if takes_dead {
+            t.dead.to_owned()
+        } else {
+            format!("{}, {}", t.scheduled, t.ready)
         },
         find: text("find"),
         error: text("error"),

@@ -13,14 +13,14 @@ use super::Fixture;
 
 /// Fills the store. Returns an ended job of `ORDER_TIMEOUT`.
 pub(crate) async fn fill(fixture: &Fixture) -> JobId {
-    past(fixture).await;
-    waiting(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
-    waiting(fixture, "SEND_REMINDER", "reminder", 180, 11.minutes()).await;
-    waiting(fixture, "TRIAL_ENDS", "account", 60, 90.minutes()).await;
-    waiting(fixture, "WEBHOOK_RETRY", "delivery", 25, 40.seconds()).await;
-    let paid = ended(fixture, "ORDER_TIMEOUT", 30).await;
-    dead(fixture).await;
-    retried(fixture).await;
+    add_past_jobs(fixture).await;
+    add_waiting_jobs(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
+    add_waiting_jobs(fixture, "SEND_REMINDER", "reminder", 180, 11.minutes()).await;
+    add_waiting_jobs(fixture, "TRIAL_ENDS", "account", 60, 90.minutes()).await;
+    add_waiting_jobs(fixture, "WEBHOOK_RETRY", "delivery", 25, 40.seconds()).await;
+    let paid = add_ended_jobs(fixture, "ORDER_TIMEOUT", 30).await;
+    add_dead_jobs(fixture).await;
+    add_retried_job(fixture).await;
     for number in 0..14 {
         fixture.schedule("SYNC_CATALOG", &format!("shop-{number}"), "{}", Due::NOW).await;
     }
@@ -33,21 +33,24 @@ pub(crate) async fn fill(fixture: &Fixture) -> JobId {
     fixture.schedule("NIGHTLY_REPORT", "report", "{}", Due::After(9.hours())).await;
     let admin = fixture.ops.session(Actor::new("ada", Role::Admin));
     admin.pause(&QueueName::new("NIGHTLY_REPORT").unwrap()).await.unwrap();
-    schedules(fixture).await;
+    add_schedules(fixture).await;
     fixture.clock.advance(1_200.millis());
-    announce(fixture, "worker-1", 812, &[("ORDER_TIMEOUT", 3, 8), ("SEND_REMINDER", 1, 4)]).await;
-    announce(
-        fixture,
-        "worker-2",
-        1_377,
-        &[("EXPORT", 6, 6), ("WEBHOOK_RETRY", 0, 8), ("TRIAL_ENDS", 0, 2)],
-    )
-    .await;
+    let served = [
+        ServedQueue { queue: "ORDER_TIMEOUT", running: 3, concurrency: 8 },
+        ServedQueue { queue: "SEND_REMINDER", running: 1, concurrency: 4 },
+    ];
+    announce(fixture, "worker-1", 812, &served).await;
+    let served = [
+        ServedQueue { queue: "EXPORT", running: 6, concurrency: 6 },
+        ServedQueue { queue: "WEBHOOK_RETRY", running: 0, concurrency: 8 },
+        ServedQueue { queue: "TRIAL_ENDS", running: 0, concurrency: 2 },
+    ];
+    announce(fixture, "worker-2", 1_377, &served).await;
     paid
 }
 
-/// Creates 200 queues, some with problems, and one queue with the longest possible names. Returns
-/// its name and one of its dead jobs.
+/// Creates 199 queues, some with problems, and one queue with the longest possible names. Returns
+/// the latter's name and its dead job.
 pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
     let long = "MONTHLY_RECONCILIATION_OF_PAYMENTS_".repeat(4)[..128].to_owned();
     for number in 0..199_u64 {
@@ -71,19 +74,21 @@ pub(crate) async fn crowd(fixture: &Fixture) -> (String, JobId) {
     let definition = serde_json::from_value(definition).unwrap();
     assert!(session.put_schedule(&long, &definition).await.unwrap());
     session.pause(&QueueName::new("TENANT_180_MAIL").unwrap()).await.unwrap();
+    // Queue 170 has a job that is due, but no runner.
     let tenants: Vec<_> = (0..199).filter(|number| *number != 170).collect();
     let tenants: Vec<_> = tenants.iter().map(|number| format!("TENANT_{number:03}_MAIL")).collect();
     // An announcement has limited length.
     for (runner, tenants) in [&long[..100], "worker-2"].into_iter().zip(tenants.chunks(99)) {
-        let served = tenants.iter().map(|queue| (queue.as_str(), 1, 4));
-        let served: Vec<_> = served.chain([(long.as_str(), 2, 4)]).collect();
+        let served = tenants.iter().map(|queue| ServedQueue { queue, running: 1, concurrency: 4 });
+        let long = ServedQueue { queue: &long, running: 2, concurrency: 4 };
+        let served: Vec<_> = served.chain([long]).collect();
         announce(fixture, runner, 4_194_304, &served).await;
     }
     (long, job)
 }
 
 /// Simulates half an hour of jobs, with an unwatched gap.
-async fn past(fixture: &Fixture) {
+async fn add_past_jobs(fixture: &Fixture) {
     let session = fixture.ops.session(Actor::new("ada", Role::Viewer));
     let queue = "ORDER_TIMEOUT";
     let mut failed = 0;
@@ -97,14 +102,15 @@ async fn past(fixture: &Fixture) {
         failed += u64::from(minute % 9 == 4) * minute;
         let busy = minute * minute % 11;
         fixture.clock.advance(1.minutes());
-        announce_with(fixture, "worker-1", 812, failed, &[(queue, busy, 8)]).await;
+        let served = ServedQueue { queue, running: busy, concurrency: 8 };
+        announce_with(fixture, "worker-1", 812, failed, &[served]).await;
         if !(12..20).contains(&minute) {
             session.overview().await.unwrap();
         }
     }
 }
 
-async fn schedules(fixture: &Fixture) {
+async fn add_schedules(fixture: &Fixture) {
     let session = fixture.ops.session(Actor::new("ada", Role::Admin));
     for (name, definition) in [
         (
@@ -127,7 +133,7 @@ async fn schedules(fixture: &Fixture) {
     session.pause_schedule("weekly-digest").await.unwrap();
 }
 
-async fn waiting(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Duration) {
+async fn add_waiting_jobs(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Duration) {
     let session = fixture.ops.session(Actor::new("shop", Role::Operator));
     for number in 0..count {
         let payload = json!({
@@ -148,8 +154,8 @@ async fn waiting(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Du
     }
 }
 
-/// Ends jobs, and returns the last.
-async fn ended(fixture: &Fixture, queue: &str, count: u64) -> JobId {
+/// Returns the last job.
+async fn add_ended_jobs(fixture: &Fixture, queue: &str, count: u64) -> JobId {
     let mut last = None;
     for number in 0..count {
         last = Some(fixture.schedule(queue, &format!("paid-{number}"), "{}", Due::NOW).await);
@@ -165,7 +171,7 @@ async fn ended(fixture: &Fixture, queue: &str, count: u64) -> JobId {
     last.expect("at least one job")
 }
 
-async fn dead(fixture: &Fixture) {
+async fn add_dead_jobs(fixture: &Fixture) {
     let reasons = [
         "connect to mail.example.org:25 refused after 3 attempts",
         "connect to mail.example.org:25 refused after 5 attempts",
@@ -188,8 +194,8 @@ async fn dead(fixture: &Fixture) {
     }
 }
 
-/// Adds a job that failed once and waits for its retry.
-async fn retried(fixture: &Fixture) {
+/// The job failed once and waits for its retry.
+async fn add_retried_job(fixture: &Fixture) {
     let payload = "{\"id\": 4711, \"url\": \"https://hooks.example.org/v2/orders\"}";
     fixture.schedule("WEBHOOK_RETRY", "order-4711", payload, Due::NOW).await;
     fixture.clock.advance(4.millis());
@@ -199,7 +205,13 @@ async fn retried(fixture: &Fixture) {
     }
 }
 
-async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64, u64)]) {
+struct ServedQueue<'a> {
+    queue: &'a str,
+    running: u64,
+    concurrency: u64,
+}
+
+async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[ServedQueue<'_>]) {
     announce_with(fixture, name, pid, 0, queues).await;
 }
 
@@ -209,16 +221,20 @@ async fn announce_with(
     name: &str,
     pid: u32,
     failed: u64,
-    queues: &[(&str, u64, u64)],
+    queues: &[ServedQueue<'_>],
 ) {
-    let histogram = |from: u64, count: u64| {
+    // Nine durations in turn: `shortest`, then each a third of it longer.
+    let histogram = |shortest: u64, count: u64| {
         let mut histogram = Histogram::default();
-        (0..count).for_each(|number| histogram.record((from + number % 9 * from / 3).millis()));
+        for number in 0..count {
+            let step = number % 9;
+            histogram.record((shortest + step * shortest / 3).millis());
+        }
         histogram
     };
     let queues: Vec<_> = queues
         .iter()
-        .map(|(queue, running, concurrency)| {
+        .map(|ServedQueue { queue, running, concurrency }| {
             json!({
                 "queue": queue, "running": running, "concurrency": concurrency,
                 "lateness": histogram(2 + running * 7, 120 + concurrency * 40),
@@ -232,7 +248,7 @@ async fn announce_with(
         })
         .collect();
     let running: u64 = queues.iter().filter_map(|queue| queue["running"].as_u64()).sum();
-    // The same for all announcements of a day.
+    // Started at midnight of the day before.
     let now = fixture.store.now().await.unwrap().as_millis();
     let started = now / 86_400_000 * 86_400_000 - 86_400_000;
     let info = json!({

@@ -7,6 +7,9 @@ use std::process::Command;
 
 use super::Version;
 
+/// A download fails now and then.
+const ATTEMPTS: u32 = 3;
+
 pub(super) const REMEDY: &str = "run `cargo xtask servers`";
 
 /// Returns the directory with the program's `classes` and libraries (`lib`). Runs Maven, which may
@@ -32,12 +35,21 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(describe(error)),
         _ => {}
     }
-    // A download fails now and then.
-    run_maven(&sources, version, &directory)
-        .or_else(|_| run_maven(&sources, version, &directory))
-        .or_else(|_| run_maven(&sources, version, &directory))?;
+    run_maven_repeatedly(&sources, version, &directory)?;
     fs::write(&stamp, current).map_err(describe)?;
     Ok(directory)
+}
+
+/// Runs Maven until it succeeds. Returns the last attempt's error.
+fn run_maven_repeatedly(sources: &Path, version: Version, directory: &Path) -> Result<(), String> {
+    let mut result = run_maven(sources, version, directory);
+    for _retry in 1..ATTEMPTS {
+        if result.is_ok() {
+            break;
+        }
+        result = run_maven(sources, version, directory);
+    }
+    result
 }
 
 fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), String> {

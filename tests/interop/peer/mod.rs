@@ -18,7 +18,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 
 pub(crate) use queue::Queue;
-pub(crate) use value::{Codec, Order, Type, Value};
+pub(crate) use value::{Codec, JsonClass, Order, Value};
 pub(crate) use version::Version;
 
 /// Longer than any request takes, with its own timeout.

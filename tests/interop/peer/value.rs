@@ -24,7 +24,7 @@ pub(crate) enum Value {
     Map(BTreeMap<String, Value>),
     /// `ArrayList<Object>`, or any other list when read.
     List(Vec<Value>),
-    /// A read value with another type: its class and text.
+    /// A read value of another type, as text: its class, a space and its `toString()`.
     Other(String),
 }
 
@@ -34,6 +34,7 @@ impl From<&str> for Value {
     }
 }
 
+/// The peers' sample entity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) id: i64,
@@ -52,12 +53,12 @@ pub(crate) enum Codec {
     Bytes,
     Jackson,
     /// `TypedJsonJacksonCodec` for a class.
-    TypedJson(Type),
+    TypedJson(JsonClass),
     Kryo5,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Type {
+pub(crate) enum JsonClass {
     Order,
     Map,
     String,
@@ -72,10 +73,10 @@ impl Codec {
             Self::String => "string",
             Self::Bytes => "bytes",
             Self::Jackson => "jackson",
-            Self::TypedJson(Type::Order) => "typed-json:order",
-            Self::TypedJson(Type::Map) => "typed-json:map",
-            Self::TypedJson(Type::String) => "typed-json:string",
-            Self::TypedJson(Type::Long) => "typed-json:long",
+            Self::TypedJson(JsonClass::Order) => "typed-json:order",
+            Self::TypedJson(JsonClass::Map) => "typed-json:map",
+            Self::TypedJson(JsonClass::String) => "typed-json:string",
+            Self::TypedJson(JsonClass::Long) => "typed-json:long",
             Self::Kryo5 => "kryo5",
         }
     }

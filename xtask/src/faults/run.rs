@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
-use crate::run::{Result, built, cargo, output, root, step, wait};
+use crate::run::{Result, cargo, output, root, run_with_limit, step, target_dir};
 
 const PROCESSES: usize = 3;
 
@@ -95,7 +95,7 @@ impl Run {
     }
 
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
-        let path = built().join("debug/dq-faults-client");
+        let path = target_dir().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
         // The store refuses known ids by pin or by history. Storms without a history prove that
         // pins suffice.
@@ -207,7 +207,7 @@ fn judge(program: &Program, url: &str, dir: &Path) -> Result<(bool, String)> {
     // Includes the defect: `miscounts` falsifies counts on reading, and only the judge reads them.
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.arg(url).arg(dir).arg("judge").stdout(file.try_clone().map_err(failed)?).stderr(file);
-    let status = wait("the judge", &mut command, JUDGE_LIMIT)?;
+    let status = run_with_limit("the judge", &mut command, JUDGE_LIMIT)?;
     let text = fs::read_to_string(&path).map_err(failed)?;
     match status.code() {
         Some(0) => Ok((false, text)),

@@ -14,7 +14,7 @@ use sample::JOBS;
 use crate::crew::{Crew, Program, SOAK};
 use crate::faults::{Server, build_client};
 use crate::options::{self, Options};
-use crate::run::{Result, built, root};
+use crate::run::{Result, root, target_dir};
 
 /// Processes with measured memory.
 const STEADY: usize = 2;
@@ -114,7 +114,7 @@ fn sampled(soak: &Soak) -> Result<Vec<Series>> {
 }
 
 fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
-    let path = built().join("debug/dq-faults-client");
+    let path = target_dir().join("debug/dq-faults-client");
     let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
     let mut steady = Program { name: "steady", path, environment: vec![history] };
     if let Some(defect) = &soak.defect {

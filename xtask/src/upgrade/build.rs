@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::crew::Program;
-use crate::run::{Result, built, cargo_in, read, root, step, write};
+use crate::run::{Result, cargo_in, read, root, step, target_dir, write};
 
 pub(crate) fn new(dir: &Path) -> Result<Program> {
     build(&dir.join("new"), "new", &root())
@@ -41,7 +41,7 @@ fn build(dir: &Path, name: &'static str, source: &Path) -> Result<Program> {
     write(&dir.join("Cargo.lock"), &read(&source.join("Cargo.lock"))?)?;
     step(&format!("client of the {name} revision"), &mut cargo_in(dir, ["build"]))?;
     let path = dir.join("upgrade-client");
-    fs::copy(built().join("debug/upgrade-client"), &path)
+    fs::copy(target_dir().join("debug/upgrade-client"), &path)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(Program { name, path, environment: Vec::new() })
 }

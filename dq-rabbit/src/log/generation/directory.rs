@@ -186,8 +186,8 @@ async fn look(shared: &LogShared) -> Result<DirectoryView> {
         state.directory = *read.as_ref().unwrap_or(&DirectoryView::default());
         state.named = state.directory.newest.or(state.named);
     }
-    if let Ok(DirectoryView { newest: Some(newest), newest_offset, last, .. }) = read
-        && last.offset - newest_offset > REPEAT_AFTER
+    if let Ok(DirectoryView { newest: Some(newest), newest_record_offset, last, .. }) = read
+        && last.record_offset - newest_record_offset > REPEAT_AFTER
     {
         announce(shared, newest).await?;
     }
@@ -271,7 +271,8 @@ pub(in crate::log) async fn fall_back(shared: &LogShared, lost: Generation) -> R
     let candidates = lost.before().rev().filter(|before| !view.may_be_deleted(*before));
     for before in candidates {
         if shared.topology.has_generation(before).await? {
-            let kind = RecordKind::Lost { named_at: view.newest_offset, before: before.number() };
+            let named_at = view.newest_record_offset;
+            let kind = RecordKind::Lost { named_at, before: before.number() };
             append(shared, Record::new(shared, kind)).await?;
             shared.state().read_before.lose(lost);
             return Ok(true);
@@ -354,7 +355,7 @@ async fn try_append(shared: &LogShared, record: Record) -> Result<bool> {
 /// Continues after the known records. `None` without a directory.
 async fn open(shared: &LogShared, read: &DirectoryView) -> Result<Option<(AmqpChannel, Consumer)>> {
     let known = (read.last.nonce != 0).then_some(read.last);
-    let start = known.map_or(StreamStart::First, |last| StreamStart::Offset(last.offset));
+    let start = known.map_or(StreamStart::First, |last| StreamStart::Offset(last.record_offset));
     consume(shared, shared.topology.names().directory(), start, PREFETCH).await
 }
 
@@ -374,18 +375,18 @@ async fn read_up_to(
     loop {
         let next = tokio::time::timeout(shared.settings.response_timeout, records.next()).await;
         let delivery = next.ok().flatten().ok_or_else(timed_out)?.map_err(failed)?;
-        let offset = offset_of(&delivery)?;
-        read.is_cut_off |= std::mem::take(&mut is_first) && offset > 0;
+        let record_offset = offset_of(&delivery)?;
+        read.is_cut_off |= std::mem::take(&mut is_first) && record_offset > 0;
         let record = Record::decode(&delivery.data);
         if let Some(known) = known.take() {
-            let again = record.as_ref().map(|record| SeenRecord { offset, nonce: record.nonce });
+            let again = record.map(|record| SeenRecord { record_offset, nonce: record.nonce });
             if again != Some(known) {
                 channel.close().await;
                 return Ok(None);
             }
         }
         if let Some(record) = record {
-            read.observe(SeenRecord { offset, nonce: record.nonce }, record.kind);
+            read.observe(SeenRecord { record_offset, nonce: record.nonce }, record.kind);
             if record.nonce == nonce {
                 channel.close().await;
                 return Ok(Some(read));
@@ -438,7 +439,7 @@ mod tests {
             let body = &bytes[..bytes.len().saturating_sub(CHECKSUM_BYTES)];
             let record = [body, &xxh3_64(body).to_le_bytes()].concat();
             if let Some(record) = Record::decode(&record) {
-                let seen = SeenRecord { offset: u64::MAX, nonce: record.nonce };
+                let seen = SeenRecord { record_offset: u64::MAX, nonce: record.nonce };
                 DirectoryView::default().observe(seen, record.kind);
             }
             is_accepted

@@ -1,4 +1,8 @@
 //! Generations of the log: their numbers, and offsets that go on from one to the next.
+//!
+//! A log offset has a generation's number and a message's offset in that generation's stream. The
+//! *directory* is another small stream, which names the newest generation; a starting process looks
+//! there first. [`RecordKind`] is what its records say, [`DirectoryView`] what a process has read.
 
 pub(super) mod compaction;
 pub(super) mod directory;
@@ -6,14 +10,16 @@ pub(super) mod retention;
 
 use serde::{Deserialize, Serialize};
 
-/// The broker numbers a stream's messages from 0. In an offset of the log, the generation is above
-/// these bits.
+/// The broker numbers a stream's messages from 0. A log offset has that number in these bits, and
+/// the generation above them.
 const OFFSET_BITS: u32 = 36;
-/// A replacement's number is this much larger, so that changes under way do not reach it.
+/// A replacement's number is about this much larger (it is even), so that changes under way do not
+/// reach it.
 const REPLACEMENT_DISTANCE: u32 = 1_000;
 
-/// A stream's number. Generations that begin empty are even, the others continue a closed one. No
-/// two streams have the same number.
+/// A stream's number. After a loss the log may use a number again. Below
+/// [`DirectoryView::oldest`], the stream may be deleted, or declared again by a process that was
+/// suspended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(u32);
 
@@ -29,7 +35,7 @@ impl Generation {
         self.0
     }
 
-    /// Others begin with a snapshot: the state at the end of the one before.
+    /// Even numbers begin empty; odd ones begin with a snapshot of the closed generation.
     pub(crate) const fn begins_empty(self) -> bool {
         self.0.is_multiple_of(2)
     }
@@ -50,6 +56,8 @@ impl Generation {
 
     /// Earlier numbers that may still have a stream.
     pub(crate) fn before(self) -> impl DoubleEndedIterator<Item = Self> {
+        // Every second number is used, so that is twelve generations: more than a change keeps,
+        // even if earlier changes crashed before their deletions.
         const SWEPT: u32 = 24;
         (self.back(SWEPT).0..self.0).map(Self)
     }
@@ -67,11 +75,12 @@ impl Generation {
     }
 }
 
+/// What a process has read in the directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DirectoryView {
-    /// The newest generation, and the last record that names it.
     pub(crate) newest: Option<Generation>,
-    pub(crate) newest_offset: u64,
+    /// The directory offset of the last record that names the newest generation.
+    pub(crate) newest_record_offset: u64,
     /// No stream from here on was deleted. Never after the newest.
     pub(crate) oldest: Generation,
     pub(crate) last: SeenRecord,
@@ -81,8 +90,10 @@ pub(crate) struct DirectoryView {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SeenRecord {
-    pub(crate) offset: u64,
-    /// 0 before the first record.
+    /// The record's offset in the directory.
+    pub(crate) record_offset: u64,
+    /// The record's random number, by which its writer finds it. Another one at a known offset
+    /// shows that the directory was deleted and begun again. 0 before the first record.
     pub(crate) nonce: u64,
 }
 
@@ -93,9 +104,9 @@ pub(crate) enum RecordKind {
     /// This generation is complete or begins empty. Repeats `oldest`, because the broker deletes
     /// old records.
     Newest { number: u32, oldest: u32 },
-    /// The generation named at offset `named_at` is lost, and the log goes on in the earlier
-    /// `before`. No effect if another record has named a generation since, or if `before` may be
-    /// deleted.
+    /// The generation that the record at directory offset `named_at` names is lost, and the log
+    /// goes on in the earlier `before`. No effect if another record has named a generation since,
+    /// or if `before` may be deleted.
     Lost { named_at: u64, before: u32 },
     /// Earlier generations may be deleted from now on. No effect after the newest.
     Oldest(u32),
@@ -107,19 +118,23 @@ impl DirectoryView {
         match kind {
             RecordKind::Newest { number, oldest } => {
                 if Some(Generation(number)) >= self.newest {
-                    (self.newest, self.newest_offset) = (Some(Generation(number)), record.offset);
+                    self.name(Generation(number), record);
                 }
                 self.raise_oldest(Generation(oldest));
             }
             RecordKind::Lost { named_at, before } => {
-                let is_current = self.newest.is_some() && self.newest_offset == named_at;
+                let is_current = self.newest.is_some() && self.newest_record_offset == named_at;
                 if is_current && Generation(before) >= self.oldest {
-                    (self.newest, self.newest_offset) = (Some(Generation(before)), record.offset);
+                    self.name(Generation(before), record);
                 }
             }
             RecordKind::Oldest(number) => self.raise_oldest(Generation(number)),
             RecordKind::Probe => {}
         }
+    }
+
+    fn name(&mut self, newest: Generation, record: SeenRecord) {
+        (self.newest, self.newest_record_offset) = (Some(newest), record.record_offset);
     }
 
     fn raise_oldest(&mut self, oldest: Generation) {
@@ -128,7 +143,8 @@ impl DirectoryView {
         }
     }
 
-    /// Whether its stream may have been deleted, so that its name may be another stream's.
+    /// Whether a generation's stream may have been deleted. A stream with its name may then be
+    /// another one.
     pub(crate) fn may_be_deleted(&self, generation: Generation) -> bool {
         generation < self.oldest
     }
@@ -140,8 +156,8 @@ mod tests {
 
     fn view(kinds: &[RecordKind]) -> DirectoryView {
         let mut view = DirectoryView::default();
-        for (offset, kind) in (0..).zip(kinds) {
-            view.observe(SeenRecord { offset, nonce: 7 + offset }, *kind);
+        for (record_offset, kind) in (0..).zip(kinds) {
+            view.observe(SeenRecord { record_offset, nonce: 7 + record_offset }, *kind);
         }
         view
     }
@@ -154,8 +170,8 @@ mod tests {
     fn the_newest_generation_is_the_one_with_the_greatest_number() {
         use RecordKind::Probe;
         let view = view(&[Probe, newest(0), newest(3), newest(1), Probe, newest(3), Probe]);
-        assert_eq!((view.newest, view.newest_offset), (Some(Generation::new(3)), 5));
-        assert_eq!(view.last, SeenRecord { offset: 6, nonce: 13 });
+        assert_eq!((view.newest, view.newest_record_offset), (Some(Generation::new(3)), 5));
+        assert_eq!(view.last, SeenRecord { record_offset: 6, nonce: 13 });
     }
 
     #[test]

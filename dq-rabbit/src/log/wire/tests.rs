@@ -130,7 +130,8 @@ fn standing_lease() -> StandingLease {
     StandingLease { queue: queue(), job: id(3), token: 400, renewals: 500, lease_for: 30_000 }
 }
 
-/// Each command with its body's bytes. Integers are varints; signed ones are zigzag-encoded.
+/// Each command with its kind's number and its body's bytes. Integers are varints; signed ones are
+/// zigzag-encoded.
 fn frozen() -> Vec<(Command, u16, &'static str)> {
     let at = Timestamp::from_millis(700);
     vec![
@@ -313,9 +314,9 @@ fn batch(message: &[u8]) -> EntryBatch {
     decode(message).unwrap().into_batch().expect("a message of this format")
 }
 
-/// `6471` is the magic, `01` the format; the number of entries. Each entry: kind, flags, producer
-/// id (`e807`), sequence number (`02`), time (`05` is -3), length and body. The checksum has eight
-/// bytes.
+/// `6471` is the magic, `01` the format; the head is the number of entries. Each entry: kind,
+/// flags, producer id (`e807`), sequence number (`02`), time (`05` is -3), length and body. The
+/// checksum has eight bytes.
 #[test]
 fn the_bytes_of_format_1_stay_the_same() {
     let mut wrong = Vec::new();
@@ -375,10 +376,14 @@ fn what_is_not_an_intact_message_of_this_format_is_skipped() {
     assert_eq!(batch(&message).entries.len(), 2);
 }
 
-fn unknown(kind: u16, flags: u8) -> Vec<u8> {
-    let known = encode(&[entry(Command::Unknown { kind, body: Bytes::from_static(b"?") })]);
-    // Magic, format, head (one byte), kind (two bytes).
+/// Two bytes as a varint.
+const UNKNOWN_KIND: u16 = 1_000;
+
+fn unknown(flags: u8) -> Vec<u8> {
+    let command = Command::Unknown { kind: UNKNOWN_KIND, body: Bytes::from_static(b"?") };
+    let known = encode(&[entry(command)]);
     let mut message = known[..known.len() - 8].to_vec();
+    // After magic (two bytes), format (one), head (one) and kind (two).
     message[6] = flags;
     let checksum = xxhash_rust::xxh3::xxh3_64(&message);
     message.extend(checksum.to_le_bytes());
@@ -387,16 +392,17 @@ fn unknown(kind: u16, flags: u8) -> Vec<u8> {
 
 #[test]
 fn an_unknown_kind_is_skipped_unless_it_must_be_understood() {
-    let decoded = batch(&unknown(1_000, 0));
+    let decoded = batch(&unknown(0));
     assert_eq!(decoded.entries[0].sequence, 2);
-    let is_unknown = |entry: &Entry| matches!(entry.command, Command::Unknown { kind: 1_000, .. });
+    let is_unknown =
+        |entry: &Entry| matches!(entry.command, Command::Unknown { kind: UNKNOWN_KIND, .. });
     assert!(decoded.entries.iter().all(is_unknown), "{decoded:?}");
-    let error = decode(&unknown(1_000, 1)).unwrap_err();
+    let error = decode(&unknown(1)).unwrap_err();
     assert_eq!(error.kind(), dq_core::ErrorKind::Incompatible);
     assert!(error.message().contains("kind 1000") && error.remedy_text().is_some(), "{error}");
 }
 
-/// Frame or body has another form.
+/// First a later format, then a body that does not decode.
 #[test]
 fn an_intact_message_that_cannot_be_decoded_is_of_a_newer_version() {
     let mut newer_format = b"dq\x02".to_vec();
