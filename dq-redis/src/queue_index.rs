@@ -80,7 +80,7 @@ impl RedisBackend {
             Some(upcoming) => {
                 batch.claimed.now = upcoming.now;
                 next_due = upcoming.next(params.wants);
-                let wants = upcoming.choose(params.wants, &is_sharded);
+                let wants = upcoming.choose(params.wants, is_sharded);
                 (wants, params.limit.clamp(MIN_QUEUES_PER_CALL, MAX_PARTITIONS))
             }
         };
