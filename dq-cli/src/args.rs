@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 const AFTER_HELP: &str = "\
 Commands use the store of --config or --url; otherwise the one that dq.toml in the current directory
 or the environment (DQ_BACKEND__TYPE) names, or the file dq.db there. With --api they use a server.
-DQ_API and DQ_TOKEN replace --api and --token.
+Without --api and --token, DQ_API and DQ_TOKEN count.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable.";
 

@@ -12,7 +12,7 @@
 //! - [`memory`][]: the memory backend;
 //! - [`handler`][]: handlers, their arguments, outcomes and registry;
 //! - [`client`][]: scheduling and administration, for applications;
-//! - [`recurring`][]: schedules;
+//! - [`schedules`][]: recurring jobs;
 //! - [`ingress`][]: sources of messages that become jobs;
 //! - [`runner`][]: claims due jobs and runs their handlers;
 //! - [`simulate`][]: plays pending jobs and schedules on a virtual clock.

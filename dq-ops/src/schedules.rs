@@ -147,7 +147,7 @@ impl From<&ScheduleView> for ScheduleSummary {
                 (Some(cron.expression().to_owned()), Some(cron.zone().to_owned()), None)
             }
             Times::Interval(interval) => (None, None, Some(millis(interval.length()))),
-            // A times kind from a later version.
+            // A kind of times from a later version.
             other => (Some(other.to_string()), None, None),
         };
         let overlap = match spec.overlap {

@@ -11,7 +11,7 @@ use dq_core::{
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::grant::Granted;
-use crate::log::{CLAIM_AHEAD, ReadPurpose, Replica, StoredPayload, command, wire};
+use crate::log::{CLAIM_AHEAD, RESERVED_FOR, ReadPurpose, Replica, StoredPayload, command, wire};
 use crate::payloads::PayloadReads;
 use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin};
 
@@ -93,6 +93,8 @@ impl Engine {
             let buffered = self.payloads.take(leased.job.id);
             let has_message = match buffered.as_ref().map(|it| &it.origin) {
                 Some(Origin::Message(_)) => Some(true),
+                // Its message may have reached another process.
+                Some(Origin::Log) if self.log.now() < leased.job.due + RESERVED_FOR => None,
                 None | Some(Origin::Log) => Some(false),
                 Some(Origin::Own) => None,
             };

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::grant::Releases;
 use crate::log::{Log, ReadPurpose, ReplicaJob};
 use crate::message::{PublishedJob, Publisher};
-use crate::payloads::buffer::{Buffered, Origin, PayloadBuffer};
+use crate::payloads::buffer::{Buffered, MAX_OVERDUE, Origin, PayloadBuffer};
 
 /// Jobs with a shorter delay get no message: their payload is still in each process's cache when
 /// they are due.
@@ -139,8 +139,10 @@ impl Engine {
 
     /// Frees payloads that are not needed any more.
     pub(crate) fn prune_payloads(&self) {
-        let (due, expired) = self.payloads.all_due(self.log.now());
-        self.payloads.discard(expired);
+        let now = self.log.now();
+        let mut due = self.payloads.all_due(now);
+        let expired = due.extract_if(.., |(due, _)| *due + MAX_OVERDUE <= now);
+        self.payloads.discard(expired.map(|(_, id)| id));
         self.drop_stale(due);
         self.log.peek(|replica| {
             self.payloads.retain_leased(|id| replica.machine().is_leased(id));
@@ -152,19 +154,23 @@ impl Engine {
         loop {
             let due = self.payloads.due(wants, until);
             if !self.drop_stale(due.clone()) {
-                return due;
+                return due.into_iter().map(|(_, id)| id).collect();
             }
         }
     }
 
-    /// Drops jobs that do not wait any more from the buffer. Returns whether there were any.
-    fn drop_stale(&self, mut ids: Vec<JobId>) -> bool {
+    /// Drops jobs from the buffer that do not wait any more or have another due time. Returns
+    /// whether there were any. A replica that is still being read does not know.
+    fn drop_stale(&self, mut jobs: Vec<(Timestamp, JobId)>) -> bool {
         self.log.peek(|replica| {
-            let machine = replica.machine();
-            ids.retain(|id| !machine.is_waiting(*id));
+            let (machine, is_ready) = (replica.machine(), replica.is_ready());
+            let waits = |(due, id): &(Timestamp, JobId)| {
+                machine.is_waiting(*id) && machine.peek(*id).is_some_and(|job| job.due == *due)
+            };
+            jobs.retain(|job| is_ready && !waits(job));
         });
-        let has_stale = !ids.is_empty();
-        self.payloads.discard(ids);
+        let has_stale = !jobs.is_empty();
+        self.payloads.discard(jobs.into_iter().map(|(_, id)| id));
         has_stale
     }
 

@@ -107,7 +107,8 @@ impl SqliteBackend {
         Err(StoreError::new(
             ErrorKind::InvalidInput,
             "the transaction is open in another file",
-            "open the transaction in the backend's file; a table in an attached file does not count",
+            "open the transaction in the backend's file, on a connection that was opened after the \
+             file was last replaced; a table in an attached file does not count",
         ))
     }
 }

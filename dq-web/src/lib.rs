@@ -48,4 +48,6 @@ mod readiness;
 mod serve;
 
 pub use auth::Auth;
+#[doc(hidden)]
+pub use guard::InProcess;
 pub use serve::{router, serve, serve_with_metrics};

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
@@ -44,6 +45,8 @@ fn build(app: App, process_metrics: ProcessMetrics) -> Router {
         .route("/metrics", get(metrics::metrics).layer(Extension(process_metrics)))
         .fallback(not_found)
         .method_not_allowed_fallback(api::method_not_allowed)
+        // The guard limits bodies.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), guard))
         // Merged after the guard, so these need no token: orchestrators have none.
         .merge(health::routes().method_not_allowed_fallback(api::method_not_allowed))

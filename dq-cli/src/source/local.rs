@@ -6,7 +6,7 @@ use dq_core::Dq;
 #[cfg(feature = "redis")]
 use dq_core::{ImportPreview, ImportReport, ImportSource, QueueName};
 use dq_ops::{Actor, Ops, Role};
-use dq_web::Auth;
+use dq_web::{Auth, InProcess};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
@@ -63,7 +63,7 @@ impl Local {
     pub(super) fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T> {
         let internal = |error: String| Failure::new("internal", error, "");
         let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
-        let call = request.head("").body(Body::from(body)).map_err(|_| {
+        let call = request.head("").extension(InProcess).body(Body::from(body)).map_err(|_| {
             Failure::usage(
                 "a request cannot be written",
                 "check the names for characters that HTTP forbids",

@@ -21,9 +21,14 @@ pub struct TypedSettings {
     fields: Value,
 }
 
-/// Why a type refuses its settings. It may repeat their values.
-#[derive(Debug)]
+/// Why a type refuses its settings. `Debug` hides it, because it may repeat their values.
 pub struct RefusedSettings(pub(super) Box<figment::Error>);
+
+impl fmt::Debug for RefusedSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RefusedSettings")
+    }
+}
 
 impl TypedSettings {
     pub(super) const TYPE: &'static str = "type";

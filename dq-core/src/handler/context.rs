@@ -124,7 +124,7 @@ impl JobContext {
 
     /// Returns the nominal time of this schedule occurrence; `None` for other jobs.
     ///
-    /// The time comes from the times, without jitter and however late the job runs.
+    /// The time comes from the schedule, without jitter and however late the job runs.
     pub fn occurrence(&self) -> Option<Timestamp> {
         let millis = self.headers().get(Headers::OCCURRENCE)?.parse().ok()?;
         Some(Timestamp::from_millis(millis))

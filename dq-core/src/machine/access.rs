@@ -19,7 +19,7 @@ impl<R: Stored> Machine<R> {
         self
     }
 
-    /// Ends a lost lease: the job is due again, with one more loss.
+    /// Ends an expired lease: the job is due again, with one more loss.
     ///
     /// Returns `false` and changes nothing if the lease is no longer held.
     pub fn end_lease(&mut self, lease: &Lease) -> bool {

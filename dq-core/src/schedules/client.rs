@@ -309,6 +309,8 @@ impl<P> RecurringSchedule<P> {
     }
 
     /// Skips the first unhandled occurrence. Returns `false` if the schedule does not exist.
+    ///
+    /// A schedule's last occurrence cannot be skipped: remove the schedule.
     pub async fn skip_next(self) -> Result<bool> {
         let mut skipped = None;
         store::change(&self.dq, &self.name, |schedule_job| {
@@ -342,7 +344,8 @@ impl<P> RecurringSchedule<P> {
     /// Schedules the occurrences after `after` and until `until` at once, at most 1,000.
     ///
     /// Ignores [`overlap`](Self::overlap). Occurrences stored before, by the schedule or an earlier
-    /// call, are counted separately. Future occurrences are left to the schedule.
+    /// call, are counted separately. Future occurrences are left to the schedule. Fails with
+    /// `InvalidInput` if there are more, or no such schedule.
     ///
     /// An occurrence that has run is left out while its job is in the history or its id is pinned.
     /// Ids stay pinned for at least 15 minutes, and as long as the schedule could catch up. An

@@ -1,9 +1,9 @@
 //! Recurring jobs.
 //!
 //! A *schedule* defines when jobs recur, their queue and their payload. An internal job keeps it:
-//! the *schedule job* (`ScheduleJob` in the code). It waits in the reserved queue `dq.schedules` with the
-//! schedule's name as key, and is due at the next *occurrence*. Its payload is the specification
-//! and the *cursor*, the last handled occurrence.
+//! the *schedule job* (`ScheduleJob` in the code). It waits in the reserved queue `dq.schedules`
+//! with the schedule's name as key, and is due at the next *occurrence*. Its payload is the
+//! specification and the *cursor*, the last handled occurrence.
 //!
 //! When due, it first schedules the occurrence's job. That job's id is derived from the schedule's
 //! name and the time, and stays pinned after the job has ended. Then the schedule job is settled

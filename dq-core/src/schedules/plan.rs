@@ -13,7 +13,7 @@ pub(super) struct Plan {
     /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
     pub(super) cursor: Timestamp,
-    /// `None` at the end of the times.
+    /// `None` if no occurrence is left.
     pub(super) next: Option<Timestamp>,
 }
 

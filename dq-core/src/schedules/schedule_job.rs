@@ -44,7 +44,7 @@ const PIN_MARGIN: Duration = Duration::from_secs(15 * 60);
 const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
 
 /// How long a replaced schedule job's id is pinned: longer than any call that replaces it.
-const TICKER_PINNED: Duration = Duration::from_secs(3_600);
+const PINNED_FOR: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ScheduleJob {
@@ -343,7 +343,7 @@ pub(super) fn schedule_job(
     let mut job = NewJob::new(id, queue(), Due::At(due), payload);
     job.key = Some(JobKey::new(name)?);
     // Stops a late process from replacing it again.
-    job.remember = TICKER_PINNED;
+    job.remember = PINNED_FOR;
     Ok(job)
 }
 
@@ -405,7 +405,7 @@ pub(crate) fn policy() -> QueuePolicy {
 
 /// Schedules the jobs for all occurrences until now, and moves to the next one.
 async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
-    let name = ctx.key().map(JobKey::as_str).ok_or("a schedule_job without a key")?;
+    let name = ctx.key().map(JobKey::as_str).ok_or("a schedule job without a key")?;
     if ctx.raw_payload() == REMOVED {
         // The process that began the removal has ended.
         return Ok(Outcome::Done);

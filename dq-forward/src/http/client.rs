@@ -55,7 +55,11 @@ impl Client {
             .default_headers(headers)
             .dns_resolver(addresses);
         let http = trusting(builder, settings, &url)?.build().map_err(|error| {
-            invalid_setting(format!("TLS cannot be used: {}", cause(error)), "set `ca`")
+            let remedy = match &settings.ca {
+                Some(ca) => format!("correct the certificates in {}", ca.display()),
+                None => "set `ca`".to_owned(),
+            };
+            invalid_setting(format!("TLS cannot be used: {}", cause(error)), remedy)
         })?;
         Ok(Self { http, url, timeout: settings.timeout })
     }

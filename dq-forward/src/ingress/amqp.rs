@@ -81,7 +81,7 @@ impl AmqpSource {
         mut deliveries: Vec<Delivery>,
     ) -> Result<(), BoxError> {
         let messages: Vec<Message> = deliveries.iter_mut().map(message).collect();
-        let (taken, failure) = self.target.take(&messages).await;
+        let (taken, mut result) = self.target.take(&messages).await;
         for (index, taken) in taken {
             let delivery = &deliveries[index];
             // One at a time, because lapin cannot tell which of several messages in flight was
@@ -89,13 +89,17 @@ impl AmqpSource {
             if let Taken::Unmapped(reason) = taken {
                 let properties = aside(&delivery.properties, &reason);
                 let set_aside = self.set_aside(channel, properties, &messages[index].body);
-                link.answer(TIMEOUT, set_aside).await?;
+                // The message stays unacknowledged, and must not stop the ones behind it.
+                if let Err(error) = link.answer(TIMEOUT, set_aside).await {
+                    result = Err(error);
+                    continue;
+                }
                 step("set aside");
             }
             link.answer(TIMEOUT, delivery.acker.ack(BasicAckOptions::default())).await?;
             step("acknowledged");
         }
-        failure
+        result
     }
 
     async fn set_aside(

@@ -56,7 +56,7 @@ impl StreamSource {
         entries: Vec<Entry>,
     ) -> Result<(), BoxError> {
         let messages: Vec<Message> = entries.iter().map(message).collect();
-        let (taken, failure) = self.target.take(&messages).await;
+        let (taken, mut result) = self.target.take(&messages).await;
         for (index, taken) in taken {
             let (id, fields) = &entries[index];
             // Not a transaction, because that would acknowledge the entry even if `XADD` fails.
@@ -64,7 +64,11 @@ impl StreamSource {
                 let mut add = cmd("XADD");
                 add.arg(&self.unmapped).arg("*");
                 add.arg("dq-error").arg(reason).arg("dq-entry").arg(id).arg(fields);
-                let _: Value = add.query_async(connection).await?;
+                // The entry stays unacknowledged, and must not stop the ones behind it.
+                if let Err(error) = add.query_async::<Value>(connection).await {
+                    result = Err(error.into());
+                    continue;
+                }
                 step("set aside");
             }
             let mut acknowledge = cmd("XACK");
@@ -72,7 +76,7 @@ impl StreamSource {
             let _: Value = acknowledge.query_async(connection).await?;
             step("acknowledged");
         }
-        failure
+        result
     }
 
     /// Takes over entries that were read some time ago but not acknowledged.

@@ -13,6 +13,7 @@ use super::state::stored::{LogPosition, PayloadRef};
 use super::stream::{READ_OPERATION, consume_from, offset_of, read_error};
 use super::wire::{self, EntryBatch};
 use crate::error::LostReply;
+use crate::payloads::buffer::HORIZON;
 
 /// Few, because messages up to 256 KiB behind the last needed one come in vain.
 const PREFETCH: u16 = 8;
@@ -127,6 +128,7 @@ impl Pass<'_> {
     }
 
     fn buffer_waiting(&self, offset: u64, batch: &EntryBatch) {
+        let soon = self.shared.clock.now() + HORIZON;
         let mut state = self.shared.state();
         let machine = state.replica.machine();
         for (entry, index) in batch.entries.iter().zip(0..) {
@@ -136,6 +138,7 @@ impl Pass<'_> {
                 if machine.stored(id).is_some_and(|stored| stored.payload.position == at)
                     && machine.is_waiting(id)
                     && let Some(job) = machine.peek(id)
+                    && job.due <= soon
                 {
                     self.shared.payloads.insert_from_log(job, payload);
                 }

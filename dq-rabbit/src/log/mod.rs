@@ -72,7 +72,7 @@ pub(crate) use self::pending::AppliedAt;
 pub(crate) use self::shared::{LogContext, LogSettings};
 pub(crate) use self::skipped::SkippedMessages;
 pub(crate) use self::state::capacity::Usage;
-pub(crate) use self::state::replica::{CLAIM_AHEAD, Replica};
+pub(crate) use self::state::replica::{CLAIM_AHEAD, RESERVED_FOR, Replica};
 pub(crate) use self::state::stored::{PayloadRef, ReplicaJob, ReplicaMachine, StoredPayload};
 
 pub(crate) struct Log {

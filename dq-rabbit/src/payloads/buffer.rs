@@ -18,9 +18,13 @@ pub(crate) const MAX_LOG_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of an entry besides its payload, in bytes.
 const OVERHEAD: usize = 128;
 
-/// How long an overdue job keeps its message while no slot is free. Less than the broker's
+/// How long an overdue job keeps its payload while no slot is free. Less than the broker's
 /// `consumer_timeout` (30 minutes by default), after which the broker redelivers the message.
 pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
+
+/// How long before their due time payloads are read from the log: as early as the ladder delivers a
+/// message.
+pub(crate) const HORIZON: Duration = Duration::from_secs(10);
 
 /// Lock order: the state of the log first, then this.
 #[derive(Debug, Default)]
@@ -103,10 +107,12 @@ impl PayloadBuffer {
         self.put(queue, id, due, buffered);
     }
 
-    /// Adds a waiting job's payload from the log, unless the buffer has the job.
+    /// Adds a waiting job's payload from the log, unless the buffer has it.
     pub(crate) fn insert_from_log(&self, job: &Job, payload: &Bytes) {
         let mut inner = lock(&self.0);
-        if inner.served.contains(&job.queue) && !inner.places.contains_key(&job.id) {
+        if inner.places.contains_key(&job.id) {
+            inner.complete(job.id, payload);
+        } else if inner.served.contains(&job.queue) {
             let buffered = Buffered { payload: Some(payload.clone()), origin: Origin::Log };
             inner.put(&job.queue, job.id, job.due, buffered);
             while inner.log_bytes > MAX_LOG_BYTES
@@ -147,29 +153,21 @@ impl PayloadBuffer {
     }
 
     /// The due jobs, earliest first, up to `want.max` for each queue.
-    pub(crate) fn due(&self, wants: &[Want], now: Timestamp) -> Vec<JobId> {
+    pub(crate) fn due(&self, wants: &[Want], now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
         let mut ids = Vec::new();
         for want in wants {
             let jobs = inner.waiting.get(&want.queue).into_iter().flat_map(BTreeMap::keys);
-            ids.extend(jobs.take_while(|(due, _)| *due <= now).take(want.max).map(|(_, id)| *id));
+            ids.extend(jobs.take_while(|(due, _)| *due <= now).take(want.max));
         }
         ids
     }
 
-    /// All due jobs, and the jobs among them with a message that has waited too long.
-    pub(crate) fn all_due(&self, now: Timestamp) -> (Vec<JobId>, Vec<JobId>) {
+    /// All due jobs.
+    pub(crate) fn all_due(&self, now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
-        let (mut due, mut expired) = (Vec::new(), Vec::new());
-        for jobs in inner.waiting.values() {
-            for ((at, id), buffered) in jobs.iter().take_while(|((at, _), _)| *at <= now) {
-                due.push(*id);
-                if *at + MAX_OVERDUE <= now && matches!(buffered.origin, Origin::Message(_)) {
-                    expired.push(*id);
-                }
-            }
-        }
-        (due, expired)
+        let jobs = inner.waiting.values().flat_map(|jobs| jobs.keys().copied());
+        jobs.filter(|(due, _)| *due <= now).collect()
     }
 
     /// How many more bytes the log may fill for jobs that are due by then.
@@ -203,6 +201,20 @@ impl Inner {
         }
         self.places.insert(id, (queue.clone(), due));
         self.waiting.entry(queue.clone()).or_default().insert((due, id), buffered);
+    }
+
+    /// Adds the payload of a job that is here without one, if there is room.
+    fn complete(&mut self, id: JobId, payload: &Bytes) {
+        let has_room = self.other_bytes + payload.len() <= MAX_BYTES;
+        if let Some((queue, due)) = self.places.get(&id)
+            && let Some(jobs) = self.waiting.get_mut(queue)
+            && let Some(buffered) = jobs.get_mut(&(*due, id))
+            && buffered.payload.is_none()
+            && has_room
+        {
+            buffered.payload = Some(payload.clone());
+            self.other_bytes += payload.len();
+        }
     }
 
     fn take(&mut self, id: JobId) -> Option<Buffered> {

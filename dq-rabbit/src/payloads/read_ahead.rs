@@ -12,10 +12,8 @@ use dq_core::{JobId, QueueName, Result, Timestamp};
 
 use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
-use crate::payloads::buffer::MAX_OVERDUE;
+use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 
-/// As early as the ladder delivers a message.
-const HORIZON: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_JOBS: usize = 20_000;
 

@@ -27,7 +27,7 @@ use crate::log::wire::{self, Command, Entry, SnapshotEntry, SnapshotHeader, Snap
 pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
 
 /// How long a due job is reserved for processes with its payload.
-const RESERVED_FOR: Duration = Duration::from_millis(250);
+pub(crate) const RESERVED_FOR: Duration = Duration::from_millis(250);
 
 /// A job stored this recently counts as in every process's buffer. Longer than `MIN_MESSAGE_DELAY`
 /// in `engine.rs`, because nobody could claim a job without a message before [`RESERVED_FOR`] is
