@@ -444,3 +444,16 @@ fn a_purge_reads_the_name_of_the_queue() {
     }
     assert_eq!(purge("MAIL\n"), (Some(0), "deleted 1 job of MAIL\n".to_owned()));
 }
+
+#[test]
+fn a_payload_may_be_as_large_as_the_settings_allow() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n[limits]\npayload = 8388608\n";
+    std::fs::write(path.join("dq.toml"), config).unwrap();
+    drop(Server::start(path, &[]));
+    let mut child = dq(path).args(["enqueue", "MAIL", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let payload = format!("\"{}\"", "x".repeat(4 << 20));
+    child.stdin.take().unwrap().write_all(payload.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}

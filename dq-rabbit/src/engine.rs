@@ -163,7 +163,8 @@ impl Engine {
     /// whether there were any. A replica that is still being read does not know.
     fn drop_stale(&self, mut jobs: Vec<(Timestamp, JobId)>) -> bool {
         self.log.peek(|replica| {
-            let (machine, is_ready) = (replica.machine(), replica.is_ready());
+            let is_ready = replica.is_ready();
+            let machine = replica.machine();
             let waits = |(due, id): &(Timestamp, JobId)| {
                 machine.is_waiting(*id) && machine.peek(*id).is_some_and(|job| job.due == *due)
             };

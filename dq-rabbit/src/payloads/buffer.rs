@@ -264,6 +264,15 @@ mod tests {
     }
 
     #[test]
+    fn a_job_without_its_payload_gets_it_from_the_log() {
+        let (buffer, job) = (PayloadBuffer::default(), job(1, 0));
+        buffer.insert_without_payload(&job.queue, job.id, job.due);
+        let payload = Bytes::from_static(b"payload");
+        buffer.insert_from_log(&job, &payload);
+        assert_eq!(buffer.take(job.id).unwrap().into_payload(), Some(payload));
+    }
+
+    #[test]
     fn payloads_from_the_log_that_are_needed_first_are_kept() {
         let buffer = PayloadBuffer::default();
         let third = Bytes::from(vec![0; MAX_LOG_BYTES / 3]);
