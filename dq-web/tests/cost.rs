@@ -2,7 +2,7 @@
 //! without a page.
 //!
 //! With a million pending jobs, on an idle machine:
-//! `cargo test --release -p dq-web --all-features --test cost -- --ignored --nocapture --test-threads=1`.
+//! `cargo test --release -p dq-web --all-features --test all cost:: -- --ignored --nocapture --test-threads=1`.
 //! `DQ_COST_PENDING` sets the job count, and `DQ_COST_ROUNDS` the rounds.
 
 use std::fmt::Write as _;
