@@ -168,13 +168,17 @@ impl Run {
     }
 }
 
+/// How a trace's line begins that has a call's answer, and part of the answer for a stored job.
+const RETURN: &str = r#"{"Return":"#;
+const SCHEDULED: &str = r#""answer":"Created""#;
+
 /// Waits until each process has scheduled a job: an earlier storm tests little.
 fn await_work(crew: &Crew, program: &Program) -> Result {
     let begin = Instant::now();
     for (_, trace) in crew.processes(program) {
         let at_work = || {
             let text = fs::read_to_string(&trace).unwrap_or_default();
-            text.contains(r#""answer":{"Schedule""#)
+            text.lines().any(|line| line.starts_with(RETURN) && line.contains(SCHEDULED))
         };
         while !at_work() {
             if begin.elapsed() > START_LIMIT {
