@@ -101,19 +101,10 @@ fn no_scripting(error: Error) -> Error {
         .source(error)
 }
 
-pub(crate) fn finding(
-    severity: Severity,
-    code: &'static str,
-    cause: impl Into<String>,
-    remedy: impl Into<String>,
-) -> Finding {
-    Finding { severity, code, cause: cause.into(), remedy: remedy.into() }
-}
-
 pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
     let mut findings = match info(&backend.link).await {
         Ok(Some(info)) => server_findings(&info),
-        Ok(None) => vec![finding(
+        Ok(None) => vec![Finding::new(
             Severity::Info,
             "redis.settings-unknown",
             "this user may not run INFO: it is not known whether the server saves its data, and \
@@ -125,7 +116,7 @@ pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
     };
     let channel = backend.layout().test_channel();
     if let Err(error) = can_subscribe(backend.link.server(), &channel).await {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Warning,
             "redis.no-wakeups",
             format!(
@@ -145,7 +136,7 @@ pub(crate) async fn findings(backend: &RedisBackend) -> Vec<Finding> {
 fn unreachable(error: Error) -> Finding {
     let error = error.operation("check");
     let remedy = error.remedy_text().unwrap_or("check the server");
-    finding(Severity::Error, "redis.unreachable", error.to_string(), remedy)
+    Finding::new(Severity::Error, "redis.unreachable", error.to_string(), remedy)
 }
 
 async fn key_findings(backend: &RedisBackend) -> Result<Vec<Finding>> {
@@ -178,7 +169,7 @@ async fn queue_findings(
             let error = error.operation("check");
             let cause = format!("queue {queue} cannot be used: {error}");
             let remedy = error.remedy_text().unwrap_or("check the server");
-            finding(Severity::Error, "redis.queue-unusable", cause, remedy)
+            Finding::new(Severity::Error, "redis.queue-unusable", cause, remedy)
         }));
     }
     Ok(findings)
@@ -195,7 +186,7 @@ async fn partition_findings(
     let (queue, quarantined) = (&partition.queue, reply.count()?);
     if quarantined > 0 {
         let (job, quarantine) = (partition.job_key(), partition.quarantine_key());
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Warning,
             "redis.strays",
             format!("{quarantined} entries of queue {queue} are no jobs and were moved to quarantine"),
@@ -213,7 +204,7 @@ async fn partition_findings(
         } else {
             "choose another `prefix`"
         };
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Error,
             "redis.foreign-key",
             format!("queue {queue} cannot be served: the key {key} holds another type of value"),
@@ -229,7 +220,7 @@ fn server_findings(info: &str) -> Vec<Finding> {
         && policy != "noeviction"
         && field(info, "maxmemory") != Some("0")
     {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Error,
             "redis.evicts",
             format!("the server removes keys when its memory is full (maxmemory-policy {policy})"),
@@ -237,7 +228,7 @@ fn server_findings(info: &str) -> Vec<Finding> {
         ));
     }
     if field(info, "aof_enabled") == Some("0") {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Warning,
             "redis.no-aof",
             "the server keeps no append-only file: a crash loses all changes since the last snapshot",
@@ -245,7 +236,7 @@ fn server_findings(info: &str) -> Vec<Finding> {
         ));
     }
     if field(info, "aof_last_write_status").is_some_and(|status| status != "ok") {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Error,
             "redis.aof-fails",
             "the server cannot write its append-only file",

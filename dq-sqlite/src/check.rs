@@ -33,18 +33,9 @@ pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
     .operation("connect"))
 }
 
-fn finding(
-    severity: Severity,
-    code: &'static str,
-    cause: impl Into<String>,
-    remedy: impl Into<String>,
-) -> Finding {
-    Finding { severity, code, cause: cause.into(), remedy: remedy.into() }
-}
-
 pub(crate) fn corruption_bug(number: i32, version: &str) -> Option<Finding> {
     (number < SAFE_VERSION).then(|| {
-        finding(
+        Finding::new(
             Severity::Error,
             "sqlite.wal-reset-bug",
             format!(
@@ -62,7 +53,7 @@ fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     let bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
     let limit = LARGE_LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
     (bytes > limit).then(|| {
-        finding(
+        Finding::new(
             Severity::Warning,
             "sqlite.log-large",
             format!("the write-ahead log {} has {} MiB", log.display(), bytes >> 20),
@@ -74,12 +65,12 @@ fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
 
 pub(crate) fn unreadable(error: &Error) -> Finding {
     let remedy = error.remedy_text().unwrap_or("see the log");
-    finding(Severity::Error, "sqlite.unreadable", error.message(), remedy)
+    Finding::new(Severity::Error, "sqlite.unreadable", error.message(), remedy)
 }
 
 /// `why` says what is wrong with the name.
 fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
-    finding(
+    Finding::new(
         Severity::Error,
         "sqlite.queue-name",
         format!(
@@ -115,7 +106,7 @@ impl ReadTx<'_> {
         Ok(schema::check_writer(min_writer).err().map(|error| {
             let cause =
                 format!("{}; it only settles and renews the jobs that it runs", error.message());
-            finding(Severity::Error, "sqlite.outdated", cause, error.remedy())
+            Finding::new(Severity::Error, "sqlite.outdated", cause, error.remedy())
         }))
     }
 
@@ -130,7 +121,7 @@ impl ReadTx<'_> {
             let id = id.try_into().map_or("without a valid id".to_owned(), |bytes| {
                 JobId::from_bytes(bytes).to_string()
             });
-            finding(
+            Finding::new(
                 Severity::Warning,
                 "sqlite.quarantined",
                 format!(

@@ -27,6 +27,18 @@ pub struct Finding {
     pub remedy: String,
 }
 
+impl Finding {
+    /// Creates a finding.
+    pub fn new(
+        severity: Severity,
+        code: &'static str,
+        cause: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { severity, code, cause: cause.into(), remedy: remedy.into() }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {

@@ -26,7 +26,7 @@ pub(crate) fn clock_skew(
     let behind = date.since(responded);
     let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     (skew > MAX_SKEW).then(|| {
-        finding(
+        Finding::new(
             Severity::Warning,
             "rabbitmq.clock-skew",
             format!("the clock of this process is {} s {direction} the broker's", skew.as_secs()),
@@ -48,7 +48,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     let mut findings = Vec::new();
     let few: Vec<_> = replicated.iter().filter(|it| count(it, "members") < wanted).collect();
     if let Some(first) = few.first() {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Warning,
             "rabbitmq.few-replicas",
             format!(
@@ -64,7 +64,7 @@ pub(crate) fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize
     let is_degraded = |queue: &&&Value| count(queue, "online") < count(queue, "members");
     let degraded: Vec<_> = replicated.iter().filter(is_degraded).collect();
     if let Some(first) = degraded.first() {
-        findings.push(finding(
+        findings.push(Finding::new(
             Severity::Warning,
             "rabbitmq.replicas-down",
             format!(
@@ -82,7 +82,7 @@ pub(crate) fn node_findings(node: &Value) -> Vec<Finding> {
     let name = node["name"].as_str().unwrap_or("a node");
     let mut findings = Vec::new();
     let mut push = |severity, code, what: &str, remedy| {
-        findings.push(finding(severity, code, format!("{name} {what}"), remedy));
+        findings.push(Finding::new(severity, code, format!("{name} {what}"), remedy));
     };
     if node["running"].as_bool() == Some(false) {
         let remedy = "start it, or remove it from the cluster";
@@ -111,13 +111,13 @@ pub(crate) fn losses(stats: &[QueueStats]) -> Option<Finding> {
             "the broker has lost acknowledged entries of the log, and jobs with them: {notes} dead jobs \
              of the queue `{LOSSES}` say which"
         );
-        finding(Severity::Error, "rabbitmq.log-lost", what, LOSS_REMEDY)
+        Finding::new(Severity::Error, "rabbitmq.log-lost", what, LOSS_REMEDY)
     })
 }
 
 pub(crate) fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
     let first = lost.jobs.first()?;
-    Some(finding(
+    Some(Finding::new(
         Severity::Error,
         "rabbitmq.payload-lost",
         format!(
@@ -135,7 +135,7 @@ pub(crate) fn direction(skew: i64) -> &'static str {
 
 pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
     (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
-        finding(
+        Finding::new(
             Severity::Warning,
             "rabbitmq.process-clock-skew",
             format!(
@@ -153,7 +153,7 @@ pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
 pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
     let SkippedMessages { foreign, damaged, last_offset } = skipped;
     (foreign + damaged > 0).then(|| {
-        finding(
+        Finding::new(
             Severity::Warning,
             "rabbitmq.log-skipped",
             format!(
@@ -169,7 +169,7 @@ pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
 }
 
 pub(crate) fn ladder_stalled(waited: Duration) -> Finding {
-    finding(
+    Finding::new(
         Severity::Error,
         "rabbitmq.ladder",
         format!("a test message through the ladder was not delivered within {waited:?}"),
@@ -181,11 +181,11 @@ pub(crate) fn ladder_stalled(waited: Duration) -> Finding {
 
 pub(crate) fn ladder_untested(error: &Error, prefix: &str) -> Finding {
     let prefix = prefix.replace('.', r"\.");
-    finding(
+    Finding::new(
         Severity::Info,
         "rabbitmq.ladder-untested",
         format!("the delay ladder was not tested: {}", error.message()),
-        &format!(
+        format!(
             "give this user the configure pattern `^{prefix}\\.v1\\.canary\\.` with `rabbitmqctl \
              set_permissions`, or check as a user with the permission to configure"
         ),
@@ -197,15 +197,6 @@ pub(crate) fn check_failed(error: &Error) -> Finding {
         if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
     let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
     Finding { severity, code: "rabbitmq.unreachable", cause: error.message().to_owned(), remedy }
-}
-
-pub(crate) fn finding(
-    severity: Severity,
-    code: &'static str,
-    what: String,
-    remedy: &str,
-) -> Finding {
-    Finding { severity, code, cause: what, remedy: remedy.to_owned() }
 }
 
 #[cfg(test)]

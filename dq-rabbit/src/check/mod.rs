@@ -18,8 +18,8 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Consumer};
 
 use self::findings::{
-    check_failed, clock_skew, direction, finding, ladder_stalled, ladder_untested, losses,
-    lost_payloads, node_findings, process_skew, replica_findings, skipped_messages,
+    check_failed, clock_skew, direction, ladder_stalled, ladder_untested, losses, lost_payloads,
+    node_findings, process_skew, replica_findings, skipped_messages,
 };
 use self::management::ManagementApi;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
@@ -90,7 +90,7 @@ impl BrokerCheck<'_> {
         findings.extend(stats.as_deref().map(|stats| self.gauges(stats)));
         let used = log.usage().percent();
         if used >= FULL_PERCENT {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Error,
                 "rabbitmq.log-full",
                 format!(
@@ -101,7 +101,7 @@ impl BrokerCheck<'_> {
             ));
         }
         findings.extend(log.change_failure().map(|error| {
-            finding(
+            Finding::new(
                 Severity::Error,
                 "rabbitmq.log-stuck",
                 format!(
@@ -129,7 +129,7 @@ impl BrokerCheck<'_> {
         let names = self.topology.names();
         let orphans = self.message_count(names.orphan()).await?;
         if orphans > 0 {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.orphans",
                 format!("{orphans} messages in {} matched no queue", names.orphan()),
@@ -139,7 +139,7 @@ impl BrokerCheck<'_> {
         }
         let dead = self.message_count(names.dead()).await?;
         if dead > 0 {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.dead-letters",
                 format!("{dead} messages that another program has published or rejected are in {}",
@@ -149,7 +149,7 @@ impl BrokerCheck<'_> {
             ));
         }
         if self.config.queues == QueueKind::Classic {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Info,
                 "rabbitmq.classic",
                 "queues are classic: a crash of the broker loses messages that move between queues"
@@ -158,7 +158,7 @@ impl BrokerCheck<'_> {
             ));
         }
         if self.config.topology == TopologyMode::Plugin {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.plugin",
                 "the plugin for delayed messages keeps them on one node, for at most 49 days"
@@ -173,7 +173,7 @@ impl BrokerCheck<'_> {
     fn check_late_messages(&self, findings: &mut Vec<Finding>) {
         let (with, without) = self.engine.claim_counts();
         if without > 0 && without * WITHOUT_RATIO >= with {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.messages-late",
                 format!(
@@ -201,7 +201,7 @@ impl BrokerCheck<'_> {
                 format!("the clock of another process is {seconds} s {direction} that of this one")
             }
         };
-        finding(
+        Finding::new(
             Severity::Info,
             "rabbitmq.gauges",
             format!(
@@ -222,7 +222,7 @@ impl BrokerCheck<'_> {
     fn check_lost_messages(&self, findings: &mut Vec<Finding>) {
         let lost_messages = self.engine.publisher.lost();
         if lost_messages > 0 {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.messages-lost",
                 format!(
@@ -233,7 +233,7 @@ impl BrokerCheck<'_> {
             ));
         }
         if let Some(failure) = self.topology.failure() {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Warning,
                 "rabbitmq.topology",
                 format!("exchanges or queues are missing: {failure}"),
@@ -308,7 +308,7 @@ impl BrokerCheck<'_> {
         findings.extend(skew);
         let queues = management.queues(QUEUE_COLUMNS).await?;
         if let Some(cause) = policy::harmful(&queues, self.topology) {
-            findings.push(finding(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
+            findings.push(Finding::new(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
         }
         let nodes = management.get("nodes").await?;
         let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -317,7 +317,7 @@ impl BrokerCheck<'_> {
             findings.extend(node_findings(node));
         }
         if nodes.len() == 1 {
-            findings.push(finding(
+            findings.push(Finding::new(
                 Severity::Info,
                 "rabbitmq.single-node",
                 "the broker is a single node: a power failure may lose the last moments of the log"

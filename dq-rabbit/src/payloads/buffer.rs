@@ -166,8 +166,9 @@ impl PayloadBuffer {
     /// All due jobs.
     pub(crate) fn all_due(&self, now: Timestamp) -> Vec<(Timestamp, JobId)> {
         let inner = lock(&self.0);
-        let jobs = inner.waiting.values().flat_map(|jobs| jobs.keys().copied());
-        jobs.filter(|(due, _)| *due <= now).collect()
+        let is_due = |job: &&(Timestamp, JobId)| job.0 <= now;
+        let due = inner.waiting.values().flat_map(|jobs| jobs.keys().take_while(is_due));
+        due.copied().collect()
     }
 
     /// How many more bytes the log may fill for jobs that are due by then.

@@ -2,8 +2,6 @@
 
 use dq_core::{Finding, Severity};
 
-use crate::check::finding;
-
 /// Whether the server notifies this process when keys expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +50,6 @@ impl Notifications {
                  write keys that match `{<prefix>}:*` (the braces are part of the name) with this backend's prefix, and receive the channel __keyevent@*__:expired",
             ),
         };
-        Some(finding(severity, code, what, remedy))
+        Some(Finding::new(severity, code, what, remedy))
     }
 }

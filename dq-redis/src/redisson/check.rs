@@ -4,7 +4,6 @@ use dq_core::{Finding, QueueName, Result, Severity};
 
 use super::config::JavaVisibility;
 use super::layout::order_key;
-use crate::check::finding;
 use crate::error::Effect;
 use crate::reply;
 use crate::store::RedisBackend;
@@ -29,7 +28,7 @@ async fn queue_finding(
 ) -> Result<Option<Finding>> {
     let partition = native.partitions.unsharded(queue);
     if !partition.is_in_one_slot() {
-        return Ok(Some(finding(
+        return Ok(Some(Finding::new(
             Severity::Warning,
             "redisson.split-name",
             format!("the keys of queue {queue} would lie in different slots of a cluster"),
@@ -45,7 +44,7 @@ async fn queue_finding(
     if length < LONG_LIST {
         return Ok(None);
     }
-    Ok(Some(finding(
+    Ok(Some(Finding::new(
         Severity::Warning,
         "redisson.long-order-list",
         format!(
