@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::events::Event;
-use super::shared::{CALL_TIMEOUT, RunnerShared};
+use super::shared::RunnerShared;
 use crate::backend::{Backend, Checked, Hint, Wakeups};
 use crate::error::Result;
 use crate::model::{QueueName, Timestamp};
@@ -50,7 +50,7 @@ impl Hints {
         let (runner, store) = (Arc::clone(&self.runner), Arc::clone(&self.store));
         let queues = Arc::clone(&self.queues);
         self.state = State::Subscribing(Box::pin(async move {
-            runner.answer("listen", CALL_TIMEOUT, store.listen(&queues)).await
+            runner.call("listen", store.listen(&queues)).await
         }));
         let runner = Arc::clone(&self.runner);
         tokio::select! {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::time::Duration;
 
-use super::client::ScheduleView;
-use super::schedule_job::is_supported;
+use super::support::is_supported;
+use super::view::ScheduleView;
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::error::{Error, Result};

@@ -6,8 +6,9 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::schedule_job::{SEEN_INTERVAL, require_support};
+use super::schedule_job::SEEN_INTERVAL;
 use super::store;
+use super::support::require_support;
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ScheduleSpec;

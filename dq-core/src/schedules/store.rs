@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::schedule_job::{self, Declared, REMOVED, ScheduleJob, require_support, schedule_job};
+use super::schedule_job::{Declared, REMOVED, ScheduleJob, schedule_job};
+use super::support::{QUEUE, require_support};
 use crate::backend::{Backend, Cancelled, Scheduled};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
 }
 
 pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, ScheduleJob)>> {
-    let view = dq.queue(schedule_job::QUEUE)?.get(name).await?;
+    let view = dq.queue(QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
     let schedule_job = ScheduleJob::decode(name, &view.job.payload)?;
     Ok(Some((view, schedule_job)))
@@ -43,7 +44,7 @@ pub(super) async fn change(
 ) -> Result<bool> {
     require_support(&**dq.backend())?;
     ScheduleSpec::check_name(name)?;
-    let queue = dq.queue(schedule_job::QUEUE)?;
+    let queue = dq.queue(QUEUE)?;
     for _ in 0..ATTEMPTS {
         let found = queue.get(name).await?;
         let is_removal = found.as_ref().is_some_and(|found| found.job.payload == REMOVED);
@@ -190,7 +191,7 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 /// a removal job with the successor's id. No call treats it as a schedule job. The id stays pinned
 /// after the removal job is cancelled.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
-    let queue = dq.queue(schedule_job::QUEUE)?;
+    let queue = dq.queue(QUEUE)?;
     for _ in 0..ATTEMPTS {
         // Does not read the payload, so that a damaged schedule can be removed.
         let Some(JobView { job: old, .. }) = queue.get(name).await? else { return Ok(false) };

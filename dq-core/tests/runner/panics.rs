@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dq_core::{DurationExt, HandlerResult, JobState, Outcome};
+use dq_core::config::QueueSettings;
+use dq_core::{DurationExt, HandlerResult, Outcome};
 
-use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{FIRST, Fixture, TestHandler, finished};
 
 #[derive(Debug)]
 struct PanicsOnDrop;
@@ -56,21 +57,15 @@ async fn dead_message<F>(run: impl Fn() -> F + Send + Sync + 'static) -> String
 where
     F: Future<Output = HandlerResult> + Send + 'static,
 {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    let handler = TestHandler::new(move |_, _| run());
-    fixture.start(|runner| {
-        runner.handler(handler.with(|settings| {
-            settings.timeout = Some(5.seconds());
-            settings.max_attempts = Some(1);
-        }))
-    });
+    let settings = QueueSettings::new().timeout(5.seconds()).max_attempts(1);
+    let handler = TestHandler::new(move |_, _| run()).with(settings);
+    let mut fixture = Fixture::running(handler).await;
     fixture.wait_for(&FIRST).await;
-    fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
+    fixture.advance_until(1.seconds(), &finished("Dead")).await;
     fixture.stop().await;
-    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).limit(1).await.unwrap();
-    assert_eq!((dead.jobs.len(), dead.jobs[0].job.attempts), (1, 1));
-    dead.jobs[0].dead.clone().unwrap().0.message
+    let (dead, _, message) = fixture.dead_job().await;
+    assert_eq!(dead.job.attempts, 1);
+    message
 }
 
 #[tokio::test]

@@ -1,4 +1,7 @@
-//! When to claim next, and the clock skew between store and runner.
+//! Decides when a claim loop claims next, and measures the clock skew between store and runner.
+//!
+//! *Store time* is by the store's clock, *local time* by the runner's. An *internal* queue belongs
+//! to the framework; see [`slots`](super::slots).
 
 use std::time::Duration;
 
@@ -9,17 +12,17 @@ const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
 /// Logged once. Shorter delays are normal: another runner may claim the job at the same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
-/// Maximum time between two claims of internal queues (see `slots`) while the total is scarce.
+/// Maximum time between two claims of internal queues while the total of slots is scarce.
 const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time from an internal claim to one triggered only by a hint. Hints name no queue: while
 /// the total is scarce, every application job could trigger one.
 const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(super) struct ClaimSchedule {
-    /// Store clock minus runner clock in milliseconds, measured by the last claim.
+pub(super) struct ClaimTimer {
+    /// Store time minus local time in milliseconds, measured by the last claim.
     skew: i64,
-    /// By the store's clock.
+    /// Store time.
     next_due: Option<Timestamp>,
     /// How long before the due time the store accepts a claim.
     claim_ahead: Duration,
@@ -30,17 +33,17 @@ pub(super) struct ClaimSchedule {
     withheld_delay: Option<Duration>,
     /// A queue or the total had no free slot for the last claim, so more jobs may be due.
     pub(super) saturated: bool,
-    /// By the store's clock, from the last internal claim or a later hint.
+    /// Store time, from the last internal claim or a later hint.
     internal_due: Option<Timestamp>,
-    /// By the store's clock.
+    /// Store time of the last internal claim.
     internal_claimed: Option<Timestamp>,
     /// The internal queues have no free slot, or there are none: a freed slot triggers their next
     /// claim.
     pub(super) internal_full: bool,
 }
 
-impl ClaimSchedule {
-    pub(super) fn new(claim_ahead: Duration) -> Self {
+impl ClaimTimer {
+    pub(super) const fn new(claim_ahead: Duration) -> Self {
         Self {
             skew: 0,
             next_due: None,
@@ -54,45 +57,63 @@ impl ClaimSchedule {
         }
     }
 
+    /// Returns whether a claim may return jobs; `now` is local time.
     pub(super) fn expects_jobs(&self, now: Timestamp) -> bool {
-        self.saturated || self.next_claim().is_some_and(|at| at <= now)
+        self.saturated || self.next_claim().is_some_and(|next| next <= now)
     }
 
-    /// By the runner's clock.
+    /// Returns the local time of the next claim.
     pub(super) fn next_claim(&self) -> Option<Timestamp> {
         let internal_due = self.internal_due.filter(|_| !self.internal_full);
-        self.next_due.into_iter().chain(internal_due).min().map(|due| self.claim_at(due))
+        let due = earliest(self.next_due, internal_due)?;
+        Some(self.claim_for(due))
     }
 
-    /// By the runner's clock; `due` is by the store's.
-    fn claim_at(&self, due: Timestamp) -> Timestamp {
+    /// Returns the local time of the claim for a job; `due` is store time.
+    fn claim_for(&self, due: Timestamp) -> Timestamp {
         let ahead = if self.last_claim_empty { Duration::ZERO } else { self.claim_ahead };
         self.to_local(due) - ahead
     }
 
-    /// Whether to claim the internal queues, if one claim cannot cover all queues.
+    /// Returns whether to claim the internal queues, if one claim cannot cover all queues. `now` is
+    /// local time.
     pub(super) fn expects_internal_jobs(&self, now: Timestamp) -> bool {
-        let is_due = self.internal_due.is_some_and(|due| self.claim_at(due) <= now);
-        // In either direction: the store's clock may have been set back.
+        if self.internal_due.is_some_and(|due| self.claim_for(due) <= now) {
+            return true;
+        }
+        let Some(claimed) = self.internal_claimed else { return true };
         let now = self.to_store(now);
-        let is_long_ago =
-            |claimed: Timestamp| now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL;
-        is_due || self.internal_claimed.is_none_or(is_long_ago)
+        // In either direction: the store's clock may have been set back.
+        now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL
     }
 
-    /// Both times are by the store's clock.
+    /// Records a claim that covered the internal queues. Both times are store time.
     pub(super) fn internal_queues_claimed(&mut self, next_due: Option<Timestamp>, now: Timestamp) {
         self.internal_due = next_due;
         self.internal_claimed = Some(now);
     }
 
-    /// `due` is by the store's clock.
-    pub(super) fn set_next_due(&mut self, due: Option<Timestamp>) {
-        self.next_due = due;
+    /// Records an answered claim that was sent and answered at these local times.
+    pub(super) fn claim_answered(
+        &mut self,
+        sent: Timestamp,
+        answered: Timestamp,
+        store_now: Timestamp,
+        next_due: Option<Timestamp>,
+    ) {
+        self.skew = skew(sent, answered, store_now);
+        self.next_due = next_due;
     }
 
-    /// Delays the next claim because the store withholds a due job. The delay grows with each such
-    /// claim, up to `max`. `now` is by the store's clock.
+    /// Records that only a freed slot allows the next claim.
+    pub(super) const fn no_slot_is_free(&mut self) {
+        self.saturated = true;
+        self.next_due = None;
+    }
+
+    /// Delays the next claim because the store withholds a due job.
+    ///
+    /// The delay grows with each such claim, up to `max`. `now` is store time.
     pub(super) fn job_withheld(&mut self, now: Timestamp, max: Duration) {
         let delay = self.withheld_delay.map_or(MIN_WITHHELD_DELAY, |delay| delay * 2).min(max);
         let logged = LOGGED_WITHHELD_DELAY.min(max);
@@ -105,49 +126,47 @@ impl ClaimSchedule {
         self.next_due = Some(now + delay);
     }
 
-    pub(super) fn no_job_withheld(&mut self) {
+    pub(super) const fn no_job_withheld(&mut self) {
         self.withheld_delay = None;
     }
 
-    /// `due` is by the store's clock.
+    /// Records a hint for a job; `due` is store time.
     pub(super) fn apply_hint(&mut self, due: Timestamp) {
-        self.next_due = self.next_due.into_iter().chain([due]).min();
-        let earliest = self.internal_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
-        let internal_due = earliest.map_or(due, |earliest| due.max(earliest));
-        self.internal_due = self.internal_due.into_iter().chain([internal_due]).min();
+        self.next_due = earliest(self.next_due, Some(due));
+        let not_before = self.internal_claimed.map(|claimed| claimed + INTERNAL_HINT_INTERVAL);
+        self.internal_due = earliest(self.internal_due, Some(due).max(not_before));
         // The hint may be about a job that the empty claim did not see. This costs at most one
         // early claim.
         self.last_claim_empty = false;
     }
 
-    /// `sent` and `answered` are by the runner's clock, `processed` by the store's.
-    pub(super) fn measure_skew(
-        &mut self,
-        sent: Timestamp,
-        processed: Timestamp,
-        answered: Timestamp,
-    ) {
-        // A difference within the call's duration is not skew.
-        self.skew = if (sent..=answered).contains(&processed) {
-            0
-        } else {
-            let took = answered.as_millis().saturating_sub(sent.as_millis());
-            let middle = sent.as_millis().saturating_add(took / 2);
-            processed.as_millis().saturating_sub(middle)
-        };
-    }
-
+    /// Returns store time minus local time in milliseconds.
     pub(super) const fn skew(&self) -> i64 {
         self.skew
     }
 
-    pub(super) fn to_store(&self, local: Timestamp) -> Timestamp {
+    pub(super) const fn to_store(&self, local: Timestamp) -> Timestamp {
         Timestamp::from_millis(local.as_millis().saturating_add(self.skew))
     }
 
-    fn to_local(&self, store: Timestamp) -> Timestamp {
+    const fn to_local(&self, store: Timestamp) -> Timestamp {
         Timestamp::from_millis(store.as_millis().saturating_sub(self.skew))
     }
+}
+
+fn earliest(first: Option<Timestamp>, second: Option<Timestamp>) -> Option<Timestamp> {
+    first.into_iter().chain(second).min()
+}
+
+/// Compares the store's time with the middle of the call. A difference within the call's duration
+/// is no skew.
+fn skew(sent: Timestamp, answered: Timestamp, store_now: Timestamp) -> i64 {
+    if (sent..=answered).contains(&store_now) {
+        return 0;
+    }
+    let took = answered.as_millis().saturating_sub(sent.as_millis());
+    let middle = sent.as_millis().saturating_add(took / 2);
+    store_now.as_millis().saturating_sub(middle)
 }
 
 #[cfg(test)]
@@ -156,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_does_not_hold_up_the_internal_queues() {
-        let mut schedule = ClaimSchedule::new(Duration::ZERO);
+        let mut timer = ClaimTimer::new(Duration::ZERO);
         let hour = Timestamp::from_millis(3_600_000);
-        schedule.internal_queues_claimed(None, hour);
-        assert!(!schedule.expects_internal_jobs(hour + Duration::from_millis(100)));
-        assert!(schedule.expects_internal_jobs(Timestamp::EPOCH));
+        timer.internal_queues_claimed(None, hour);
+        assert!(!timer.expects_internal_jobs(hour + Duration::from_millis(100)));
+        assert!(timer.expects_internal_jobs(Timestamp::EPOCH));
     }
 }
