@@ -137,7 +137,7 @@ impl<'a> Bulk<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let began = store.now().await?;
-        // Later than `began` if the clock was set back since.
+        // It is later than `began` if the clock was set back since.
         let last_death = match state {
             JobState::Dead => last_death(store, &self.queue).await?.max(Some(began)),
             _ => None,
@@ -207,6 +207,7 @@ async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId
     Ok(store.operate(operation).await?.affected)
 }
 
+/// Returns when the queue's last dead job died.
 async fn last_death(store: &Checked, queue: &QueueName) -> Result<Option<Timestamp>> {
     let params = BrowseParams::new(queue, JobState::Dead).order(Order::Descending).limit(1);
     Ok(store.browse(params).await?.jobs.first().and_then(died_at))

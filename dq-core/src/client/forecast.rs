@@ -44,10 +44,11 @@ pub struct ForecastMinute {
     pub backlog: Option<u64>,
 }
 
+/// What the runners of a queue announce.
 #[derive(Debug, Default)]
 pub(crate) struct AnnouncedWork {
     pub(crate) slots: u64,
-    /// In the last minutes.
+    /// The run times of the last minutes.
     pub(crate) run_time: Histogram,
 }
 
@@ -155,7 +156,7 @@ impl Dq {
         Ok(forecasts)
     }
 
-    /// In jobs per minute.
+    /// Returns each queue's capacity in jobs per minute.
     async fn capacities(&self) -> Result<BTreeMap<QueueName, f64>> {
         let capacities = self.announced_work().await?.into_iter().filter_map(|(queue, work)| {
             let mean = work.run_time.mean()?;
@@ -164,7 +165,7 @@ impl Dq {
         Ok(capacities.collect())
     }
 
-    /// Empty in a store without announcements.
+    /// Sums the runners' announcements by queue. A store without announcements has none.
     pub(crate) async fn announced_work(&self) -> Result<BTreeMap<QueueName, AnnouncedWork>> {
         let mut announced: BTreeMap<QueueName, AnnouncedWork> = BTreeMap::new();
         if !self.backend().capabilities().registry {
@@ -184,11 +185,12 @@ impl Dq {
     }
 }
 
+/// Returns the next full minute.
 fn next_minute(time: Timestamp) -> Timestamp {
     Timestamp::from_millis((time.as_millis().div_euclid(60_000) + 1) * 60_000)
 }
 
-/// `capacity` is in jobs per minute.
+/// Computes the backlog of each minute; `capacity` is in jobs per minute.
 fn backlogs(
     edges: &[Timestamp],
     due: &[u64],

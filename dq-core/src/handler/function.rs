@@ -14,7 +14,7 @@ use crate::model::{Job, Queue};
 
 /// A handler function; `#[delay_handler]` implements it for a type with the function's name.
 ///
-/// For an object as handler, implement [`DelayHandler`].
+/// For an object as handler, implement [`DelayHandler`](crate::DelayHandler).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a delay handler",
     note = "annotate the function with `#[delay_handler(\"CODE\")]`"

@@ -136,6 +136,7 @@ impl Registry {
         self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
     }
 
+    /// Removes handlers whose state is missing. Returns their errors.
     pub(crate) fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
         let missing: BTreeMap<_, _> = self
             .handlers

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// A runner stays listed until three announcements in a row have failed.
 const VALID_FOR: Duration = Duration::from_secs(60);
 
-/// Less than the interval.
+/// Time limit for an announcement, shorter than the interval.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claim_timer::ClaimTimer;
 use super::events::Event;
-use super::hints::Hints;
+use super::hints::{Hints, Wakeup};
 use super::retry_delay::RetryDelay;
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::{Reservation, Scope, Share};
@@ -29,7 +29,6 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let mut timer = ClaimTimer::new(context.store.claim_ahead());
     let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     while !runner.stop.is_cancelled() {
-        hints.subscribe().await;
         match claim_due(&context, &mut timer).await {
             Ok(()) => {
                 if retry_delay.has_failed() {
@@ -50,7 +49,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
                     () = runner.clock().sleep(retry_delay.after_failure()) => {}
                     () = runner.stop.cancelled() => {}
                 }
-                hints.unsubscribe();
+                hints.renew();
             }
         }
     }
@@ -126,7 +125,7 @@ async fn claim_and_start(
     reservation: &Reservation,
 ) -> Result<Left> {
     let runner = &context.runner;
-    // By the lease clock. The granted leases do not expire before this time plus their duration.
+    // The granted leases do not expire before this time plus their duration.
     let sent_at = context.leases.now();
     let wants = wants(runner, reservation);
     let claimed = match claim(context, &wants, reservation.limit, timer).await {
@@ -171,7 +170,7 @@ async fn is_job_due(context: &StoreContext, timer: &mut ClaimTimer) -> Result<bo
     Ok(is_due)
 }
 
-/// If a claim goes unanswered, the leases it granted expire.
+/// Makes a claim and measures it. If it goes unanswered, the leases it granted expire.
 async fn claim(
     context: &StoreContext,
     wants: &[Want],
@@ -190,6 +189,7 @@ async fn claim(
     Ok(claimed)
 }
 
+/// Converts a reservation to the arguments of a claim.
 fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     let want = |share: &Share| {
         let served = &runner.queues[share.queue];
@@ -198,7 +198,7 @@ fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     reservation.queues.iter().map(want).collect()
 }
 
-/// Waits for the next due time, a hint for a due job, a freed slot if the last claim needed more,
+/// Waits for the next due time, a hint for a due job, a new subscription, a freed slot if the last claim needed more,
 /// the end of the sweep interval, or shutdown.
 async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints) {
     let runner = &context.runner;
@@ -216,12 +216,15 @@ async fn wait(context: &StoreContext, timer: &mut ClaimTimer, hints: &mut Hints)
             () = &mut sweep_interval => return,
             () = runner.slots.freed(context.claim_loop), if timer.saturated => return,
             () = runner.stop.cancelled() => return,
-            hint = hints.next() => {
-                timer.apply_hint(hint.due);
-                if timer.next_claim().is_some_and(|time| time <= runner.now()) {
-                    return;
+            wakeup = hints.next() => match wakeup {
+                Wakeup::Subscribed => return,
+                Wakeup::Hint(hint) => {
+                    timer.apply_hint(hint.due);
+                    if timer.next_claim().is_some_and(|time| time <= runner.now()) {
+                        return;
+                    }
                 }
-            }
+            },
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::model::Timestamp;
 
-/// Doubles with each further claim that returns no job although one is due.
+/// Delay after a claim that returns no job although one is due. It doubles with each further one.
 const MIN_WITHHELD_DELAY: Duration = Duration::from_millis(1);
-/// Logged once. Shorter delays are normal: another runner may claim the job at the same moment.
+/// This delay is logged once. Shorter delays are normal: another runner may claim the job at the same moment.
 const LOGGED_WITHHELD_DELAY: Duration = Duration::from_millis(128);
 
 /// Maximum time between two claims of internal queues while the total of slots is scarce.
@@ -18,6 +18,7 @@ const INTERNAL_INTERVAL: Duration = Duration::from_secs(1);
 /// the total is scarce, every application job could trigger one.
 const INTERNAL_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
+/// When one claim loop claims next.
 #[derive(Debug)]
 pub(super) struct ClaimTimer {
     /// Store time minus local time in milliseconds, measured by the last claim.
@@ -83,7 +84,7 @@ impl ClaimTimer {
         }
         let Some(claimed) = self.internal_claimed else { return true };
         let now = self.to_store(now);
-        // In either direction: the store's clock may have been set back.
+        // The difference counts in either direction: the store's clock may have been set back.
         now.since(claimed).max(claimed.since(now)) >= INTERNAL_INTERVAL
     }
 

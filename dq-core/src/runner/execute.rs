@@ -85,7 +85,7 @@ fn verdict_before_run(
         return Some(Verdict::dead(reason));
     }
     let version = rules.newer_version(job)?;
-    tracing::warn!(queue = %job.queue, id = %job.id, version,
+    tracing::warn!(queue = %job.queue, id = %job.id, version, current = rules.schema_version,
         "the payload is of a newer schema version than this build reads; the job waits for a \
          newer build");
     runner.observers.notify(&Event::NewerVersion { job, version });

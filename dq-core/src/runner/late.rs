@@ -20,9 +20,9 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// What the late policy does with a job.
 pub(super) enum Late {
-    /// In time, or late by policy.
+    /// The job runs: it is in time, or the policy lets late jobs run.
     Runs,
-    /// `None` if the lease was lost meanwhile.
+    /// The job ends without a run; `None` if the lease was lost meanwhile.
     Ends(Option<Verdict>),
 }
 

@@ -25,7 +25,7 @@ pub(super) struct LeaseTracker {
 #[derive(Debug, Default)]
 struct State {
     leases: HashMap<LeaseNumber, TrackedLease>,
-    /// Two queues may use the same job id.
+    /// The last lease of each job. Two queues may use the same job id.
     by_job: HashMap<(QueueName, JobId), LeaseNumber>,
     next_number: LeaseNumber,
 }

@@ -11,7 +11,7 @@ use crate::backend::{Backend, Severity};
 use crate::error::Result;
 use crate::model::QueueName;
 
-/// Long, because an idle runner should make few calls.
+/// Time between checks. Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// Checks the store at start and every ten minutes; logs each finding once.

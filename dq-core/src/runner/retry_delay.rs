@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Doubles with each failure.
+/// A delay that doubles with each failure.
 #[derive(Debug)]
 pub(super) struct RetryDelay {
     min: Duration,
@@ -22,6 +22,7 @@ impl RetryDelay {
         delay
     }
 
+    /// Returns whether a call failed since the last [`reset`](Self::reset).
     pub(super) fn has_failed(&self) -> bool {
         self.next > self.min
     }

@@ -44,10 +44,11 @@ pub(super) async fn run(
     }
 }
 
+/// A job that is about to run.
 struct ClaimedJob<'a> {
     served: &'a ServedQueue,
     leased: LeasedJob,
-    /// By the store's clock.
+    /// The store's time when it was claimed.
     now: Timestamp,
     /// When the claim was sent, by the lease clock.
     sent_at: Duration,
@@ -78,6 +79,7 @@ async fn claim_oldest(
     Ok((None, next_due))
 }
 
+/// Claims up to `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
     let wants = [Want::new(served.queue.clone(), max, lease_for)];
@@ -118,6 +120,7 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
     }
 }
 
+/// Reports a run's result to the store.
 async fn settle(context: &StoreContext, settlement: Settlement) -> Result<()> {
     let runner = &context.runner;
     let settlements = [settlement];

@@ -23,7 +23,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
-    /// Set by [`only`](super::RunnerBuilder::only).
+    /// Whether [`only`](super::RunnerBuilder::only) names the queues.
     pub(super) is_restricted: bool,
     /// A queue's position here is its [`QueueIndex`].
     pub(super) queues: Vec<ServedQueue>,

@@ -40,11 +40,11 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct State {
     total: SlotCount,
-    /// By [`QueueIndex`].
+    /// Each queue's slots, by [`QueueIndex`].
     queues: Vec<QueueSlots>,
     /// Where the next reservation starts; rotates so that queues share a scarce total.
     first_queue: QueueIndex,
-    /// By claim loop: another loop had reserved slots this one needed.
+    /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
     /// Claimed jobs without a slot, in claim order.
     line: VecDeque<Waiting>,
@@ -111,7 +111,7 @@ struct QueueSlots {
 pub(super) struct Slot {
     slots: Arc<Slots>,
     queue: QueueIndex,
-    /// By [`Clock::elapsed`].
+    /// When the job got the slot, by [`Clock::elapsed`].
     since: Duration,
     has_run: bool,
 }

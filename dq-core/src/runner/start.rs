@@ -17,13 +17,14 @@ use crate::backend::{Backend, Lease, LeasedJob, Settlement, Verdict};
 use crate::error::{Error, ErrorKind};
 use crate::model::Timestamp;
 
-/// By the runner's clock. The store's may differ, so the runner hands the job back; the store
-/// ignores that if the lease has expired there, too.
+/// Only the runner's clock says so. The store's may differ, so the runner hands the job back; the
+/// store ignores that if the lease has expired there, too.
 pub(super) const EXPIRED_IN_CLAIM: &str = "the lease had expired when the claim was answered";
 
 const CLAIMED_AGAIN: &str = "the store has granted the job again (did the clock jump, or was the \
                              computer suspended?)";
 
+/// A claimed job of a queue that this runner serves.
 struct ClaimedJob {
     queue: QueueIndex,
     leased: LeasedJob,
@@ -93,6 +94,7 @@ fn claimed_job(context: &StoreContext, leased: LeasedJob, now: Timestamp) -> Opt
     Some(ClaimedJob { queue, leased, start: Start { started: now, waited_for_slot } })
 }
 
+/// Tells the observers how many application jobs have a slot, and how many wait for one.
 fn notify_claimed(runner: &RunnerShared, jobs: &[ClaimedJob], places: &[Place]) {
     let application_jobs =
         jobs.iter().zip(places).filter(|(job, _)| !runner.queues[job.queue].queue.is_reserved());
@@ -118,19 +120,21 @@ pub(super) async fn all_started(context: &StoreContext) -> bool {
     given_up == 0
 }
 
+/// Releases a job that has not started.
 async fn hand_back(context: &StoreContext, lease: Lease) {
     let settlement = Settlement::new(lease, Verdict::Release { started: false });
     // Cannot fail: the settle loop outlives the claim loops.
     let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
 }
 
+/// A claimed job whose lease is tracked.
 struct StartingJob {
     job: ClaimedJob,
     guard: LeaseGuard,
     place: Place,
     /// Fires when this runner's earlier run of the job has ended.
     earlier_ended: Option<CancellationToken>,
-    /// Held until the job has a slot or is given back.
+    /// Dropped when the job has a slot or is given back.
     starting: TaskTrackerToken,
 }
 

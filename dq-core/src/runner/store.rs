@@ -39,7 +39,7 @@ pub(super) struct StoreContext {
 /// When and how a job starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
-    /// By the store's clock.
+    /// When the run starts, by the store's clock.
     pub(super) started: Timestamp,
     /// All slots were busy at some time after the due time.
     pub(super) waited_for_slot: bool,

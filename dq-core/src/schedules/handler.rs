@@ -69,7 +69,7 @@ async fn run(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
     if is_in_drained_store(dq, ctx).await? {
         return move_to_main_store(dq, ctx, name).await;
     }
-    // By the store's clock.
+    // This is the store's time.
     let now = ctx.due().saturating_add(ctx.lateness());
     if schedule_job.declared.is_some_and(|declared| now.since(declared.seen) > ORPHAN_GRACE) {
         tracing::warn!(

@@ -20,11 +20,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Delays a removal job, so that no runner claims it meanwhile.
 const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
-/// By the main store's clock.
+/// Returns the main store's time.
 pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
     dq.backend().now().await
 }
 
+/// Finds a schedule by name.
 pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, ScheduleJob)>> {
     let view = dq.queue(QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
@@ -65,7 +66,7 @@ pub(super) async fn change(
     Err(busy(name))
 }
 
-/// Returns `false` if the old schedule job runs or has changed.
+/// Replaces the old schedule job. Returns `false` if that runs or has changed.
 async fn write(
     dq: &Dq,
     name: &str,
@@ -110,6 +111,7 @@ pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<b
     .await
 }
 
+/// Warns of an interval that is probably a mistake.
 fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     if spec.is_rapid() {
         tracing::warn!(schedule = name, times = %spec.times,

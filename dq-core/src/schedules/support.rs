@@ -6,12 +6,15 @@ use crate::model::QueueName;
 
 pub(super) const QUEUE: &str = "dq.schedules";
 
+/// Returns the reserved queue's name.
 pub(crate) fn queue() -> QueueName {
     QueueName::new(QUEUE).expect("a valid queue name")
 }
 
+/// Checks that a store can keep schedules.
+///
 /// # Errors
-/// `Unsupported` if a store cannot keep schedules.
+/// `Unsupported` if it cannot.
 pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
     match missing(store.capabilities()) {
         None => Ok(()),

@@ -65,12 +65,10 @@ async fn late_policies_that_move_jobs_in_a_ring_are_refused() {
         let runner = runner.handler(TestHandler::done().of_queue("OTHER"));
         runner.queue(QUEUE, late("queue:OTHER")).queue("OTHER", late(then)).build()
     };
-    for (then, path) in [("queue:Q", "in a ring: OTHER, Q, OTHER"), ("queue:OTHER", "OTHER, OTHER")]
-    {
-        let error = build(then).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.message().contains(path) && error.remedy_text().is_some(), "{error}");
-    }
+    let error = build("queue:Q").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.message().contains("in a ring: OTHER, Q, OTHER"), "{error}");
+    assert!(error.remedy_text().is_some());
     for then in ["skip", "queue:ELSEWHERE"] {
         assert!(build(then).is_ok());
     }
