@@ -122,13 +122,7 @@ impl Dq {
             .operation("forecast"));
         }
         let now = self.backend().now().await?;
-        // Jobs due now already count as ready.
-        let mut edges = vec![now + Duration::from_millis(1)];
-        let mut edge = now;
-        for _ in 0..minutes {
-            edge = next_minute(edge);
-            edges.push(edge);
-        }
+        let edges = minute_edges(now, minutes);
         let capacities = self.capacities().await?;
         // Read first, so that an occurrence that becomes a job meanwhile is still counted.
         let mut occurrences = self.count_occurrences(&edges).await?;
@@ -183,6 +177,18 @@ impl Dq {
         }
         Ok(announced)
     }
+}
+
+/// Returns the edges of the minutes after `now`, of which the first is shorter than the others.
+fn minute_edges(now: Timestamp, minutes: u64) -> Vec<Timestamp> {
+    // Jobs due now already count as ready.
+    let mut edges = vec![now + Duration::from_millis(1)];
+    let mut edge = now;
+    for _ in 0..minutes {
+        edge = next_minute(edge);
+        edges.push(edge);
+    }
+    edges
 }
 
 /// Returns the next full minute.
