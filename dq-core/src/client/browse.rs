@@ -7,14 +7,16 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::filter::Filter;
+use super::pages::Pages;
 use super::shared::ClientShared;
 use crate::backend::{Backend, BrowseParams, Checked, Cursor, Order, Page};
 use crate::error::Result;
 use crate::model::{JobKey, JobRef, JobState, JobView, QueueName, Timestamp};
 
-/// Per filtered listing, or per state in a search by key.
+/// Maximum number of jobs compared by a filtered listing, or per state by a search by key.
 const MAX_COMPARED: usize = 5_000;
 
+/// Jobs per store call.
 pub(super) const PAGE: usize = 1_000;
 
 /// A listing of jobs in one state; `.await` returns a page.
@@ -82,6 +84,7 @@ impl Browse {
             .payloads(self.payloads)
     }
 
+    /// Returns a page of matching jobs.
     async fn filtered(&self, filter: &Filter) -> Result<Page> {
         let store = &self.client.stores.main;
         let params = self.params().payloads(false);
@@ -116,6 +119,7 @@ pub struct Count {
     pub complete: bool,
 }
 
+/// Counts matching jobs; stops before the next page once it has compared `max_compared` jobs.
 pub(super) async fn count(
     client: &ClientShared,
     queue: &QueueName,
@@ -130,18 +134,16 @@ pub(super) async fn count(
                 matching += find_by_id(store, queue, *state, filter).await?.len() as u64;
                 continue;
             }
-            let mut after = None;
+            let params = BrowseParams::new(queue, *state).limit(PAGE).payloads(false);
+            let mut pages = Pages::new(store, params);
             loop {
-                if compared >= max_compared {
+                if compared >= max_compared && pages.has_more() {
                     return Ok(Count { matching, complete: false });
                 }
-                let params = BrowseParams::new(queue, *state).after(after).limit(PAGE);
-                let page = store.browse(params.payloads(false)).await?;
+                let Some(page) = pages.next().await? else { break };
                 matching += page.jobs.iter().filter(|view| filter.matches(view)).count() as u64;
                 compared += page.jobs.len() as u64;
-                let is_past = page.jobs.last().is_some_and(|last| filter.is_past(last));
-                after = page.next;
-                if after.is_none() || is_past {
+                if page.jobs.last().is_some_and(|last| filter.is_past(last)) {
                     break;
                 }
             }
@@ -150,6 +152,7 @@ pub(super) async fn count(
     Ok(Count { matching, complete: true })
 }
 
+/// Returns the dead or ended job of any store that had the key last.
 pub(super) async fn last_with_key(
     client: &ClientShared,
     queue: &QueueName,
@@ -157,14 +160,16 @@ pub(super) async fn last_with_key(
 ) -> Result<Option<JobView>> {
     let mut last: Option<(Timestamp, JobView)> = None;
     for store in client.stores.iter() {
-        let states = [JobState::Dead, JobState::Ended];
-        let is_kept = |state: &JobState| *state == JobState::Dead || store.capabilities().history;
-        for state in states.into_iter().filter(is_kept) {
+        for state in [JobState::Dead, JobState::Ended] {
+            if state == JobState::Ended && !store.capabilities().history {
+                continue;
+            }
             let Some(found) = latest_with_key(store, queue, state, key).await? else { continue };
-            let at = found.dead.as_ref().map(|(_, at)| *at);
-            let at = at.or(found.ended.as_ref().map(|ended| ended.at)).unwrap_or(Timestamp::EPOCH);
-            if last.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
-                last = Some((at, found));
+            let died_at = found.dead.as_ref().map(|(_, at)| *at);
+            let ended_at = found.ended.as_ref().map(|ended| ended.at);
+            let end = died_at.or(ended_at).unwrap_or(Timestamp::EPOCH);
+            if last.as_ref().is_none_or(|(earlier, _)| *earlier < end) {
+                last = Some((end, found));
             }
         }
     }
@@ -178,29 +183,32 @@ async fn latest_with_key(
     key: &JobKey,
 ) -> Result<Option<JobView>> {
     let params = BrowseParams::new(queue, state).order(Order::Descending).limit(PAGE);
-    let (mut after, mut compared) = (None, 0);
-    loop {
-        let page = store.browse(params.after(after)).await?;
+    let mut pages = Pages::new(store, params);
+    let mut compared = 0;
+    while compared < MAX_COMPARED
+        && let Some(page) = pages.next().await?
+    {
         compared += page.jobs.len();
         let found = page.jobs.into_iter().find(|view| view.job.key.as_ref() == Some(key));
-        after = page.next;
-        if found.is_some() || after.is_none() || compared >= MAX_COMPARED {
+        if found.is_some() {
             return Ok(found);
         }
     }
+    Ok(None)
 }
 
+/// Lists matching jobs up to the limit of `params`, after comparing at most [`MAX_COMPARED`] jobs.
 async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
     let mut found = Vec::new();
-    let (mut after, mut compared, mut size) = (params.after, 0, PAGE);
+    let (mut after, mut compared, mut page_size) = (params.after, 0, PAGE);
     loop {
-        let page = store.browse(params.after(after).limit(size)).await?;
+        let page = store.browse(params.after(after).limit(page_size)).await?;
         let matching: Vec<usize> =
             (0..page.jobs.len()).filter(|position| filter.matches(&page.jobs[*position])).collect();
-        let free = params.limit - found.len();
-        if matching.len() > free {
+        let room = params.limit - found.len();
+        if matching.len() > room {
             // Only a page end has a cursor, so list again up to the last match that fits.
-            size = matching[free - 1] + 1;
+            page_size = matching[room - 1] + 1;
             continue;
         }
         compared += page.jobs.len();
@@ -211,11 +219,11 @@ async fn list_matching(store: &Checked, params: BrowseParams<'_>, filter: &Filte
         if next.is_none() || found.len() == params.limit || compared >= MAX_COMPARED {
             return Ok(Page::new(found, next));
         }
-        (after, size) = (next, PAGE);
+        (after, page_size) = (next, PAGE);
     }
 }
 
-/// The job must be in this state and match.
+/// Looks up the filter's id. The job must be in this state and match.
 pub(super) async fn find_by_id(
     store: &Checked,
     queue: &QueueName,

@@ -211,6 +211,7 @@ impl DqBuilder {
     }
 }
 
+/// Collects the queues' `history` settings for the store.
 fn history_limits(
     defaults: &QueueSettings,
     queues: &BTreeMap<QueueName, QueueSettings>,

@@ -116,6 +116,7 @@ impl<'a> Bulk<'a> {
         Ok(progress.changed)
     }
 
+    /// Purges a store's jobs of the queue in steps.
     async fn purge(&mut self, store: &Checked, progress: &mut Progress) -> Result<()> {
         loop {
             let report = store.operate(Operation::Purge { queue: &self.queue }).await?;
@@ -128,6 +129,7 @@ impl<'a> Bulk<'a> {
         }
     }
 
+    /// Changes all matching jobs of a store that are in this state now.
     async fn change_all(
         &mut self,
         store: &Checked,
@@ -135,8 +137,8 @@ impl<'a> Bulk<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let began = store.now().await?;
-        // Later than `began` if the clock was set back since.
-        let end = match state {
+        // It is later than `began` if the clock was set back since.
+        let last_death = match state {
             JobState::Dead => last_death(store, &self.queue).await?.max(Some(began)),
             _ => None,
         };
@@ -149,8 +151,6 @@ impl<'a> Bulk<'a> {
                 let page = store.browse(params).await?;
                 (page.jobs, page.next)
             };
-            let is_past =
-                views.last().is_some_and(|last| self.filter.is_past(last) || died_at(last) > end);
             progress.examined += views.len() as u64;
             // Only dead jobs have a time of death.
             let now = match state {
@@ -158,33 +158,32 @@ impl<'a> Bulk<'a> {
                 _ => began,
             };
             // The job may have just been replayed and died again.
-            let died_meanwhile = |view: &JobView| {
+            let died_meanwhile = |view: &&JobView| {
                 let died = died_at(view);
-                died > Some(began) && (died <= Some(now) || died > end)
+                died > Some(began) && (died <= Some(now) || died > last_death)
             };
-            let jobs: Vec<JobId> = views
-                .iter()
-                .filter(|view| self.filter.matches(view))
-                .filter(|view| !died_meanwhile(view) && !self.has_moved(view))
-                .map(|view| view.job.id)
-                .collect();
+            let matching = views.iter().filter(|view| self.filter.matches(view));
+            let to_change = matching.filter(|view| !died_meanwhile(view) && !self.has_moved(view));
+            let jobs: Vec<JobId> = to_change.map(|view| view.job.id).collect();
             if !jobs.is_empty() {
                 progress.changed += apply(store, &self.queue, self.change, &jobs).await?;
             }
             (self.on_progress)(*progress);
-            after = next;
-            if after.is_none() || is_past {
+            let is_past = |last: &JobView| self.filter.is_past(last) || died_at(last) > last_death;
+            if next.is_none() || views.last().is_some_and(is_past) {
                 return Ok(());
             }
+            after = next;
         }
     }
 
+    /// Returns whether an earlier step has rescheduled the job.
     fn has_moved(&self, view: &JobView) -> bool {
         matches!(self.change, Change::Reschedule(Due::At(due)) if view.job.due == due)
     }
 }
 
-/// Returns the number of changed jobs.
+/// Changes these jobs. Returns the number of changed jobs.
 async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId]) -> Result<u64> {
     let reference = |id: &JobId| JobRef::new(queue.clone(), *id);
     let operation = match change {
@@ -208,6 +207,7 @@ async fn apply(store: &Checked, queue: &QueueName, change: Change, jobs: &[JobId
     Ok(store.operate(operation).await?.affected)
 }
 
+/// Returns when the queue's last dead job died.
 async fn last_death(store: &Checked, queue: &QueueName) -> Result<Option<Timestamp>> {
     let params = BrowseParams::new(queue, JobState::Dead).order(Order::Descending).limit(1);
     Ok(store.browse(params).await?.jobs.first().and_then(died_at))

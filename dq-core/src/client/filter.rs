@@ -64,7 +64,7 @@ impl Filter {
             && self.error.as_ref().is_none_or(|text| texts(view).any(|found| found.contains(text)))
     }
 
-    /// In an ascending listing, no later job can match.
+    /// Returns whether no later job of an ascending listing can match.
     pub(super) fn is_past(&self, view: &JobView) -> bool {
         let by_due = matches!(view.state, JobState::Scheduled | JobState::Ready);
         by_due
@@ -76,6 +76,7 @@ impl Filter {
     }
 }
 
+/// Returns the texts that [`Filter::error`] searches.
 fn texts(view: &JobView) -> impl Iterator<Item = &str> {
     let dead = view.dead.as_ref().map(|(reason, _)| reason.message.as_str());
     let ended = view.ended.as_ref().and_then(|ended| ended.reason.as_deref());

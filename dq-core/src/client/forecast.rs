@@ -44,10 +44,11 @@ pub struct ForecastMinute {
     pub backlog: Option<u64>,
 }
 
+/// What the runners of a queue announce.
 #[derive(Debug, Default)]
 pub(crate) struct AnnouncedWork {
     pub(crate) slots: u64,
-    /// In the last minutes.
+    /// The run times of the last minutes.
     pub(crate) run_time: Histogram,
 }
 
@@ -121,13 +122,7 @@ impl Dq {
             .operation("forecast"));
         }
         let now = self.backend().now().await?;
-        // Jobs due now already count as ready.
-        let mut edges = vec![now + Duration::from_millis(1)];
-        let mut edge = now;
-        for _ in 0..minutes {
-            edge = next_minute(edge);
-            edges.push(edge);
-        }
+        let edges = minute_edges(now, minutes);
         let capacities = self.capacities().await?;
         // Read first, so that an occurrence that becomes a job meanwhile is still counted.
         let mut occurrences = self.count_occurrences(&edges).await?;
@@ -155,7 +150,7 @@ impl Dq {
         Ok(forecasts)
     }
 
-    /// In jobs per minute.
+    /// Returns each queue's capacity in jobs per minute.
     async fn capacities(&self) -> Result<BTreeMap<QueueName, f64>> {
         let capacities = self.announced_work().await?.into_iter().filter_map(|(queue, work)| {
             let mean = work.run_time.mean()?;
@@ -164,7 +159,7 @@ impl Dq {
         Ok(capacities.collect())
     }
 
-    /// Empty in a store without announcements.
+    /// Sums the runners' announcements by queue. A store without announcements has none.
     pub(crate) async fn announced_work(&self) -> Result<BTreeMap<QueueName, AnnouncedWork>> {
         let mut announced: BTreeMap<QueueName, AnnouncedWork> = BTreeMap::new();
         if !self.backend().capabilities().registry {
@@ -184,11 +179,24 @@ impl Dq {
     }
 }
 
+/// Returns the edges of the minutes after `now`, of which the first is shorter than the others.
+fn minute_edges(now: Timestamp, minutes: u64) -> Vec<Timestamp> {
+    // Jobs due now already count as ready.
+    let mut edges = vec![now + Duration::from_millis(1)];
+    let mut edge = now;
+    for _ in 0..minutes {
+        edge = next_minute(edge);
+        edges.push(edge);
+    }
+    edges
+}
+
+/// Returns the next full minute.
 fn next_minute(time: Timestamp) -> Timestamp {
     Timestamp::from_millis((time.as_millis().div_euclid(60_000) + 1) * 60_000)
 }
 
-/// `capacity` is in jobs per minute.
+/// Computes the backlog of each minute; `capacity` is in jobs per minute.
 fn backlogs(
     edges: &[Timestamp],
     due: &[u64],

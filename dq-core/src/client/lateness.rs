@@ -148,8 +148,8 @@ impl AnnouncedStarts {
         Self { facts: LatenessFacts::announced(queue, runners), counts }
     }
 
-    /// The configured objective if a runner announces it or none announces any, else the first
-    /// runner's. Starts are counted by objective, so with another one the queue would show no
+    /// Returns the configured objective if a runner announces it or none announces any, else the
+    /// first runner's. Starts are counted by objective, so with another one the queue would show no
     /// starts.
     fn objective(&self, configured: Option<LatenessObjective>) -> Option<LatenessObjective> {
         let mut announced = self.counts.iter().map(|counts| counts.objective);

@@ -175,21 +175,8 @@ impl Schedule {
         if let Some(window) = spread {
             job.due = spread_due(job.due, window, job.id);
         }
-        if job.key.is_none() && job.on_conflict != OnConflict::Keep {
-            return Err(Error::invalid(format!(
-                "a job for queue {} has a conflict policy but no key",
-                job.queue
-            ))
-            .remedy("add `.key(…)`, or remove `.on_conflict(…)`")
-            .operation("schedule"));
-        }
-        if job.key.is_none() && job.on_running != OnRunning::Refuse {
-            return Err(Error::invalid(format!(
-                "a job for queue {} is to take a key from a running job, but has no key",
-                job.queue
-            ))
-            .remedy("add `.key(…)`, or remove `.on_running(…)`")
-            .operation("schedule"));
+        if job.key.is_none() {
+            refuse_key_policies(&job)?;
         }
         Ok(job)
     }
@@ -214,13 +201,31 @@ impl IntoFuture for Schedule {
     }
 }
 
-/// The delay depends only on the id, so a repeated call gets the same due time.
+/// Refuses policies that only mean something for a job with a key.
+fn refuse_key_policies(job: &NewJob) -> Result<()> {
+    let (policy, setter) = if job.on_conflict != OnConflict::Keep {
+        ("has a conflict policy but no key", "on_conflict")
+    } else if job.on_running != OnRunning::Refuse {
+        ("is to take a key from a running job, but has no key", "on_running")
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!("a job for queue {} {policy}", job.queue))
+        .remedy(format!("add `.key(…)`, or remove `.{setter}(…)`"))
+        .operation("schedule"))
+}
+
+/// Delays a job by a part of `window`.
+///
+/// The part depends only on the id, so a repeated call gets the same due time.
 fn spread_due(due: Due, window: Duration, id: JobId) -> Due {
-    // FNV-1a, because ids from one moment differ only in some bytes.
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in id.to_bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    // A 64-bit FNV-1a hash, because ids from one moment differ only in some bytes.
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let hash = id
+        .to_bytes()
+        .into_iter()
+        .fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     // The upper half: the lower bits depend on few bits of the id.
     let part = f64::from((hash >> 32) as u32) / f64::from(u32::MAX);
     let later = Duration::from_millis((window.as_millis() as f64 * part) as u64);

@@ -20,10 +20,10 @@ pub(crate) struct ClientShared {
     pub(crate) defaults: QueueSettings,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
     pub(crate) ingress: Vec<TypedSettings>,
-    /// By name.
+    /// The configured schedules, by name.
     pub(crate) schedules: BTreeMap<String, ScheduleSettings>,
     pub(crate) runner: RunnerSettings,
-    /// Of existing runners.
+    /// The names of existing runners.
     pub(super) runner_names: Mutex<BTreeSet<String>>,
 }
 
@@ -32,10 +32,12 @@ impl ClientShared {
         self.environment.entropy.job_id(self.environment.clock.now())
     }
 
+    /// Returns a queue's `spread` setting.
     pub(super) fn spread_of(&self, queue: &QueueName) -> Option<Duration> {
         self.queues.get(queue).and_then(|settings| settings.spread).or(self.defaults.spread)
     }
 
+    /// Reserves a runner's name until the guard is dropped.
     pub(crate) fn reserve_runner_name(self: &Arc<Self>, name: &str) -> Result<RunnerNameGuard> {
         let mut names = lock(&self.runner_names);
         if !names.insert(name.to_owned()) {

@@ -19,11 +19,13 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobRef, JobState, JobView, NewJob, OnRunning, QueueName, Timestamp};
 
-/// For a call with an unknown outcome.
+/// How often a call with an unknown outcome is made.
 const SCHEDULE_ATTEMPTS: usize = 3;
 
+/// Jobs in one call that changes many.
 const JOBS_PER_CALL: usize = 1_000;
 
+/// A client's stores.
 #[derive(Debug)]
 pub(crate) struct Stores {
     pub(crate) main: Arc<Checked>,
@@ -42,7 +44,7 @@ impl Stores {
         self.schedule_anywhere(jobs).await
     }
 
-    /// Accepts reserved queues too.
+    /// Schedules jobs in any queue, also a reserved one.
     async fn schedule_anywhere(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         if self.drain.is_empty() || jobs.iter().all(|job| job.key.is_none()) {
             return self.schedule_in_main(jobs).await;
@@ -61,7 +63,7 @@ impl Stores {
         Ok(results)
     }
 
-    /// For the framework's own jobs in reserved queues.
+    /// Schedules one of the framework's own jobs in a reserved queue.
     pub(crate) async fn schedule_internal(&self, job: NewJob) -> Result<Scheduled> {
         single(self.schedule_anywhere(vec![job]).await?)
     }
@@ -156,7 +158,7 @@ impl Stores {
         self.main.schedule(jobs).await
     }
 
-    /// Live or dead; `None` also if the main store cannot browse.
+    /// Finds the live or dead job with this id in the main store; `None` also if that cannot browse.
     async fn find_stored(&self, job: &NewJob) -> Result<Option<Receipt>> {
         if !self.main.capabilities().browse {
             return Ok(None);
@@ -290,7 +292,7 @@ impl Stores {
         self.iter().chain((!self.drain.is_empty()).then_some(&self.main))
     }
 
-    /// For `queues` in order, or for all queues by name.
+    /// Sums the counts of `queues` in order, or of all queues by name.
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         if self.drain.is_empty() {
             return self.main.stats(queues).await;
@@ -326,7 +328,7 @@ impl Stores {
         Ok(sums)
     }
 
-    /// Returns the total affected count.
+    /// Runs an operation on every store. Returns the total affected count.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         for store in self.iter() {
@@ -349,11 +351,13 @@ impl Stores {
     }
 }
 
+/// A live job of a drained store with the new job's key.
 struct OldJob<'a> {
     store: &'a Checked,
     receipt: Receipt,
 }
 
+/// What the policies decide about jobs with the new job's key.
 enum KeyConflict<'a> {
     /// The new job replaces these jobs, if any. `is_repeated`: an earlier call with the same id
     /// left them.
@@ -362,7 +366,8 @@ enum KeyConflict<'a> {
     Decided(Scheduled),
 }
 
-/// A failure on `store` after an earlier call changed another store, as `done` says.
+/// Returns the error of a call that failed on `store` after an earlier call changed another store, as
+/// `done` says.
 fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
     // Keep the error kind if repeating cannot help.
     let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };
@@ -374,6 +379,7 @@ fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Err
         .operation(operation)
 }
 
+/// Returns the only result of a call for one job.
 pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
     results.into_iter().next().ok_or_else(|| {
         Error::new(ErrorKind::Internal, "the backend returned no result")

@@ -17,14 +17,17 @@ pub enum EscalateFrom {
     FirstDue,
 }
 
+/// A handler's steps; none without an escalation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Escalation {
+    /// The delay before each step.
     pub(crate) steps: Arc<[Duration]>,
     pub(crate) from: EscalateFrom,
 }
 
 impl Escalation {
-    /// `None` unless steps count from then. The job carries this time from its second step on.
+    /// Returns the first step's due time, if steps count from then. The job carries this time from
+    /// its second step on.
     pub(crate) fn first_due(&self, job: &Job) -> Option<Timestamp> {
         let EscalateFrom::FirstDue = self.from else { return None };
         let known = job.headers.get(Headers::FIRST_DUE).and_then(|due| due.parse().ok());
@@ -32,6 +35,7 @@ impl Escalation {
         Some(known.map_or_else(|| job.first_due - self.offset(job.step()), Timestamp::from_millis))
     }
 
+    /// Returns the time from the first step to this one.
     pub(crate) fn offset(&self, step: u32) -> Duration {
         let delays = self.steps.iter().skip(1).take(usize::try_from(step).unwrap_or(usize::MAX));
         delays.fold(Duration::ZERO, |sum, delay| sum.saturating_add(*delay))

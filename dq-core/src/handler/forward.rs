@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::function::{Handler, RawHandler};
+use super::callable::Handler;
+use super::object::RawHandler;
 use crate::config::{TypedSettings, registration};
 use crate::error::Result;
 use crate::model::QueueName;

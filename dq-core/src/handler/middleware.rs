@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+use super::callable::Handler;
 use super::context::JobContext;
-use super::function::Handler;
 use super::outcome::{JobError, JobResult};
 use super::panics::catch_run;
 

@@ -162,19 +162,3 @@ impl fmt::Display for JobError {
 
 /// A run's result, as its [`Middleware`](super::Middleware) gets it.
 pub type JobResult = Result<Outcome, JobError>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_error_type_is_accepted() {
-        fn text() -> Result<(), &'static str> {
-            Err("no")
-        }
-        assert_eq!(text().into_outcome().unwrap_err().to_string(), "no");
-        assert_eq!(().into_outcome().unwrap(), Outcome::Done);
-        let snooze: HandlerResult = Ok(Outcome::snooze(std::time::Duration::from_secs(1)));
-        assert!(matches!(snooze.into_outcome(), Ok(Outcome::Snooze(Due::After(_)))));
-    }
-}

@@ -48,6 +48,7 @@ pub(crate) fn drop_caught<T>(value: T) {
     }
 }
 
+/// Returns a panic's text.
 fn message(panic: Box<dyn Any + Send>) -> String {
     let message = panic
         .downcast_ref::<&'static str>()

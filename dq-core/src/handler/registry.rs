@@ -1,13 +1,38 @@
-//! A runner's handlers, and their validation.
+//! A runner's handlers, how linked crates register them, and their validation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::function::{Handler, Registration};
+use super::callable::Handler;
+use super::function::HandlerFn;
 use super::state::StateMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::QueueName;
+
+/// A handler function registered with `inventory`.
+#[derive(Debug)]
+pub struct Registration {
+    handlers: fn() -> Result<Vec<Handler>>,
+}
+
+inventory::collect!(Registration);
+
+impl Registration {
+    /// Creates an annotated function's registration.
+    pub const fn of<H: HandlerFn>() -> Self {
+        Self { handlers: Handler::of_function::<H> }
+    }
+
+    /// Creates handlers: one for the code, and one per alias.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a code is not a valid queue name; `Codec` if the schedule's payload does
+    /// not encode.
+    pub fn handlers(&self) -> Result<Vec<Handler>> {
+        (self.handlers)()
+    }
+}
 
 /// Handlers by queue, one per code.
 #[derive(Debug, Default)]
@@ -111,6 +136,7 @@ impl Registry {
         self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
     }
 
+    /// Removes handlers whose state is missing. Returns their errors.
     pub(crate) fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
         let missing: BTreeMap<_, _> = self
             .handlers

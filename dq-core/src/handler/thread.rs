@@ -30,6 +30,7 @@ enum State {
     Forbidden,
 }
 
+/// Keeps the thread busy until dropped.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Shared>);
 

@@ -25,13 +25,14 @@ pub(super) struct RunTime(Option<Duration>);
 impl RunTime {
     pub(super) const NEW: Self = Self(None);
 
+    /// Records a job's run time.
     pub(super) fn record(&mut self, took: Duration) {
         let lowered =
             self.0.map_or(took, |estimate| estimate - (estimate.saturating_sub(took)) / 8);
         self.0 = Some(lowered.max(took));
     }
 
-    /// How many jobs start within [`HORIZON`] after each slot's first; at most [`BATCH`].
+    /// Returns how many jobs start within [`HORIZON`] after each slot's first; at most [`BATCH`].
     pub(super) fn ahead(self, slots: usize) -> usize {
         let Some(run_time) = self.0 else { return 0 };
         let turns = HORIZON.as_nanos() / run_time.as_nanos().max(1);

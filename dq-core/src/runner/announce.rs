@@ -1,24 +1,24 @@
-//! Announces the runner to the other users of its stores.
+//! Announces the runner to the other users of its stores, who list it with its queues and load.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
-use super::shared::RunnerShared;
+use super::shared::{RunnerShared, ServedQueue};
 use super::store::StoreContext;
 use crate::backend::{Announcement, Backend, Checked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{RunnerInfo, RunnerQueue};
 use crate::sync::lock;
 
-/// Long, because an idle runner should make few calls.
+/// Time between announcements. Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// A runner stays listed until three announcements in a row have failed.
 const VALID_FOR: Duration = Duration::from_secs(60);
 
-/// Less than the interval.
+/// Time limit for an announcement, shorter than the interval.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
         // Created before the call, so that an unanswered call does not delay the next.
         let next = runner.clock().sleep(INTERVAL);
         let call = announce(&context, &host);
-        let result = runner.answer("announce", CALL_TIMEOUT, call).await;
+        let result = runner.call_within(CALL_TIMEOUT, "announce", call).await;
         if let Err(error) = &result {
             if !has_failed {
                 tracing::warn!(%error, "the runner could not announce itself; trying again");
@@ -80,31 +80,32 @@ fn info(context: &StoreContext, host: &str) -> RunnerInfo {
     let (running, running_by_queue) = runner.slots.used();
     let queues = runner.queues.iter().zip(running_by_queue);
     let queues = queues.filter(|(served, _)| !served.queue.is_reserved());
-    let queues = queues.map(|(served, running)| {
-        let mut queue = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
-        queue.running = running as u64;
-        (queue.lateness, queue.run_time) = served.recent.histograms(now);
-        queue.failed = served.recent.failed();
-        queue.objective = served.starts.as_ref().map(|starts| starts.counts(now));
-        queue
-    });
+    let queues = queues.map(|(served, running)| queue_info(served, running, now));
+    let claim_time = context.claim_time.longest(now);
     RunnerInfo {
         format: RunnerInfo::FORMAT,
         host: host.to_owned(),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: runner.built,
+        started: runner.built_at,
         stopping: runner.stop.is_cancelled(),
         concurrency: runner.settings.concurrency as u64,
         running: running as u64,
         skew_ms: *lock(&context.skew),
-        claim_ms: context
-            .claim_time
-            .get(now)
-            .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        claim_ms: claim_time.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
         queues: queues.collect(),
         omitted_queues: 0,
     }
+}
+
+fn queue_info(served: &ServedQueue, running: usize, now: Duration) -> RunnerQueue {
+    let mut info = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
+    let recent = served.recent.histograms(now);
+    info.running = running as u64;
+    (info.lateness, info.run_time) = (recent.lateness, recent.run_time);
+    info.failed = served.recent.failed();
+    info.objective = served.starts.as_ref().map(|starts| starts.counts(now));
+    info
 }
 
 fn host_name() -> String {

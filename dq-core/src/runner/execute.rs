@@ -11,22 +11,26 @@ use super::late::{self, Late};
 use super::objective;
 use super::shared::{RunnerShared, ServedQueue};
 use super::store::{RunSignals, Start, StoreContext};
-use super::verdict;
+use super::verdict::{NEWER_VERSION_DELAY, VerdictRules};
 use crate::backend::{LeasedJob, Verdict};
 use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext, Timeout, panics};
+use crate::model::{Due, Job};
 use crate::trace::{self, TraceContext};
 
 /// Time after the timeout in which middleware may still return, so that it can see the timeout.
 const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How a run ended.
 enum RunEnd {
     Returned(JobResult),
+    /// The grace period of a shutdown ended.
     Aborted,
+    /// The runner got another lease for the job.
     Superseded,
 }
 
-/// Runs the handler with its middleware, unless the job has lost too many leases. Returns the
-/// verdict, or `None` if the lease is lost.
+/// Runs the handler with its middleware, unless the job must not run now. Returns the verdict, or
+/// `None` if the lease is lost.
 ///
 /// On return, neither the handler nor its thread still runs.
 pub(super) async fn execute(
@@ -37,33 +41,15 @@ pub(super) async fn execute(
     signals: RunSignals,
 ) -> Option<Verdict> {
     let runner = &context.runner;
-    if let Some(reason) = verdict::before_run(&leased.job, &served.policy) {
-        let job = &leased.job;
-        tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without another run");
-        runner.observers.notify(&Event::Dead { job, reason: &reason });
-        return Some(Verdict::dead(reason));
-    }
-    if let Some(verdict) = verdict::newer_version(context, served, &leased.job) {
+    let rules = context.verdict_rules(served);
+    if let Some(verdict) = verdict_before_run(runner, &rules, &leased.job) {
         return Some(verdict);
     }
-    let started = start.at;
     objective::record_start(context, served, &leased.job, start);
-    if let Late::Ends(verdict) = late::apply(context, served, &leased, started, &signals).await {
+    if let Late::Ends(verdict) = late::apply(context, served, &leased, start, &signals).await {
         return verdict;
     }
-    let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
-    let job = JobContext::new(
-        leased,
-        RunContext {
-            state: runner.state.clone(),
-            cancelled: signals.cancelled,
-            clock: runner.clock().clone(),
-            started,
-            max_attempts,
-            steps: u32::try_from(served.handler.escalation.steps.len()).unwrap_or(u32::MAX),
-            worker: runner.name.clone(),
-        },
-    );
+    let job = job_context(runner, served, leased, start, signals.cancelled);
     let trace = TraceContext::from_headers(job.headers());
     let span = span(&job, trace);
     let run = async {
@@ -78,24 +64,71 @@ pub(super) async fn execute(
         let ended_at = runner.clock().elapsed();
         served.recent.record(job.lateness(), started_at, ended_at);
         let (result, error) = panics::display_error(result);
-        let verdict = verdict::after_run(context, served, &job, &result, &error, started);
-        if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
-            served.recent.record_failure();
-        }
-        log(&result, &verdict);
-        runner.observers.notify(&Event::Finished {
-            job: &job,
-            result: &result,
-            verdict: &verdict,
-            duration: ended_at.saturating_sub(started_at),
-        });
-        if let Verdict::Dead { reason, .. } = &verdict {
-            runner.observers.notify(&Event::Dead { job: job.job(), reason });
-        }
+        let verdict = rules.after_run(job.job(), &result, &error, start.started);
+        let duration = ended_at.saturating_sub(started_at);
+        report_finished(runner, served, &job, &result, &verdict, duration);
         panics::drop_caught(result);
         Some(verdict)
     };
     run.instrument(span).await
+}
+
+/// Returns the verdict on a job that lost too many leases, or whose payload is too new.
+fn verdict_before_run(
+    runner: &RunnerShared,
+    rules: &VerdictRules<'_>,
+    job: &Job,
+) -> Option<Verdict> {
+    if let Some(reason) = rules.dead_before_run(job) {
+        tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without another run");
+        runner.observers.notify(&Event::Dead { job, reason: &reason });
+        return Some(Verdict::dead(reason));
+    }
+    let version = rules.newer_version(job)?;
+    tracing::warn!(queue = %job.queue, id = %job.id, version, current = rules.schema_version,
+        "the payload is of a newer schema version than this build reads; the job waits for a \
+         newer build");
+    runner.observers.notify(&Event::NewerVersion { job, version });
+    // A released job would be claimed again at once.
+    Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
+}
+
+fn job_context(
+    runner: &RunnerShared,
+    served: &ServedQueue,
+    leased: LeasedJob,
+    start: Start,
+    cancelled: CancellationToken,
+) -> JobContext {
+    let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
+    let run = RunContext {
+        state: runner.state.clone(),
+        cancelled,
+        clock: runner.clock().clone(),
+        started: start.started,
+        max_attempts,
+        steps: u32::try_from(served.handler.escalation.steps.len()).unwrap_or(u32::MAX),
+        worker: runner.name.clone(),
+    };
+    JobContext::new(leased, run)
+}
+
+fn report_finished(
+    runner: &RunnerShared,
+    served: &ServedQueue,
+    job: &JobContext,
+    result: &JobResult,
+    verdict: &Verdict,
+    duration: Duration,
+) {
+    if matches!(verdict, Verdict::Retry { .. } | Verdict::Dead { .. }) {
+        served.recent.record_failure();
+    }
+    log(result, verdict);
+    runner.observers.notify(&Event::Finished { job, result, verdict, duration });
+    if let Verdict::Dead { reason, .. } = verdict {
+        runner.observers.notify(&Event::Dead { job: job.job(), reason });
+    }
 }
 
 /// Runs middleware and handler until they return or the runner stops them.

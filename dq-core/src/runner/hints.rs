@@ -1,100 +1,82 @@
 //! A claim loop's subscription to its store's wake-up hints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
 
 use super::events::Event;
-use super::shared::{CALL_TIMEOUT, RunnerShared};
+use super::shared::RunnerShared;
 use crate::backend::{Backend, Checked, Hint, Wakeups};
-use crate::error::Result;
-use crate::model::{QueueName, Timestamp};
+use crate::model::QueueName;
 
-/// How long a claim waits for a new subscription, so that the subscription misses no later job. A
-/// longer wait would delay due jobs.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// What a subscription tells the claim loop.
+pub(super) enum Wakeup {
+    /// The subscription is new: jobs may have been scheduled since the last claim.
+    Subscribed,
+    Hint(Hint),
+}
 
 /// The hint subscription of one store. While it fails, sweeps find all jobs.
 pub(super) struct Hints {
     runner: Arc<RunnerShared>,
     store: Arc<Checked>,
-    queues: Arc<[QueueName]>,
-    state: State,
-    /// Logged once.
-    has_failed: bool,
-}
-
-enum State {
-    Unsubscribed,
-    Subscribing(BoxFuture<'static, Result<Wakeups>>),
-    Subscribed(Wakeups),
+    wakeups: BoxStream<'static, Wakeup>,
 }
 
 impl Hints {
     pub(super) fn new(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> Self {
-        Self {
-            runner: Arc::clone(runner),
-            store: Arc::clone(store),
-            queues: runner.queues.iter().map(|served| served.queue.clone()).collect(),
-            state: State::Unsubscribed,
-            has_failed: false,
-        }
+        let (runner, store) = (Arc::clone(runner), Arc::clone(store));
+        let wakeups = subscribe(&runner, &store);
+        Self { runner, store, wakeups }
     }
 
-    /// Returns early if the store is slow; [`next`](Self::next) then completes the subscription.
-    pub(super) async fn subscribe(&mut self) {
-        if !matches!(self.state, State::Unsubscribed) {
-            return;
-        }
-        let (runner, store) = (Arc::clone(&self.runner), Arc::clone(&self.store));
-        let queues = Arc::clone(&self.queues);
-        self.state = State::Subscribing(Box::pin(async move {
-            runner.answer("listen", CALL_TIMEOUT, store.listen(&queues)).await
-        }));
-        let runner = Arc::clone(&self.runner);
-        tokio::select! {
-            biased;
-            () = self.subscribed() => {}
-            () = async { runner.clock().sleep(PATIENCE).await } => {}
-            () = runner.stop.cancelled() => {}
-        }
+    /// Subscribes again, because hints may have been lost.
+    pub(super) fn renew(&mut self) {
+        self.wakeups = subscribe(&self.runner, &self.store);
     }
 
-    /// Makes the next claim subscribe again, because hints may have been lost.
-    pub(super) fn unsubscribe(&mut self) {
-        self.state = State::Unsubscribed;
+    /// Waits for the store. Cancellation safe.
+    pub(super) async fn next(&mut self) -> Wakeup {
+        match self.wakeups.next().await {
+            Some(wakeup) => wakeup,
+            None => std::future::pending().await,
+        }
     }
+}
 
-    /// Waits for a hint, or for a slow subscription to complete. Cancellation safe.
-    pub(super) async fn next(&mut self) -> Hint {
-        match &mut self.state {
-            State::Subscribed(wakeups) => wakeups.next().await,
-            State::Subscribing(_) => {
-                self.subscribed().await;
-                // Jobs may have been scheduled between the last claim and the subscription.
-                Hint { due: Timestamp::EPOCH }
+fn subscribe(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> BoxStream<'static, Wakeup> {
+    let (runner, store) = (Arc::clone(runner), Arc::clone(store));
+    let wakeups = unfold(None, move |subscription: Option<Wakeups>| {
+        let (runner, store) = (Arc::clone(&runner), Arc::clone(&store));
+        async move {
+            match subscription {
+                Some(mut wakeups) => Some((Wakeup::Hint(wakeups.next().await), Some(wakeups))),
+                None => Some((Wakeup::Subscribed, Some(listen(&runner, &store).await))),
             }
-            State::Unsubscribed => std::future::pending().await,
         }
-    }
+    });
+    wakeups.boxed()
+}
 
-    /// Cancellation safe.
-    async fn subscribed(&mut self) {
-        let State::Subscribing(answer) = &mut self.state else { return };
-        match answer.await {
+/// Calls the store until it accepts the subscription.
+async fn listen(runner: &RunnerShared, store: &Checked) -> Wakeups {
+    let queues: Vec<QueueName> = runner.queues.iter().map(|served| served.queue.clone()).collect();
+    let mut has_failed = false;
+    loop {
+        match runner.call("listen", store.listen(&queues)).await {
             Ok(wakeups) => {
-                if std::mem::take(&mut self.has_failed) {
+                if has_failed {
                     tracing::info!("the store sends wake-up hints again");
                 }
-                self.state = State::Subscribed(wakeups);
+                return wakeups;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.has_failed, true) {
+                if !has_failed {
                     tracing::warn!(%error, "no wake-up hints; jobs are found by sweeps");
                 }
-                self.runner.observers.notify(&Event::StoreFailed(&error));
-                self.state = State::Unsubscribed;
+                has_failed = true;
+                runner.observers.notify(&Event::StoreFailed(&error));
+                runner.clock().sleep(runner.settings.sweep).await;
             }
         }
     }

@@ -1,71 +1,81 @@
 //! Applies a queue's late policy to a job that is about to start.
 
-use std::iter;
 use std::time::Duration;
 
 use super::events::Event;
-use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
-use super::store::{RunSignals, StoreContext};
+use super::retry_delay::RetryDelay;
+use super::shared::{RunnerShared, ServedQueue};
+use super::store::{RunSignals, Start, StoreContext};
 use crate::backend::{Backend, LeasedJob, Scheduled, Verdict};
 use crate::config::LateAction;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName, Timestamp};
+use crate::model::{DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName};
 
 /// How long a moved job's id stays pinned after its end. The original job may run again and move
 /// again within this time.
 const REMEMBER: Duration = Duration::from_secs(86_400);
 
-/// Doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
 
+/// What the late policy does with a job.
 pub(super) enum Late {
-    /// In time, or late by policy.
+    /// The job runs: it is in time, or the policy lets late jobs run.
     Runs,
-    /// `None` if the lease was lost meanwhile.
+    /// The job ends without a run; `None` if the lease was lost meanwhile.
     Ends(Option<Verdict>),
 }
 
 /// Checks that no job can move around these queues for ever.
 pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
-    let next = |queue: &&QueueName| {
-        let served = queues.iter().find(|served| served.queue == **queue)?;
-        match &served.policy.late.as_ref()?.then {
-            LateAction::Queue(target) => Some(target),
-            _ => None,
-        }
-    };
     for ServedQueue { queue, .. } in queues {
-        let path: Vec<_> = iter::successors(Some(queue), next).take(queues.len() + 1).collect();
-        if let Some(end) = path.iter().skip(1).position(|target| *target == queue) {
-            let ring: Vec<_> = path[..end + 2].iter().map(|queue| queue.as_str()).collect();
-            let message = format!("late.then moves late jobs in a ring: {}", ring.join(", "));
-            return Err(Error::new(ErrorKind::Config, message).remedy(
-                "let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"",
-            ));
+        let mut path = vec![queue];
+        while let Some(target) = path.last().and_then(|last| target_of(queues, last)) {
+            if target == queue {
+                path.push(target);
+                return Err(moves_in_a_ring(&path));
+            }
+            // A ring without this queue is found from one of its own queues.
+            if path.contains(&target) {
+                break;
+            }
+            path.push(target);
         }
     }
     Ok(())
 }
 
-/// `started` is by the store's clock.
+/// Returns the queue to which a queue's late jobs move.
+fn target_of<'a>(queues: &'a [ServedQueue], queue: &QueueName) -> Option<&'a QueueName> {
+    let served = queues.iter().find(|served| served.queue == *queue)?;
+    match &served.policy.late.as_ref()?.then {
+        LateAction::Queue(target) => Some(target),
+        _ => None,
+    }
+}
+
+fn moves_in_a_ring(path: &[&QueueName]) -> Error {
+    let path: Vec<_> = path.iter().map(|queue| queue.as_str()).collect();
+    let message = format!("late.then moves late jobs in a ring: {}", path.join(", "));
+    Error::new(ErrorKind::Config, message)
+        .remedy("let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"")
+}
+
+/// Applies the queue's late policy, if the job starts later than it allows.
 pub(super) async fn apply(
     context: &StoreContext,
     served: &ServedQueue,
     leased: &LeasedJob,
-    started: Timestamp,
+    start: Start,
     signals: &RunSignals,
 ) -> Late {
     let Some(policy) = &served.policy.late else { return Late::Runs };
     let job = &leased.job;
-    let lateness = started.since(job.due);
+    let lateness = start.started.since(job.due);
     if lateness <= policy.after {
         return Late::Runs;
     }
-    let [late, limit] = [lateness, policy.after].map(|time| {
-        // Whole seconds are enough for people.
-        humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
-    });
+    let (late, limit) = (whole_seconds(lateness), whole_seconds(policy.after));
     let reason = format!("started {late} after its due time; the limit is {limit}");
     tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
     context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });
@@ -79,6 +89,10 @@ pub(super) async fn apply(
     }
 }
 
+fn whole_seconds(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(time.as_secs()))
+}
+
 fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
     let reason = DeadReason::new(DeadKind::Late, message);
     runner.observers.notify(&Event::Dead { job, reason: &reason });
@@ -87,8 +101,9 @@ fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
 
 /// Schedules the job in another queue, then ends it here.
 ///
-/// After a crash in between, the same id is scheduled again, which changes nothing while the moved
-/// job is live or its id pinned. Waits while the store is unavailable; the lease is renewed.
+/// A crash in between repeats the call with the same id, which changes nothing while the moved job
+/// is live or its id pinned. While the store is unavailable, the job waits and keeps its lease.
+/// Returns `None` if the lease is lost.
 async fn move_to(
     context: &StoreContext,
     target: &QueueName,
@@ -97,10 +112,9 @@ async fn move_to(
     signals: &RunSignals,
 ) -> Option<Verdict> {
     let runner = &context.runner;
-    let mut retry_delay = MIN_RETRY_DELAY;
+    let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
-        let call = schedule_in(runner, target, job);
-        let error = match runner.answer("schedule", CALL_TIMEOUT, call).await {
+        let error = match runner.call("schedule", schedule_in(runner, target, job)).await {
             Ok(id) => {
                 return Some(Verdict::skip(format!("{reason}; moved to {target} as job {id}")));
             }
@@ -113,23 +127,23 @@ async fn move_to(
         tracing::warn!(%error, "a late job could not be moved; trying again");
         runner.observers.notify(&Event::StoreFailed(&error));
         tokio::select! {
-            () = runner.clock().sleep(retry_delay) => {}
+            () = runner.clock().sleep(retry_delay.after_failure()) => {}
             () = runner.abort.cancelled() => return Some(Verdict::Release { started: false }),
             () = signals.cancelled.cancelled() => return None,
             () = signals.superseded.cancelled() => return None,
         }
-        retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
+/// Schedules the moved job, and returns its id.
 async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Result<JobId> {
     let stores = &runner.client.stores;
     let id = moved_id(job);
     let mut new = NewJob::new(id, target.clone(), Due::NOW, job.payload.clone());
-    // Escalation state stays with the queue that the job leaves.
-    let of_step = [Headers::STEP, Headers::FIRST_DUE];
-    let headers = job.headers.iter().filter(|(name, _)| !of_step.contains(name));
-    new.headers = headers.collect();
+    // The escalation belongs to the queue that the job leaves.
+    let escalation_headers = [Headers::STEP, Headers::FIRST_DUE];
+    let kept_headers = job.headers.iter().filter(|(name, _)| !escalation_headers.contains(name));
+    new.headers = kept_headers.collect();
     new.max_attempts = job.max_attempts;
     if stores.main.capabilities().history {
         new.remember = REMEMBER;
@@ -150,15 +164,17 @@ fn is_moved(scheduled: &Scheduled, id: JobId) -> bool {
     scheduled.is_stored() || scheduled.id() == id
 }
 
-/// The moved job's id: the same whenever this job moves at this due time. Not the job's own id,
-/// because ids are unique in a store.
+/// Returns the moved job's id: the same whenever this job moves at this due time.
+///
+/// It is not the job's own id, because ids are unique in a store.
 fn moved_id(job: &Job) -> JobId {
-    // 128-bit FNV-1a.
+    // A 128-bit FNV-1a hash.
+    const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let due = job.due.as_millis().to_be_bytes();
     let created = job.created.as_millis().to_be_bytes();
     let parts: [&[u8]; 4] = [&job.id.to_bytes(), job.queue.as_str().as_bytes(), &due, &created];
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let mut hash = OFFSET_BASIS;
     for byte in parts.into_iter().flatten() {
         hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
     }

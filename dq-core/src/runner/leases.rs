@@ -12,6 +12,9 @@ use crate::clock::Clock;
 use crate::model::{JobId, QueueName};
 use crate::sync::lock;
 
+/// Identifies a lease in a tracker. Each lease of a job has another number.
+pub(super) type LeaseNumber = u64;
+
 /// Leases until their settlement is accepted. All times are by a [`LeaseClock`].
 #[derive(Debug)]
 pub(super) struct LeaseTracker {
@@ -21,10 +24,10 @@ pub(super) struct LeaseTracker {
 
 #[derive(Debug, Default)]
 struct State {
-    leases: HashMap<u64, TrackedLease>,
-    /// Two queues may use the same job id.
-    by_job: HashMap<(QueueName, JobId), u64>,
-    next_number: u64,
+    leases: HashMap<LeaseNumber, TrackedLease>,
+    /// The last lease of each job. Two queues may use the same job id.
+    by_job: HashMap<(QueueName, JobId), LeaseNumber>,
+    next_number: LeaseNumber,
 }
 
 #[derive(Debug)]
@@ -42,10 +45,12 @@ struct TrackedLease {
     run_ended: CancellationToken,
 }
 
+/// A run of a job that this runner has claimed again.
 #[derive(Debug)]
 pub(super) struct EarlierRun {
     /// The earlier lease, unless its loss was already known.
     pub(super) lost: Option<Lease>,
+    /// Fires when the run has ended.
     pub(super) ended: CancellationToken,
 }
 
@@ -53,7 +58,7 @@ pub(super) struct EarlierRun {
 #[derive(Debug)]
 pub(super) struct LeaseGuard {
     tracker: Arc<LeaseTracker>,
-    number: u64,
+    number: LeaseNumber,
     pub(super) lost: CancellationToken,
     pub(super) superseded: CancellationToken,
     run_ended: CancellationToken,
@@ -70,6 +75,7 @@ impl LeaseTracker {
         self.clock.now()
     }
 
+    /// See [`LeaseClock::tick`].
     pub(super) fn tick(&self) -> LeaseTime {
         self.clock.tick()
     }
@@ -109,7 +115,7 @@ impl LeaseTracker {
     ///
     /// Leaves out lost leases, and renewals sent less than a third of the lease ago. An older one
     /// is repeated: its answer may be lost, and the lease outlasts one more call.
-    pub(super) fn to_renew(&self, now: Duration) -> (Vec<(u64, Renewal)>, usize) {
+    pub(super) fn to_renew(&self, now: Duration) -> (Vec<(LeaseNumber, Renewal)>, usize) {
         let (mut renewals, mut repeated) = (Vec::new(), 0);
         for (number, tracked) in &mut self.lock().leases {
             let third = tracked.lease_for / 3;
@@ -124,7 +130,8 @@ impl LeaseTracker {
         (renewals, repeated)
     }
 
-    pub(super) fn renewed(&self, number: u64, sent_at: Duration) {
+    /// Records a successful renewal that was sent at `sent_at`.
+    pub(super) fn renewed(&self, number: LeaseNumber, sent_at: Duration) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             // Answers may arrive out of order.
             tracked.expires = tracked.expires.max(sent_at + tracked.lease_for);
@@ -132,8 +139,8 @@ impl LeaseTracker {
         }
     }
 
-    /// The next period repeats the renewal.
-    pub(super) fn renewal_failed(&self, number: u64) {
+    /// Records a failed renewal, which the next period repeats.
+    pub(super) fn renewal_failed(&self, number: LeaseNumber) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
             tracked.renewal_sent = None;
         }
@@ -142,11 +149,12 @@ impl LeaseTracker {
     /// Marks a lease as lost, which cancels its run. Returns `None` if no run was cancelled: the
     /// lease was already marked or is untracked, or its run has ended. The settle loop reports
     /// leases lost after their run.
-    pub(super) fn mark_lost(&self, number: u64) -> Option<Lease> {
+    pub(super) fn mark_lost(&self, number: LeaseNumber) -> Option<Lease> {
         self.lock().mark_lost(number)
     }
 
-    pub(super) fn expired(&self, now: Duration) -> Vec<u64> {
+    /// Returns the leases that have expired by this runner's clock.
+    pub(super) fn expired(&self, now: Duration) -> Vec<LeaseNumber> {
         let state = self.lock();
         let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);
         expired.map(|(number, _)| *number).collect()
@@ -158,13 +166,15 @@ impl LeaseTracker {
 }
 
 impl State {
-    fn mark_lost(&self, number: u64) -> Option<Lease> {
+    fn mark_lost(&self, number: LeaseNumber) -> Option<Lease> {
         let tracked = self.leases.get(&number).filter(|tracked| !tracked.lost.is_cancelled())?;
         tracked.lost.cancel();
         (!tracked.run_ended.is_cancelled()).then(|| tracked.lease.clone())
     }
 
-    fn supersede(&self, number: u64) -> Option<EarlierRun> {
+    /// Marks a lease as lost to another lease of this runner. Returns its run unless that has
+    /// ended.
+    fn supersede(&self, number: LeaseNumber) -> Option<EarlierRun> {
         let lost = self.mark_lost(number);
         let tracked = self.leases.get(&number)?;
         tracked.superseded.cancel();

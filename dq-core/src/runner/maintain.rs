@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
-use super::shared::CALL_TIMEOUT;
 use super::store::StoreContext;
 use crate::backend::{Backend, Severity};
 use crate::error::Result;
 use crate::model::QueueName;
 
-/// Long, because an idle runner should make few calls.
+/// Time between checks. Long, because an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// Checks the store at start and every ten minutes; logs each finding once.
@@ -44,7 +43,7 @@ async fn answer<T>(
     call: impl Future<Output = Result<T>>,
 ) -> Option<T> {
     let runner = &context.runner;
-    match runner.answer(operation, CALL_TIMEOUT, call).await {
+    match runner.call(operation, call).await {
         Ok(answer) => Some(answer),
         Err(error) => {
             tracing::warn!(%error, "the store was not checked");

@@ -6,16 +6,18 @@
 //! gets no new jobs while its jobs still run.
 //!
 //! Each store has five loops, one task each: `claim`, which `hints` wakes, `settle`, `renew`,
-//! `maintain` and `announce`. They share a `store` context.
+//! `maintain` and `announce`. They share a `store` context. `start` and `execute` run a claimed
+//! job.
 //!
 //! Only `verdict` decides between done, retry and dead; only `slots` limits concurrency.
 
 mod ahead;
 mod announce;
+mod build;
 mod builder;
 mod claim;
-mod claim_schedule;
 mod claim_time;
+mod claim_timer;
 mod events;
 mod execute;
 mod hints;
@@ -27,15 +29,18 @@ mod objective;
 mod pending;
 mod recent;
 mod renew;
+mod retry_delay;
 mod run;
 mod run_due;
 mod settle;
 mod shared;
 mod signal;
 mod slots;
+mod start;
 mod start_window;
 mod store;
 mod verdict;
+mod window;
 
 pub use builder::RunnerBuilder;
 pub use events::{Event, Observer};

@@ -1,4 +1,5 @@
-//! Compares each queue's lateness with its objective; notifies when one is missed, and why.
+//! Compares each queue's lateness with its objective, such as "99% < 1s". Observers hear when one
+//! is missed, and why.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
-use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::shared::{RunnerShared, ServedQueue};
+use super::slots::QueueIndex;
 use super::start_window::{LateStart, StartWindow};
 use super::store::{Start, StoreContext};
 use crate::backend::Backend;
@@ -18,31 +20,44 @@ use crate::sync::lock;
 /// Time between comparisons; each one queries the store.
 const INTERVAL: Duration = Duration::from_secs(15);
 
+/// Counts a start for the queue's objective, if it has one.
 pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
-    let runner = &context.runner;
-    let Some((index, window)) = runner.starts_of(&served.queue) else { return };
-    let now = runner.clock().elapsed();
-    let late_by = start.at.since(job.due);
-    let is_late = window.objective.is_late(late_by);
-    let late = is_late.then(|| {
-        let skew_ms = *lock(&context.skew);
-        let built = runner.built.as_millis().saturating_add(skew_ms.unwrap_or_default());
-        // Slots are also full after an outage, but then they are not why the backlog is late.
-        let without_store = context.claim_time.waited(now.saturating_sub(late_by));
-        let waited_for_slot = start.waited_for_slot && without_store < late_by / 2;
-        let facts = LatenessFacts {
-            claim_time: context.claim_time.get(now).max(Some(without_store)),
-            skew: skew_ms.map(skew),
-            ..runner_facts(runner, index, window, waited_for_slot)
-        };
-        LateStart {
-            cause: LatenessCause::of(&facts),
-            due_before_runner_start: job.due.as_millis() < built,
-        }
-    });
-    window.record(now, late);
+    let Some((queue, window)) = context.runner.starts_of(&served.queue) else { return };
+    let late_by = start.started.since(job.due);
+    let late_start = window
+        .objective
+        .is_late(late_by)
+        .then(|| late_start(context, queue, window, job, late_by, start.waited_for_slot));
+    window.record(context.runner.clock().elapsed(), late_start);
 }
 
+fn late_start(
+    context: &StoreContext,
+    queue: QueueIndex,
+    window: &StartWindow,
+    job: &Job,
+    late_by: Duration,
+    waited_for_slot: bool,
+) -> LateStart {
+    let runner = &context.runner;
+    let now = runner.clock().elapsed();
+    let skew_ms = *lock(&context.skew);
+    let built_at = runner.built_at.as_millis().saturating_add(skew_ms.unwrap_or_default());
+    let in_outage = context.claim_time.waited_in_outage(now.saturating_sub(late_by));
+    // Slots are also full after an outage, but then they are not why the backlog is late.
+    let waited_for_slot = waited_for_slot && in_outage < late_by / 2;
+    let facts = LatenessFacts {
+        claim_time: context.claim_time.longest(now).max(Some(in_outage)),
+        skew: skew_ms.map(skew),
+        ..runner_facts(runner, queue, window, waited_for_slot)
+    };
+    LateStart {
+        cause: LatenessCause::of(&facts),
+        due_before_runner_start: job.due.as_millis() < built_at,
+    }
+}
+
+/// Compares all objectives at intervals.
 pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
     let with_objective = runner.queues.iter().filter(|served| served.starts.is_some());
     let queues: Vec<_> = with_objective.map(|served| served.queue.clone()).collect();
@@ -64,7 +79,7 @@ async fn find_unserved(runner: &RunnerShared) {
     if !main.capabilities().registry {
         return;
     }
-    let announced = match runner.answer("runners", CALL_TIMEOUT, main.runners()).await {
+    let announced = match runner.call("runners", main.runners()).await {
         Ok(announced) => announced,
         Err(error) => {
             tracing::debug!(%error, "the other runners are not known");
@@ -88,6 +103,7 @@ async fn find_unserved(runner: &RunnerShared) {
     }
 }
 
+/// Compares the objectives once; `missed` has the queues that missed theirs last time.
 async fn compare(
     runner: &RunnerShared,
     contexts: &[Arc<StoreContext>],
@@ -95,38 +111,36 @@ async fn compare(
     missed: &mut BTreeSet<QueueName>,
 ) -> Result<()> {
     let stores = &runner.client.stores;
-    let all = runner.answer("stats", CALL_TIMEOUT, stores.stats(queues)).await?;
+    let all = runner.call("stats", stores.stats(queues)).await?;
     let now = if all.iter().any(|stats| stats.ready > 0) {
-        Some(runner.answer("now", CALL_TIMEOUT, stores.main.now()).await?)
+        Some(runner.call("now", stores.main.now()).await?)
     } else {
         None
     };
     for stats in &all {
-        let Some((index, window)) = runner.starts_of(&stats.queue) else { continue };
+        let Some((queue, window)) = runner.starts_of(&stats.queue) else { continue };
         let waiting = match now {
             Some(now) => {
                 let overdue = stores.overdue(stats, now, window.objective.within());
-                runner.answer("forecast", CALL_TIMEOUT, overdue).await?
+                runner.call("forecast", overdue).await?
             }
             None => 0,
         };
         let elapsed = runner.clock().elapsed();
         let hindrance = LatenessCause::of(&LatenessFacts {
             paused: stats.paused,
-            claim_time: contexts.iter().filter_map(|store| store.claim_time.get(elapsed)).max(),
+            claim_time: contexts.iter().filter_map(|store| store.claim_time.longest(elapsed)).max(),
             skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
-            ..runner_facts(runner, index, window, runner.slots.unused(index) == 0)
+            ..runner_facts(runner, queue, window, runner.slots.unused(queue) == 0)
         });
         let counts = window.counts(elapsed);
-        report(
-            runner,
-            LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance),
-            missed,
-        );
+        let status = LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance);
+        report(runner, status, missed);
     }
     Ok(())
 }
 
+/// Reports an objective that is missed or met again.
 fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<QueueName>) {
     let queue = &status.queue;
     match (status.is_missed(), missed.contains(queue)) {
@@ -148,29 +162,29 @@ fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<Q
     }
 }
 
-/// This runner's facts about its own queue, without store facts. `waits_for_slot`: no slot is free,
-/// or none was free while the started job was due.
+/// Returns this runner's facts about its own queue, without store facts.
+///
+/// `waits_for_slot` says that no slot is free, or that none was free while the started job was due.
 fn runner_facts(
     runner: &RunnerShared,
-    index: usize,
+    queue: QueueIndex,
     window: &StartWindow,
     waits_for_slot: bool,
 ) -> LatenessFacts {
-    let queue = &runner.queues[index];
-    let slots = queue.policy.concurrency.min(runner.settings.concurrency);
+    let served = &runner.queues[queue];
+    let slots = served.policy.concurrency.min(runner.settings.concurrency);
     let (_, running_by_queue) = runner.slots.used();
-    let mean_run_time = || {
-        let (_, run_times) = queue.recent.histograms(runner.clock().elapsed());
-        run_times.mean()
-    };
+    // Only needed to tell why jobs wait for a slot.
+    let run_time = waits_for_slot
+        .then(|| served.recent.histograms(runner.clock().elapsed()).run_time.mean())
+        .flatten();
     LatenessFacts {
         within: Some(window.objective.within()),
         runners: Some(1),
         free_slots: waits_for_slot.then_some(0),
         slots: slots as u64,
-        running: running_by_queue[index] as u64,
-        // Only needed to tell why jobs wait for a slot.
-        run_time: if waits_for_slot { mean_run_time() } else { None },
+        running: running_by_queue[queue] as u64,
+        run_time,
         ..LatenessFacts::default()
     }
 }

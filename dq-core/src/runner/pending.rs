@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::run::Runner;
 use crate::backend::{Backend, BrowseParams, Checked};
-use crate::client::Dq;
+use crate::client::{Dq, Pages};
 use crate::error::Result;
 use crate::handler::{Handler, Registry, panics};
 use crate::model::{Headers, Job, JobId, JobState, JobView, QueueName};
@@ -17,6 +17,7 @@ use crate::schedules;
 
 const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
 
+/// Jobs per store call.
 const PAGE: usize = 1_000;
 
 /// Which waiting jobs this build can read; see [`Dq::check_pending`].
@@ -123,29 +124,14 @@ async fn check<'a>(
 ) -> Result<PendingReport> {
     let mut queues: BTreeMap<QueueName, BTreeMap<String, PendingVersion>> = BTreeMap::new();
     for store in stores {
-        for stats in store.stats(&[]).await? {
-            if stats.live() == 0 {
-                continue;
-            }
+        for stats in store.stats(&[]).await?.into_iter().filter(|stats| stats.live() > 0) {
             for state in STATES {
-                let mut params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
-                loop {
-                    let page = store.browse(params).await?;
+                let params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
+                let mut pages = Pages::new(store, params);
+                while let Some(page) = pages.next().await? {
                     for JobView { job, .. } in &page.jobs {
-                        let (job, result) = match job_to_read(job) {
-                            Ok(None) => continue,
-                            Ok(Some(job)) => {
-                                let result = read(handler_of(&job.queue), &job);
-                                (job, result)
-                            }
-                            Err(error) => (Cow::Borrowed(job), Err(error.to_string())),
-                        };
-                        count(queues.entry(job.queue.clone()).or_default(), &job, result);
+                        count_job(&mut queues, &handler_of, job);
                     }
-                    if page.next.is_none() {
-                        break;
-                    }
-                    params = params.after(page.next);
                 }
             }
         }
@@ -159,8 +145,8 @@ async fn check<'a>(
     Ok(PendingReport { queues: queues.collect() })
 }
 
-/// The job whose payload an application handler reads; for a schedule job, the job it will create.
-/// `None` for other internal jobs.
+/// Returns the job whose payload an application handler reads; for a schedule job, the job it will
+/// create. `None` for other internal jobs.
 fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     if !job.queue.is_reserved() {
         return Ok(Some(Cow::Borrowed(job)));
@@ -176,10 +162,24 @@ fn job_to_read(job: &Job) -> Result<Option<Cow<'_, Job>>> {
     Ok(next)
 }
 
-fn count(versions: &mut BTreeMap<String, PendingVersion>, job: &Job, result: Result<(), String>) {
-    let name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
-    let version = versions.entry(name.to_owned()).or_default();
-    name.clone_into(&mut version.version);
+/// Counts a job in the queue of the handler that reads it.
+fn count_job<'a>(
+    queues: &mut BTreeMap<QueueName, BTreeMap<String, PendingVersion>>,
+    handler_of: &impl Fn(&QueueName) -> Option<&'a Handler>,
+    job: &Job,
+) {
+    let (job, result) = match job_to_read(job) {
+        Ok(None) => return,
+        Ok(Some(job)) => {
+            let result = read(handler_of(&job.queue), &job);
+            (job, result)
+        }
+        Err(error) => (Cow::Borrowed(job), Err(error.to_string())),
+    };
+    let version_name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
+    let versions = queues.entry(job.queue.clone()).or_default();
+    let version = versions.entry(version_name.to_owned()).or_default();
+    version_name.clone_into(&mut version.version);
     version.jobs += 1;
     if let Err(why) = result {
         version.unreadable += 1;
@@ -187,11 +187,12 @@ fn count(versions: &mut BTreeMap<String, PendingVersion>, job: &Job, result: Res
     }
 }
 
+/// Returns why the job's payload is unreadable. Without a handler, it is not read.
 fn read(handler: Option<&Handler>, job: &Job) -> Result<(), String> {
+    let Some(handler) = handler else { return Ok(()) };
     // Decoding runs application code, which may panic.
-    match handler.map(|handler| panics::catch(|| handler.read(job))) {
-        None | Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err(error))) => Err(error.to_string()),
-        Some(Err(panic)) => Err(format!("panicked: {panic}")),
+    match panics::catch(|| handler.read(job)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => Err(format!("panicked: {panic}")),
     }
 }

@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use super::ahead::BATCH;
 use super::events::Event;
 use super::lease_clock::LeaseTime;
+use super::leases::LeaseNumber;
 use super::store::{StoreContext, report_lost};
 use crate::backend::{Backend, Renewal, Renewed};
 use crate::error::ErrorKind;
@@ -39,7 +40,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
                 // jumped. Unless it answers, the leases are lost at the next tick.
                 for number in context.leases.expired(without_jump) {
                     if let Some(lease) = context.leases.mark_lost(number) {
-                        report_lost(&context, &lease, NOT_RENEWED);
+                        report_lost(&context.runner, &lease, NOT_RENEWED);
                     }
                 }
                 let (renewals, repeated) = context.leases.to_renew(now);
@@ -55,12 +56,13 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Duration) {
+/// Renews these leases, and marks those as lost that the store no longer knows.
+async fn renew(context: &StoreContext, batch: Vec<(LeaseNumber, Renewal)>, sent_at: Duration) {
     let runner = &context.runner;
-    let (numbers, renewals): (Vec<u64>, Vec<Renewal>) = batch.into_iter().unzip();
+    let (numbers, renewals): (Vec<LeaseNumber>, Vec<Renewal>) = batch.into_iter().unzip();
     // A late answer counts until each lease is renewed by a repeated call, or has expired.
     let longest = renewals.iter().map(|renewal| renewal.lease_for).max().unwrap_or_default();
-    match runner.answer("renew", longest, context.store.renew(&renewals)).await {
+    match runner.call_within(longest, "renew", context.store.renew(&renewals)).await {
         Ok(results) => {
             runner.observers.notify(&Event::Renewed { leases: results.len() });
             for (number, result) in numbers.into_iter().zip(results) {
@@ -68,7 +70,7 @@ async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Dura
                     Renewed::Until(_) => context.leases.renewed(number, sent_at),
                     Renewed::LostLease => {
                         if let Some(lease) = context.leases.mark_lost(number) {
-                            report_lost(context, &lease, NOT_RENEWED);
+                            report_lost(runner, &lease, NOT_RENEWED);
                         }
                     }
                 }

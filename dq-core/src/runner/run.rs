@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use super::events::Event;
@@ -79,20 +79,8 @@ impl Runner {
         // Dropping this future also drops the handlers.
         let _abort_on_drop = runner.abort.clone().drop_guard();
         runner.observers.notify(&Event::Starting { slots: runner.settings.concurrency });
-        let mut tasks = Tasks::default();
-        let contexts: Vec<_> = stores
-            .iter()
-            .enumerate()
-            .map(|(index, store)| tasks.start(&runner, store, index))
-            .collect();
-        if runner.queues.iter().any(|served| served.starts.is_some()) {
-            tasks.objectives.spawn(objective::run(Arc::clone(&runner), contexts));
-        } else {
-            // Dropped because they hold senders to the settle loops, which end with the last
-            // sender.
-            drop(contexts);
-        }
-        tasks.declarations.spawn(async move { declarations.run().await });
+        let mut tasks = Tasks::start(&runner, &stores);
+        tasks.until_stop.spawn(async move { declarations.run().await });
         if !ingress.is_empty() {
             tasks.ingress.spawn(ingress.run_until(runner.stop.clone().cancelled_owned()));
         }
@@ -101,49 +89,22 @@ impl Runner {
             _ = &mut shutdown => Ok(()),
             error = tasks.failed() => Err(error),
         };
-        runner.stop.cancel();
-        tasks.declarations.abort_all();
-        tasks.objectives.abort_all();
-        let running = tasks.handlers.len();
-        runner.observers.notify(&Event::Stopping { running });
-        tracing::info!(runner = %runner.name, running, "stopping");
-        let clock = runner.clock();
-        let is_in_time = tokio::select! {
-            () = tasks.handlers_end() => true,
-            () = clock.sleep(runner.settings.grace) => false,
-        };
-        if !is_in_time {
-            tracing::warn!(runner = %runner.name, running = tasks.handlers.len(),
-                "the grace period is over; unfinished jobs are released");
-            runner.abort.cancel();
-            tasks.claims.abort_all();
-            tasks.ingress.abort_all();
-        }
-        let is_settled = tokio::select! {
-            () = tasks.end() => true,
-            () = clock.sleep(FINAL_SETTLE_TIMEOUT) => false,
-        };
+        let ended = shut_down(&runner, &mut tasks).await;
         let result = result.and(tasks.claim_error.take().map_or(Ok(()), Err));
-        let running = tasks.handlers.len();
-        if running > 0 {
-            tracing::error!(runner = %runner.name, running,
-                "blocking handlers still run; their leases are renewed until they return or this \
-                 program ends");
-            let runner = Arc::clone(&runner);
-            tokio::spawn(async move {
-                tasks.end().await;
-                announce::withdraw(&runner, &stores).await;
-                // Kept until here: a new runner with the same name would be withdrawn, too.
-                drop(name);
-            });
-        } else {
-            if !is_settled {
-                tracing::error!(runner = %runner.name,
-                    "the store did not accept the last settlements; their jobs run again when the \
-                     leases expire");
+        match ended {
+            Ended::HandlersRun => {
+                let runner = Arc::clone(&runner);
+                tokio::spawn(async move {
+                    tasks.end().await;
+                    announce::withdraw(&runner, &stores).await;
+                    // Kept until here: a new runner with the same name would be withdrawn, too.
+                    drop(name);
+                });
             }
-            tasks.announcements.shutdown().await;
-            announce::withdraw(&runner, &stores).await;
+            Ended::All => {
+                tasks.until_end.shutdown().await;
+                announce::withdraw(&runner, &stores).await;
+            }
         }
         runner.observers.notify(&Event::Stopped);
         tracing::info!(runner = %runner.name, "stopped");
@@ -167,10 +128,10 @@ impl Runner {
     pub async fn run_due(&self) -> Result<RunDueReport> {
         let kept = self.declarations.keep().await;
         let mut report = RunDueReport { jobs: 0, next_due: None };
-        for (index, store) in self.stores.iter().enumerate() {
-            let of_store = run_due::run(&self.shared, store, index).await?;
-            report.jobs += of_store.jobs;
-            report.next_due = report.next_due.into_iter().chain(of_store.next_due).min();
+        for (claim_loop, store) in self.stores.iter().enumerate() {
+            let store_report = run_due::run(&self.shared, store, claim_loop).await?;
+            report.jobs += store_report.jobs;
+            report.next_due = report.next_due.into_iter().chain(store_report.next_due).min();
         }
         kept.map(|()| report)
     }
@@ -181,85 +142,129 @@ impl Runner {
     }
 }
 
+/// How a shutdown ended.
+enum Ended {
+    All,
+    /// Blocking handlers still run.
+    HandlersRun,
+}
+
+/// Stops the loops, gives the handlers the grace period to finish, and waits for the last
+/// settlements.
+async fn shut_down(runner: &RunnerShared, tasks: &mut Tasks) -> Ended {
+    runner.stop.cancel();
+    tasks.until_stop.abort_all();
+    let running = tasks.handlers.len();
+    runner.observers.notify(&Event::Stopping { running });
+    tracing::info!(runner = %runner.name, running, "stopping");
+    let is_in_time = tokio::select! {
+        () = tasks.handlers_end() => true,
+        () = runner.clock().sleep(runner.settings.grace) => false,
+    };
+    if !is_in_time {
+        tracing::warn!(runner = %runner.name, running = tasks.handlers.len(),
+            "the grace period is over; unfinished jobs are released");
+        runner.abort.cancel();
+        tasks.claims.abort_all();
+        tasks.ingress.abort_all();
+    }
+    let is_settled = tokio::select! {
+        () = tasks.end() => true,
+        () = runner.clock().sleep(FINAL_SETTLE_TIMEOUT) => false,
+    };
+    let running = tasks.handlers.len();
+    if running > 0 {
+        tracing::error!(runner = %runner.name, running,
+            "blocking handlers still run; their leases are renewed until they return or this \
+             program ends");
+        return Ended::HandlersRun;
+    }
+    if !is_settled {
+        tracing::error!(runner = %runner.name,
+            "the store did not accept the last settlements; their jobs run again when the leases \
+             expire");
+    }
+    Ended::All
+}
+
+/// The runner's tasks.
 #[derive(Default)]
 struct Tasks {
     claims: JoinSet<Result<()>>,
     /// Error of a claim loop that ended just as the runner was stopped.
     claim_error: Option<Error>,
     settles: JoinSet<()>,
-    renewals: JoinSet<Infallible>,
-    checks: JoinSet<Infallible>,
-    announcements: JoinSet<Infallible>,
-    objectives: JoinSet<Infallible>,
-    declarations: JoinSet<Infallible>,
     ingress: JoinSet<()>,
+    /// Loops that end when the shutdown begins.
+    until_stop: JoinSet<Infallible>,
+    /// Loops that go on until the last handler has ended.
+    until_end: JoinSet<Infallible>,
     handlers: TaskTracker,
 }
 
 impl Tasks {
-    /// `index` is the claim loop's.
-    fn start(
-        &mut self,
-        runner: &Arc<RunnerShared>,
-        store: &Arc<Checked>,
-        index: usize,
-    ) -> Arc<StoreContext> {
-        let (context, finished) =
-            StoreContext::new(Arc::clone(runner), Arc::clone(store), index, self.handlers.clone());
-        let context = Arc::new(context);
-        self.settles.spawn(settle::run(Arc::clone(&context), finished));
-        self.renewals.spawn(renew::run(Arc::clone(&context)));
-        self.checks.spawn(maintain::run(Arc::clone(&context)));
-        self.announcements.spawn(announce::run(Arc::clone(&context)));
-        self.claims.spawn(claim::run(Arc::clone(&context)));
-        context
+    /// Starts all loops except those of declarations and ingress.
+    fn start(runner: &Arc<RunnerShared>, stores: &[Arc<Checked>]) -> Self {
+        let mut tasks = Self::default();
+        let mut contexts = Vec::new();
+        for (claim_loop, store) in stores.iter().enumerate() {
+            let (runner, store) = (Arc::clone(runner), Arc::clone(store));
+            let (context, finished) =
+                StoreContext::new(runner, store, claim_loop, tasks.handlers.clone());
+            tasks.settles.spawn(settle::run(Arc::clone(&context), finished));
+            tasks.until_end.spawn(renew::run(Arc::clone(&context)));
+            tasks.until_end.spawn(maintain::run(Arc::clone(&context)));
+            tasks.until_end.spawn(announce::run(Arc::clone(&context)));
+            tasks.claims.spawn(claim::run(Arc::clone(&context)));
+            contexts.push(context);
+        }
+        // Contexts hold senders to the settle loops, which end with the last sender.
+        if runner.queues.iter().any(|served| served.starts.is_some()) {
+            tasks.until_stop.spawn(objective::run(Arc::clone(runner), contexts));
+        }
+        tasks
     }
 
     /// Waits until a loop ends; before shutdown that means an error or a panic.
     async fn failed(&mut self) -> Error {
-        tokio::select! {
-            Some(ended) = self.claims.join_next() => {
-                claim_error(ended).unwrap_or_else(|| loop_panicked("claims"))
-            }
-            Some(_) = self.settles.join_next() => loop_panicked("settles"),
-            Some(_) = self.renewals.join_next() => loop_panicked("renews leases"),
-            Some(_) = self.checks.join_next() => loop_panicked("checks the store"),
-            Some(_) = self.announcements.join_next() => loop_panicked("announces the runner"),
-            Some(_) = self.objectives.join_next() => loop_panicked("checks the objectives"),
-            Some(_) = self.declarations.join_next() => loop_panicked("declares schedules"),
-            Some(_) = self.ingress.join_next() => loop_panicked("takes messages"),
+        let panicked = tokio::select! {
+            Some(ended) = self.claims.join_next() => match ended {
+                Ok(Err(error)) => return error,
+                Ok(Ok(())) => None,
+                Err(panicked) => Some(panicked),
+            },
+            Some(ended) = self.settles.join_next() => ended.err(),
+            Some(ended) = self.ingress.join_next() => ended.err(),
+            Some(Err(panicked)) = self.until_stop.join_next() => Some(panicked),
+            Some(Err(panicked)) = self.until_end.join_next() => Some(panicked),
             else => std::future::pending().await,
+        };
+        let mut error = Error::new(ErrorKind::Internal, "a loop of the runner has panicked");
+        if let Some(panicked) = panicked {
+            error = error.source(panicked);
         }
+        error.remedy("please report the panic; a new runner can continue").operation("run")
     }
 
+    /// Waits until no more jobs start and all handlers have ended.
     async fn handlers_end(&mut self) {
         while self.ingress.join_next().await.is_some() {}
         while let Some(ended) = self.claims.join_next().await {
             // A store closed together with its runner is no error.
-            let error = claim_error(ended).filter(|error| error.kind() != ErrorKind::Closed);
+            let error = ended.ok().and_then(Result::err);
+            let error = error.filter(|error| error.kind() != ErrorKind::Closed);
             self.claim_error = self.claim_error.take().or(error);
         }
         self.handlers.close();
         self.handlers.wait().await;
     }
 
+    /// Waits until all handlers have ended and are settled, and ends all loops.
     async fn end(&mut self) {
         self.handlers_end().await;
         // These loops hold senders to the settle loops, which end with the last sender.
-        self.renewals.shutdown().await;
-        self.checks.shutdown().await;
-        self.announcements.shutdown().await;
-        self.objectives.shutdown().await;
+        self.until_end.shutdown().await;
+        self.until_stop.shutdown().await;
         while self.settles.join_next().await.is_some() {}
     }
-}
-
-fn claim_error(ended: Result<Result<()>, JoinError>) -> Option<Error> {
-    ended.ok().and_then(Result::err)
-}
-
-fn loop_panicked(task: &str) -> Error {
-    Error::new(ErrorKind::Internal, format!("the loop that {task} has panicked"))
-        .remedy("please report the panic; a new runner can continue")
-        .operation("run")
 }

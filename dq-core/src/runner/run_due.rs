@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::claim::EXPIRED_IN_CLAIM;
 use super::execute::execute;
 use super::renew;
-use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::shared::{RunnerShared, ServedQueue};
+use super::start::EXPIRED_IN_CLAIM;
 use super::store::{RunSignals, Start, StoreContext, report_quarantined, report_settled};
 use crate::backend::{
     Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Want,
@@ -26,15 +26,15 @@ pub struct RunDueReport {
     pub next_due: Option<Timestamp>,
 }
 
+/// Runs all due jobs of one store.
 pub(super) async fn run(
     runner: &Arc<RunnerShared>,
     store: &Arc<Checked>,
-    index: usize,
+    claim_loop: usize,
 ) -> Result<RunDueReport> {
     // Jobs are settled here one by one; the channel to the settle loop is unused.
     let (context, _finished) =
-        StoreContext::new(Arc::clone(runner), Arc::clone(store), index, TaskTracker::new());
-    let context = Arc::new(context);
+        StoreContext::new(Arc::clone(runner), Arc::clone(store), claim_loop, TaskTracker::new());
     let mut jobs = 0;
     loop {
         let (oldest, next_due) = claim_oldest(&context).await?;
@@ -44,11 +44,13 @@ pub(super) async fn run(
     }
 }
 
-/// `now` is by the store's clock, `sent_at` by the lease clock.
+/// A job that is about to run.
 struct ClaimedJob<'a> {
     served: &'a ServedQueue,
     leased: LeasedJob,
+    /// The store's time when it was claimed.
     now: Timestamp,
+    /// When the claim was sent, by the lease clock.
     sent_at: Duration,
 }
 
@@ -77,17 +79,18 @@ async fn claim_oldest(
     Ok((None, next_due))
 }
 
+/// Claims up to `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
     let wants = [Want::new(served.queue.clone(), max, lease_for)];
-    let worker = &context.runner.name;
-    let params = ClaimParams::new(&wants, max, worker);
-    let call = context.store.claim(params);
-    let claimed = context.runner.answer("claim", CALL_TIMEOUT, call).await?;
+    let params = ClaimParams::new(&wants, max, &context.runner.name);
+    let claimed = context.runner.call("claim", context.store.claim(params)).await?;
     report_quarantined(&context.runner, &claimed);
     Ok(claimed)
 }
 
+/// Runs and settles a job.
+///
 /// # Errors
 /// `Unavailable` if the claim took as long as the lease; the job is handed back.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
@@ -105,7 +108,7 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
         // No job is claimed while another runs.
         superseded: CancellationToken::new(),
     };
-    let start = Start { at: now, waited_for_slot: false };
+    let start = Start { started: now, waited_for_slot: false };
     let verdict = tokio::select! {
         biased;
         verdict = execute(context, served, leased, start, signals) => verdict,
@@ -117,11 +120,12 @@ async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result
     }
 }
 
+/// Reports a run's result to the store.
 async fn settle(context: &StoreContext, settlement: Settlement) -> Result<()> {
     let runner = &context.runner;
     let settlements = [settlement];
     let settle = context.store.settle(&settlements);
-    for result in runner.answer("settle", CALL_TIMEOUT, settle).await? {
+    for result in runner.call("settle", settle).await? {
         report_settled(runner, &settlements[0], result, false);
     }
     Ok(())

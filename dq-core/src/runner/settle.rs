@@ -1,10 +1,11 @@
-//! Reports run results to the store, in batches.
+//! The settle loop of one store: it reports run results to the store, in batches.
 //!
-//! There is no timer: results that arrive during one call form the next batch. After a retryable
-//! error or no answer, the call is repeated without settlements whose leases were lost, unless an
-//! earlier call may have taken effect. After any other error each settlement is retried alone, so
-//! that a bad one does not block the others. A job whose settlement fails again runs when its lease
-//! expires.
+//! There is no timer: results that arrive during one call form the next batch.
+//!
+//! After a retryable error or no answer, the call is repeated, without settlements whose leases
+//! were lost meanwhile. These stay if an earlier call may have taken effect: only the store knows.
+//! After any other error each settlement is retried alone, so that a bad one does not block the
+//! others. A job whose settlement fails again runs when its lease expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,16 @@ use tokio::sync::mpsc;
 use super::ahead::BATCH;
 use super::events::Event;
 use super::leases::LeaseGuard;
-use super::shared::{CALL_TIMEOUT, RunnerShared};
+use super::retry_delay::RetryDelay;
+use super::shared::RunnerShared;
 use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Checked, Settlement};
 use crate::error::ErrorKind;
 
-/// Doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
+/// Settles jobs until the last sender is dropped.
 pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver<FinishedRun>) {
     // Dropped because it holds a sender, which would keep this loop running.
     let store = Arc::clone(&context.store);
@@ -43,7 +45,7 @@ pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver
 }
 
 /// Settles runs in one call, repeated while the store is unavailable. Returns them if the store
-/// refused several at once. `outcome_unknown`: some may be settled already.
+/// refused several at once. `outcome_unknown` says that some may be settled already.
 async fn settle(
     runner: &RunnerShared,
     store: &Checked,
@@ -51,9 +53,9 @@ async fn settle(
     mut leases: Vec<Option<LeaseGuard>>,
     mut outcome_unknown: bool,
 ) -> Option<impl Iterator<Item = (Settlement, Option<LeaseGuard>)>> {
-    let mut retry_delay = MIN_RETRY_DELAY;
+    let mut retry_delay = RetryDelay::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     while !settlements.is_empty() {
-        match runner.answer("settle", CALL_TIMEOUT, store.settle(&settlements)).await {
+        match runner.call("settle", store.settle(&settlements)).await {
             Ok(results) => {
                 for (settlement, result) in settlements.iter().zip(results) {
                     report_settled(runner, settlement, result, outcome_unknown);
@@ -64,9 +66,7 @@ async fn settle(
                 tracing::warn!(%error, jobs = leases.len(), "settlements wait for the store");
                 runner.observers.notify(&Event::StoreFailed(&error));
                 outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                runner.clock().sleep(retry_delay).await;
-                retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
-                // Only the store knows whether a call with unknown outcome ended the lease.
+                runner.clock().sleep(retry_delay.after_failure()).await;
                 if !outcome_unknown {
                     drop_lost(runner, &mut settlements, &mut leases);
                 }
@@ -105,6 +105,8 @@ async fn receive_batch(
     batch.len()
 }
 
+/// Drops settlements whose leases were lost, and reports losses not reported during the run.
+///
 /// Settlements without a guard (the handler never started) stay until the store answers.
 fn drop_lost(
     runner: &RunnerShared,

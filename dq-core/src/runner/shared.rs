@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::{Event, Observers};
 use super::recent::RecentRuns;
-use super::slots::Slots;
+use super::slots::{QueueIndex, Slots};
 use super::start_window::StartWindow;
 use crate::client::ClientShared;
 use crate::clock::Clock;
@@ -17,23 +17,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
 use crate::model::{QueueName, Timestamp};
 
-/// Time limit for a store call, so that an unanswered call does not stop a loop.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// An unanswered call must not stop a loop.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
-    /// Set by [`only`](super::RunnerBuilder::only).
+    /// Whether [`only`](super::RunnerBuilder::only) names the queues.
     pub(super) is_restricted: bool,
-    /// `index_of` and `slots` refer to these by index.
+    /// A queue's position here is its [`QueueIndex`].
     pub(super) queues: Vec<ServedQueue>,
-    pub(super) index_of: HashMap<QueueName, usize>,
+    pub(super) index_of: HashMap<QueueName, QueueIndex>,
     pub(super) slots: Arc<Slots>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) state: Arc<StateMap>,
     pub(super) client: Arc<ClientShared>,
     pub(super) observers: Observers,
-    pub(super) built: Timestamp,
+    pub(super) built_at: Timestamp,
     pub(super) settings: RunnerSettings,
     /// Fires when no more jobs may be claimed.
     pub(super) stop: CancellationToken,
@@ -41,20 +41,21 @@ pub(super) struct RunnerShared {
     pub(super) abort: CancellationToken,
 }
 
+/// A queue with a handler in this runner.
 #[derive(Debug)]
 pub(super) struct ServedQueue {
     pub(super) queue: QueueName,
     pub(super) handler: Arc<Handler>,
     pub(super) policy: QueuePolicy,
     pub(super) recent: RecentRuns,
-    /// `None` without a lateness objective.
+    /// The recent starts; `None` without a lateness objective.
     pub(super) starts: Option<StartWindow>,
 }
 
 impl ServedQueue {
     pub(super) fn new(queue: QueueName, handler: Arc<Handler>, policy: QueuePolicy) -> Self {
         let starts = policy.lateness.map(StartWindow::new);
-        Self { queue, handler, policy, recent: RecentRuns::default(), starts }
+        Self { queue, handler, policy, recent: RecentRuns::new(), starts }
     }
 }
 
@@ -67,17 +68,32 @@ impl RunnerShared {
         &self.client.environment.clock
     }
 
-    pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(usize, &StartWindow)> {
+    /// Returns the recent starts of a queue with a lateness objective.
+    pub(super) fn starts_of(&self, queue: &QueueName) -> Option<(QueueIndex, &StartWindow)> {
         let index = *self.index_of.get(queue)?;
         Some((index, self.queues[index].starts.as_ref()?))
     }
 
+    /// Makes a store call, for at most [`CALL_TIMEOUT`].
+    ///
     /// # Errors
-    /// The call's error; `OutcomeUnknown` if the call takes longer than `limit` and is dropped.
-    pub(super) async fn answer<T>(
+    /// See [`call_within`](Self::call_within).
+    pub(super) async fn call<T>(
         &self,
         operation: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.call_within(CALL_TIMEOUT, operation, call).await
+    }
+
+    /// Makes a store call and reports its duration to the observers.
+    ///
+    /// # Errors
+    /// The call's error; `OutcomeUnknown` if the call takes longer than `limit` and is dropped.
+    pub(super) async fn call_within<T>(
+        &self,
         limit: Duration,
+        operation: &'static str,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let sent_at = self.clock().elapsed();

@@ -1,12 +1,16 @@
 //! Concurrency limits: per queue and in total.
 //!
 //! A running job occupies a slot in its queue and one in the total. A claim first *reserves* free
-//! slots, then frees the ones its jobs do not take. It may take jobs [`ahead`](super::ahead); these
-//! wait in a line and take over the slots of jobs that end.
+//! slots, then frees the ones its jobs do not take. It may also take jobs [`ahead`](super::ahead)
+//! of the slots; these wait in a line and take over the slots of jobs that end.
 //!
 //! An *internal* queue belongs to the framework, such as the queue for schedules. Its jobs run for
 //! milliseconds and occupy no slot in the total, so they do not wait for application jobs. When the
 //! total is scarce, each sort of queue gets its own claim.
+//!
+//! Each store has one claim loop, and each loop a part of the free slots.
+
+mod reservation;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,10 +23,15 @@ use super::events::{Event, Observers};
 use crate::clock::Clock;
 use crate::sync::lock;
 
+pub(super) use reservation::{Reservation, Scope, Share};
+
+/// A queue's position in [`RunnerShared::queues`](super::shared::RunnerShared::queues).
+pub(super) type QueueIndex = usize;
+
 #[derive(Debug)]
 pub(super) struct Slots {
     state: Mutex<State>,
-    /// One per claim loop; stores a permit while the loop does not wait.
+    /// One per claim loop. It stores a permit while the loop does not wait.
     freed: Vec<Notify>,
     clock: Arc<dyn Clock>,
     observers: Observers,
@@ -31,23 +40,25 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct State {
     total: SlotCount,
-    /// By queue index.
+    /// Each queue's slots, by [`QueueIndex`].
     queues: Vec<QueueSlots>,
     /// Where the next reservation starts; rotates so that queues share a scarce total.
-    first_queue: usize,
-    /// By claim loop: another loop had reserved slots this one needed.
+    first_queue: QueueIndex,
+    /// For each claim loop, whether another loop had reserved slots that it needed.
     blocked: Vec<bool>,
     /// Claimed jobs without a slot, in claim order.
     line: VecDeque<Waiting>,
 }
 
+/// A claimed job without a slot.
 #[derive(Debug)]
 struct Waiting {
-    queue: usize,
-    claimer: usize,
+    queue: QueueIndex,
+    claim_loop: usize,
     slot: oneshot::Sender<Slot>,
 }
 
+/// The slots of a queue, or of the total.
 #[derive(Debug, Clone, Copy)]
 struct SlotCount {
     capacity: usize,
@@ -95,54 +106,17 @@ struct QueueSlots {
     is_internal: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    All,
-    Application,
-    Internal,
-}
-
-/// One queue's part in a [`Reservation`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) queue: usize,
-    slots: usize,
-    /// Jobs that the claim may take beyond the slots.
-    ahead: usize,
-}
-
-impl Share {
-    pub(super) const fn jobs(self) -> usize {
-        self.slots + self.ahead
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reservation {
-    pub(super) scope: Scope,
-    pub(super) queues: Vec<Share>,
-    /// May be less than the sum over `queues`.
-    pub(super) limit: usize,
-    /// From the total.
-    of_total: usize,
-    /// A queue or the total had no free slot, so more jobs may be due. A claim that takes the last
-    /// slots does not set it: the loop reserves again.
-    pub(super) saturated: bool,
-    /// The internal queues have no free slot, or there are no internal queues.
-    pub(super) internal_full: bool,
-    claimer: usize,
-}
-
-/// Freed on drop.
+/// A job's slot; freed on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
-    queue: usize,
-    /// By [`Clock::elapsed`].
+    queue: QueueIndex,
+    /// When the job got the slot, by [`Clock::elapsed`].
     since: Duration,
     has_run: bool,
 }
 
+/// Where a claimed job waits for its start.
 #[derive(Debug)]
 pub(super) enum Place {
     Slot(Slot),
@@ -151,11 +125,11 @@ pub(super) enum Place {
 }
 
 impl Slots {
-    /// `queues`: slot count, and whether it is internal.
+    /// `queues` has each queue's slot count, and whether it is internal.
     pub(super) fn new(
         total: usize,
         queues: impl IntoIterator<Item = (usize, bool)>,
-        claimers: usize,
+        claim_loops: usize,
         clock: Arc<dyn Clock>,
         observers: Observers,
     ) -> Self {
@@ -165,100 +139,59 @@ impl Slots {
             total: SlotCount::new(total),
             queues: queues.into_iter().map(queue_slots).collect(),
             first_queue: 0,
-            blocked: vec![false; claimers],
+            blocked: vec![false; claim_loops],
             line: VecDeque::new(),
         };
         Self {
             state: Mutex::new(state),
-            freed: std::iter::repeat_with(Notify::new).take(claimers).collect(),
+            freed: std::iter::repeat_with(Notify::new).take(claim_loops).collect(),
             clock,
             observers,
         }
     }
 
-    /// Reserves free slots for a claim by loop `claimer`: at most [`BATCH`] application jobs, and
-    /// as many for each internal queue. The application may use the internal queues' unused limit,
-    /// and take short jobs ahead of the slots.
+    /// Reserves free slots for a claim: at most [`BATCH`] application jobs, and as many for each
+    /// internal queue. The application may use the internal queues' unused limit, and take short
+    /// jobs ahead of the slots.
     ///
     /// If the total is scarce, the claim covers only internal queues, if `prefers_internal`, or
     /// only the application's.
     ///
     /// With several claim loops, each gets a share: a slow store does not delay another store's
     /// jobs.
-    pub(super) fn reserve(&self, claimer: usize, prefers_internal: bool) -> Reservation {
-        let claimers = self.freed.len();
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        let of_total = state.total.free.div_ceil(claimers);
-        let limit = of_total.min(BATCH);
-        let mut blocked = limit == 0 && state.total.reserved > 0;
-        let mut saturated = limit == 0;
-        let count = state.queues.len();
-        let (mut application, mut internal) = (Vec::new(), Vec::new());
-        for queue in (state.first_queue..count).chain(0..state.first_queue) {
-            let QueueSlots { count: slots, is_internal } = state.queues[queue];
-            if limit == 0 && !is_internal {
-                continue;
-            }
-            let share = slots.free.div_ceil(claimers).min(if is_internal { BATCH } else { limit });
-            if share == 0 {
-                saturated = true;
-                blocked |= slots.reserved > 0;
-                continue;
-            }
-            let ahead = if is_internal { 0 } else { slots.run_time.ahead(share) };
-            let shares = if is_internal { &mut internal } else { &mut application };
-            shares.push(Share { queue, slots: share, ahead });
-        }
-        let sum = |shares: &[Share]| shares.iter().map(|share| share.slots).sum::<usize>();
-        let (sum_application, sum_internal) = (sum(&application), sum(&internal));
-        // Jobs that can start at once come before jobs ahead.
-        let room = BATCH.saturating_sub(sum_application);
-        application.iter_mut().for_each(|share| share.ahead = share.ahead.min(room));
-        let ahead = application.iter().map(|share| share.ahead).sum::<usize>();
-        let internal_full = sum_internal == 0;
-        let is_scarce = limit == 0 || sum_application > of_total;
-        let (scope, queues, limit, of_total) = if !is_scarce {
-            // Internal jobs first, then room for a full batch: neither sort's backlog holds up the
-            // other.
-            internal.extend(application);
-            let of_application = (sum_application + ahead).min(BATCH);
-            let limit = sum_internal + of_application;
-            (Scope::All, internal, limit, sum_application.min(limit))
-        } else if prefers_internal && sum_internal > 0 {
-            (Scope::Internal, internal, sum_internal, 0)
-        } else {
-            let of_total = limit.min(sum_application);
-            // By the total's run time: the next jobs may belong to any queue.
-            let ahead = ahead.min(state.total.run_time.ahead(of_total));
-            (Scope::Application, application, (of_total + ahead).min(BATCH), of_total)
-        };
-        state.blocked[claimer] = blocked;
-        for share in &queues {
+    pub(super) fn reserve(&self, claim_loop: usize, prefers_internal: bool) -> Reservation {
+        let mut state = self.lock();
+        let shares = state.free_shares(self.freed.len());
+        state.blocked[claim_loop] = shares.blocked;
+        let total_run_time = state.total.run_time;
+        let reservation = shares.reservation(claim_loop, prefers_internal, total_run_time);
+        for share in &reservation.queues {
             state.queues[share.queue].count.reserve(share.slots);
         }
-        state.total.reserve(of_total);
-        if scope != Scope::Internal && limit > 0 {
-            state.first_queue = if count == 0 { 0 } else { (state.first_queue + 1) % count };
+        state.total.reserve(reservation.of_total);
+        if reservation.scope != Scope::Internal && reservation.limit > 0 {
+            state.first_queue = (state.first_queue + 1) % state.queues.len();
         }
-        Reservation { scope, queues, limit, of_total, saturated, internal_full, claimer }
+        reservation
     }
 
-    /// Whether a job has waited for a slot; `due` is by [`Clock::elapsed`]. Only valid while its
-    /// claim holds reserved slots: while it does, neither the queue nor the total can fill up.
-    pub(super) fn has_waited(&self, queue: usize, due: Duration) -> bool {
+    /// Returns whether a job has waited for a slot; `due` is by [`Clock::elapsed`].
+    ///
+    /// Only valid while its claim holds reserved slots: neither the queue nor the total can then
+    /// fill up.
+    pub(super) fn has_waited(&self, queue: QueueIndex, due: Duration) -> bool {
         let state = self.lock();
         let QueueSlots { count, is_internal } = state.queues[queue];
         let of_total = state.total.full_until.filter(|_| !is_internal);
         count.full_until.max(of_total).is_some_and(|until| due < until)
     }
 
-    /// Gives reserved slots to claimed jobs, passed as queue indexes in start order, and frees the
+    /// Gives reserved slots to claimed jobs, each passed as its queue in start order, and frees the
     /// rest. Jobs without a slot wait in line.
     pub(super) fn fill(
         self: &Arc<Self>,
         reservation: &Reservation,
-        jobs: impl IntoIterator<Item = usize>,
+        jobs: impl IntoIterator<Item = QueueIndex>,
     ) -> Vec<Place> {
         let now = self.clock.elapsed();
         let mut guard = self.lock();
@@ -267,21 +200,22 @@ impl Slots {
             state.queues[share.queue].count.release(share.slots);
         }
         state.total.release(reservation.of_total);
-        let place = |queue: usize| {
+        let place = |queue: QueueIndex| {
             if state.take(queue) {
                 return Place::Slot(Slot::new(Arc::clone(self), queue, now));
             }
             let (slot, place) = oneshot::channel();
-            state.line.push_back(Waiting { queue, claimer: reservation.claimer, slot });
+            state.line.push_back(Waiting { queue, claim_loop: reservation.claim_loop, slot });
             Place::InLine(place)
         };
         let places = jobs.into_iter().map(place).collect();
         // Other loops' jobs in line may wait for the slots that this claim did not need.
         let granted = std::iter::from_fn(|| state.next_in_line()).collect::<Vec<_>>();
-        // Only other loops that were blocked: loops that notify themselves or each other after
-        // every claim never sleep.
-        for (claimer, freed) in self.freed.iter().enumerate() {
-            if claimer != reservation.claimer && std::mem::take(&mut state.blocked[claimer]) {
+        // Only other loops that were blocked are notified: loops that notify themselves or each
+        // other after every claim never sleep.
+        for (claim_loop, freed) in self.freed.iter().enumerate() {
+            let is_other = claim_loop != reservation.claim_loop;
+            if is_other && std::mem::take(&mut state.blocked[claim_loop]) {
                 freed.notify_one();
             }
         }
@@ -290,37 +224,38 @@ impl Slots {
         places
     }
 
-    /// If the job no longer waits, the slot is dropped and so freed.
+    /// Gives a slot to a job in line. If the job no longer waits, the slot is dropped and so freed.
     fn grant(self: &Arc<Self>, Waiting { queue, slot, .. }: Waiting, now: Duration) {
         self.observers.notify(&Event::SlotTaken);
         let _ = slot.send(Slot::new(Arc::clone(self), queue, now));
     }
 
-    /// Removes one claim loop's jobs from the line.
-    pub(super) fn give_up(&self, claimer: usize) -> usize {
+    /// Removes one claim loop's jobs from the line. Returns their number.
+    pub(super) fn give_up(&self, claim_loop: usize) -> usize {
         let line = &mut self.lock().line;
         let before = line.len();
-        line.retain(|waiting| waiting.claimer != claimer);
+        line.retain(|waiting| waiting.claim_loop != claim_loop);
         before - line.len()
     }
 
-    /// In total, and by queue index.
+    /// Returns how many slots jobs occupy, in total and by [`QueueIndex`].
     pub(super) fn used(&self) -> (usize, Vec<usize>) {
         let state = self.lock();
         (state.total.used(), state.queues.iter().map(|queue| queue.count.used()).collect())
     }
 
-    /// How many more jobs of a queue could run; slots reserved by claims in progress count as
-    /// unused.
-    pub(super) fn unused(&self, queue: usize) -> usize {
+    /// Returns how many more jobs of a queue could run. Slots reserved by claims in progress count
+    /// as unused.
+    pub(super) fn unused(&self, queue: QueueIndex) -> usize {
         let state = self.lock();
         let unused = |count: SlotCount| count.capacity - count.used();
         let of_queue = unused(state.queues[queue].count);
         if state.queues[queue].is_internal { of_queue } else { of_queue.min(unused(state.total)) }
     }
 
-    pub(super) async fn freed(&self, claimer: usize) {
-        self.freed[claimer].notified().await;
+    /// Waits for a slot that a claim loop may use.
+    pub(super) async fn freed(&self, claim_loop: usize) {
+        self.freed[claim_loop].notified().await;
     }
 
     /// Yields until other tasks free no more slots, or a batch is free: one claim then fills the
@@ -336,9 +271,9 @@ impl Slots {
         }
     }
 
-    /// `run` is the job's run time, if it ran. The first job in line that can use the slot takes it
-    /// over; otherwise all claim loops wake.
-    fn free(self: &Arc<Self>, queue: usize, run: Option<Duration>) {
+    /// Frees a job's slot; `run` is the job's run time, if it ran. The first job in line that can
+    /// use the slot takes it over; otherwise all claim loops wake.
+    fn free(self: &Arc<Self>, queue: QueueIndex, run: Option<Duration>) {
         let now = self.clock.elapsed();
         let mut state = self.lock();
         state.queues[queue].count.free(run, now);
@@ -366,7 +301,8 @@ impl Slots {
 }
 
 impl State {
-    fn take(&mut self, queue: usize) -> bool {
+    /// Occupies a free slot; returns false if there is none.
+    fn take(&mut self, queue: QueueIndex) -> bool {
         let QueueSlots { count, is_internal } = &mut self.queues[queue];
         let is_free = count.free > 0 && (*is_internal || self.total.free > 0);
         if is_free {
@@ -376,6 +312,7 @@ impl State {
         is_free
     }
 
+    /// Occupies a slot for the first job in line that can use one, and removes it from the line.
     fn next_in_line(&mut self) -> Option<Waiting> {
         let next = (0..self.line.len()).find(|index| self.take(self.line[*index].queue))?;
         self.line.remove(next)
@@ -383,12 +320,12 @@ impl State {
 }
 
 impl Slot {
-    const fn new(slots: Arc<Slots>, queue: usize, since: Duration) -> Self {
+    const fn new(slots: Arc<Slots>, queue: QueueIndex, since: Duration) -> Self {
         Self { slots, queue, since, has_run: false }
     }
 
-    /// Returns the queue index.
-    pub(super) const fn begin_run(&mut self) -> usize {
+    /// Records that the job starts. Returns its queue.
+    pub(super) const fn begin_run(&mut self) -> QueueIndex {
         self.has_run = true;
         self.queue
     }

@@ -1,4 +1,4 @@
-//! The state shared by the loops of one store.
+//! The state shared by the loops of one store, and the reports that several of them make.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,8 @@ use tokio_util::task::TaskTracker;
 use super::claim_time::ClaimTime;
 use super::events::Event;
 use super::leases::{LeaseGuard, LeaseTracker};
-use super::shared::RunnerShared;
+use super::shared::{RunnerShared, ServedQueue};
+use super::verdict::VerdictRules;
 use crate::backend::{Checked, Claimed, Lease, Settled, Settlement};
 use crate::model::Timestamp;
 
@@ -23,33 +24,53 @@ pub(super) struct StoreContext {
     pub(super) runner: Arc<RunnerShared>,
     pub(super) store: Arc<Checked>,
     pub(super) leases: Arc<LeaseTracker>,
-    /// The claim loop index in `Slots`.
-    pub(super) index: usize,
+    /// Identifies the store's claim loop in [`Slots`](super::slots::Slots).
+    pub(super) claim_loop: usize,
     pub(super) finished: mpsc::Sender<FinishedRun>,
-    /// For all stores together.
+    /// The handlers of all stores.
     pub(super) handlers: TaskTracker,
-    /// A token per claimed job without a slot or a started task.
+    /// Holds a token per claimed job that has no slot yet.
     pub(super) starting: TaskTracker,
     /// Store clock minus runner clock in milliseconds.
     pub(super) skew: Mutex<Option<i64>>,
     pub(super) claim_time: ClaimTime,
 }
 
+/// When and how a job starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Start {
-    /// By the store's clock.
-    pub(super) at: Timestamp,
+    /// When the run starts, by the store's clock.
+    pub(super) started: Timestamp,
     /// All slots were busy at some time after the due time.
     pub(super) waited_for_slot: bool,
 }
 
+/// What may end a run early.
+#[derive(Debug)]
+pub(super) struct RunSignals {
+    pub(super) cancelled: CancellationToken,
+    /// Fires when the runner gets another lease for the job: the store would ignore this run's
+    /// result.
+    pub(super) superseded: CancellationToken,
+}
+
+/// A job that waits for its settlement.
+#[derive(Debug)]
+pub(super) struct FinishedRun {
+    pub(super) settlement: Settlement,
+    /// Renews the lease until the store accepts the settlement. `None` if the handler never
+    /// started.
+    pub(super) lease: Option<LeaseGuard>,
+}
+
 impl StoreContext {
+    /// Also returns the receiver of [`finished`](Self::finished), for the settle loop.
     pub(super) fn new(
         runner: Arc<RunnerShared>,
         store: Arc<Checked>,
-        index: usize,
+        claim_loop: usize,
         handlers: TaskTracker,
-    ) -> (Self, mpsc::Receiver<FinishedRun>) {
+    ) -> (Arc<Self>, mpsc::Receiver<FinishedRun>) {
         let (finished, finished_runs) = mpsc::channel(SETTLEMENT_BACKLOG);
         let leases = Arc::new(LeaseTracker::new(Arc::clone(runner.clock())));
         let starting = TaskTracker::new();
@@ -59,34 +80,29 @@ impl StoreContext {
             runner,
             store,
             leases,
-            index,
+            claim_loop,
             finished,
             handlers,
             starting,
             skew: Mutex::default(),
             claim_time: ClaimTime::default(),
         };
-        (context, finished_runs)
+        (Arc::new(context), finished_runs)
+    }
+
+    pub(super) fn verdict_rules<'a>(&'a self, served: &'a ServedQueue) -> VerdictRules<'a> {
+        VerdictRules {
+            policy: &served.policy,
+            escalation: &served.handler.escalation,
+            schema_version: served.handler.schema_version,
+            limits: &self.runner.client.limits,
+            entropy: &self.runner.client.environment.entropy,
+            store: &self.store,
+        }
     }
 }
 
-#[derive(Debug)]
-pub(super) struct RunSignals {
-    pub(super) cancelled: CancellationToken,
-    /// Fires when the runner gets another lease for the job: this run's result would be stale.
-    pub(super) superseded: CancellationToken,
-}
-
-/// The lease is renewed until the store accepts the settlement; `None` if the handler never
-/// started.
-#[derive(Debug)]
-pub(super) struct FinishedRun {
-    pub(super) settlement: Settlement,
-    pub(super) lease: Option<LeaseGuard>,
-}
-
-/// `repeated`: an earlier call may have taken effect although its answer was lost. `LostLease` may
-/// then mean that.
+/// `repeated` has the meaning of [`Event::Settled::repeated`].
 pub(super) fn report_settled(
     runner: &RunnerShared,
     settlement: &Settlement,
@@ -108,8 +124,8 @@ pub(super) fn report_quarantined(runner: &RunnerShared, claimed: &Claimed) {
     }
 }
 
-pub(super) fn report_lost(context: &StoreContext, lease: &Lease, cause: &str) {
+pub(super) fn report_lost(runner: &RunnerShared, lease: &Lease, cause: &str) {
     tracing::warn!(queue = %lease.queue, id = %lease.job,
         "the lease was lost while the handler ran: {cause}");
-    context.runner.observers.notify(&Event::LeaseLost(lease));
+    runner.observers.notify(&Event::LeaseLost(lease));
 }

@@ -1,4 +1,4 @@
-//! Batches the store calls of schedule jobs that run at the same time.
+//! Joins the store calls of schedule jobs that run at the same time.
 //!
 //! At midnight thousands of them run at once, and one call each would take long on most stores.
 //! There is no timer: jobs that arrive during one call go into the next.
@@ -21,6 +21,7 @@ const CALLS: usize = 2;
 const MAX_JOBS: usize = 100;
 const MAX_BYTES: usize = 256 * 1024;
 
+/// The jobs that wait for the next call.
 #[derive(Debug)]
 pub(super) struct Batches {
     dq: Dq,
@@ -28,6 +29,7 @@ pub(super) struct Batches {
     calls: Semaphore,
 }
 
+/// One schedule job's occurrences.
 #[derive(Debug)]
 struct Request {
     jobs: Vec<NewJob>,
@@ -39,6 +41,8 @@ impl Batches {
         Self { dq: dq.clone(), waiting: Mutex::default(), calls: Semaphore::new(CALLS) }
     }
 
+    /// Schedules jobs in a call shared with others.
+    ///
     /// If this is dropped during a shared call, other schedules in the call fail. They run again,
     /// which schedules nothing twice.
     pub(super) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -80,6 +84,7 @@ impl Batches {
         batch
     }
 
+    /// Makes one call for all requests, or one for each if a request is refused.
     async fn call(&self, batch: Vec<Request>) {
         let jobs = batch.iter().flat_map(|request| request.jobs.iter().cloned()).collect();
         match schedule(&self.dq, jobs).await {
@@ -111,6 +116,7 @@ impl Batches {
     }
 }
 
+/// Schedules jobs in calls of the allowed size.
 pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
     let max = dq.shared().limits.bulk.max(1);
     let mut scheduled = Vec::with_capacity(jobs.len());
@@ -121,6 +127,7 @@ pub(super) async fn schedule(dq: &Dq, mut jobs: Vec<NewJob>) -> Result<Vec<Sched
     Ok(scheduled)
 }
 
+/// Returns whether the same call for other jobs would fail too.
 fn fails_for_all(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -6,8 +6,9 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::schedule_job::{SEEN_INTERVAL, require_support};
+use super::schedule_job::SEEN_INTERVAL;
 use super::store;
+use super::support::require_support;
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::ScheduleSpec;
@@ -27,6 +28,7 @@ pub(crate) struct Declarations {
     refreshed: Mutex<Option<Duration>>,
 }
 
+/// A declared schedule.
 #[derive(Debug)]
 struct Declaration {
     spec: ScheduleSpec,
@@ -101,6 +103,7 @@ impl Declarations {
         result
     }
 
+    /// Stores a declaration, and renames the schedule of an earlier code.
     async fn store(&self, name: &str, declaration: &Declaration) -> Result<()> {
         for alias in declaration.aliases {
             // The program may have another schedule with that name.
@@ -111,6 +114,7 @@ impl Declarations {
         store::declare(&self.dq, name, &declaration.spec).await
     }
 
+    /// Keeps the declarations until the runner stops.
     pub(crate) async fn run(&self) -> Infallible {
         if self.schedules.is_empty() {
             return std::future::pending().await;

@@ -7,11 +7,14 @@ use crate::model::{CatchUp, ScheduleSpec, Timestamp};
 /// How late an occurrence may be scheduled without counting as missed.
 pub(super) const ON_TIME: Duration = Duration::from_secs(60);
 
+/// What a schedule job does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
+    /// The occurrences to schedule, in order.
     pub(super) occurrences: Vec<Timestamp>,
     /// Whether late occurrences were left out.
     pub(super) has_missed: bool,
+    /// The last handled occurrence afterwards.
     pub(super) cursor: Timestamp,
     /// `None` if no occurrence is left.
     pub(super) next: Option<Timestamp>,
@@ -28,7 +31,7 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
         let last = spec.times.last_between(cursor.as_millis(), until.as_millis());
         last.map(Timestamp::from_millis)
     };
-    // On time there is only one, and searching for the last one takes forty times as long.
+    // A schedule job on time has only one, and searching for the last one takes forty times as long.
     let second = spec.next_after(due);
     let (last, next) = if second.is_none_or(|second| second > now) {
         (due, second)
@@ -54,6 +57,7 @@ pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Pl
     Plan { has_missed, occurrences, cursor: last, next }
 }
 
+/// Returns the first `max` occurrences after `after` and until `until`.
 pub(super) fn occurrences_between(
     spec: &ScheduleSpec,
     after: Timestamp,
@@ -126,18 +130,18 @@ mod tests {
     fn with_none_each_occurrence_of_the_last_minute_runs() {
         let every =
             |seconds: u64, catch_up| spec(Interval::new(seconds.seconds()).unwrap(), catch_up);
-        let count = |spec: &ScheduleSpec, millis: i64| {
-            let now = Timestamp::from_millis(START + millis);
-            let plan = plan(spec, Timestamp::from_millis(START), now);
-            (plan.occurrences.len(), plan.has_missed)
-        };
-        assert_eq!(count(&every(1, "none"), 5_100), (5, false));
-        assert_eq!(count(&every(20, "none"), 60_500), (3, false));
-        assert_eq!(count(&every(20, "none"), 85_000), (3, true));
-        assert_eq!(count(&every(1, "last"), 5_100), (1, true));
-        let cron = spec(Cron::new("*/20 * * * * *", "UTC").unwrap(), "none");
-        assert_eq!(count(&cron, 60_500), (3, false));
-        assert_eq!(count(&cron, 85_000), (3, true));
+        let cron = || spec(Cron::new("*/20 * * * * *", "UTC").unwrap(), "none");
+        for (spec, millis, runs, has_missed) in [
+            (every(1, "none"), 5_100, 5, false),
+            (every(1, "last"), 5_100, 1, true),
+            (every(20, "none"), 60_500, 3, false),
+            (every(20, "none"), 85_000, 3, true),
+            (cron(), 60_500, 3, false),
+            (cron(), 85_000, 3, true),
+        ] {
+            let (occurrences, missed) = planned(&spec, millis);
+            assert_eq!((occurrences.len(), missed), (runs, has_missed), "{spec:?}, {millis} ms");
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::schedule_job::{self, Declared, REMOVED, ScheduleJob, require_support, schedule_job};
+use super::schedule_job::{Declared, REMOVED, ScheduleJob, schedule_job};
+use super::support::{QUEUE, require_support};
 use crate::backend::{Backend, Cancelled, Scheduled};
 use crate::client::Dq;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,13 +20,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Delays a removal job, so that no runner claims it meanwhile.
 const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
-/// By the main store's clock.
+/// Returns the main store's time.
 pub(super) async fn now(dq: &Dq) -> Result<Timestamp> {
     dq.backend().now().await
 }
 
+/// Finds a schedule by name.
 pub(super) async fn find(dq: &Dq, name: &str) -> Result<Option<(JobView, ScheduleJob)>> {
-    let view = dq.queue(schedule_job::QUEUE)?.get(name).await?;
+    let view = dq.queue(QUEUE)?.get(name).await?;
     let Some(view) = view.filter(|view| view.job.payload != REMOVED) else { return Ok(None) };
     let schedule_job = ScheduleJob::decode(name, &view.job.payload)?;
     Ok(Some((view, schedule_job)))
@@ -43,7 +45,7 @@ pub(super) async fn change(
 ) -> Result<bool> {
     require_support(&**dq.backend())?;
     ScheduleSpec::check_name(name)?;
-    let queue = dq.queue(schedule_job::QUEUE)?;
+    let queue = dq.queue(QUEUE)?;
     for _ in 0..ATTEMPTS {
         let found = queue.get(name).await?;
         let is_removal = found.as_ref().is_some_and(|found| found.job.payload == REMOVED);
@@ -64,7 +66,7 @@ pub(super) async fn change(
     Err(busy(name))
 }
 
-/// Returns `false` if the old schedule job runs or has changed.
+/// Replaces the old schedule job. Returns `false` if that runs or has changed.
 async fn write(
     dq: &Dq,
     name: &str,
@@ -109,6 +111,7 @@ pub(super) async fn upsert(dq: &Dq, name: &str, spec: &ScheduleSpec) -> Result<b
     .await
 }
 
+/// Warns of an interval that is probably a mistake.
 fn warn_if_rapid(name: &str, spec: &ScheduleSpec) {
     if spec.is_rapid() {
         tracing::warn!(schedule = name, times = %spec.times,
@@ -190,7 +193,7 @@ pub(super) async fn refresh(dq: &Dq, name: &str) -> Result<()> {
 /// a removal job with the successor's id. No call treats it as a schedule job. The id stays pinned
 /// after the removal job is cancelled.
 pub(super) async fn remove(dq: &Dq, name: &str) -> Result<bool> {
-    let queue = dq.queue(schedule_job::QUEUE)?;
+    let queue = dq.queue(QUEUE)?;
     for _ in 0..ATTEMPTS {
         // Does not read the payload, so that a damaged schedule can be removed.
         let Some(JobView { job: old, .. }) = queue.get(name).await? else { return Ok(false) };

@@ -1,26 +1,29 @@
-//! Bulk changes.
+//! Calls for many jobs: their results, their steps, and bulk changes by filter.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{
     Backend, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, DurationExt, Filter, JobState,
-    Layer, MemoryBackend, OperateReport, Operation, QueueHandle, Rescheduled, Result, Settlement,
-    Verdict, VirtualClock, Want, async_trait,
+    Layer, LeasedJob, MemoryBackend, OperateReport, Operation, QueueHandle, Rescheduled, Result,
+    Settlement, Verdict, VirtualClock, Want, async_trait,
 };
 
-use crate::client::{QUEUE, memory, open, schedule};
+use crate::client::{QUEUE, connect, memory, open, schedule};
+
+/// Jobs in one step of a call.
+const STEP: u64 = 1_000;
 
 async fn kill_due(store: &dyn Backend, message: &str) -> Result<()> {
     let wants = [Want::new(QUEUE.try_into()?, 10_000, 30.seconds())];
     let claimed = store.claim(ClaimParams::new(&wants, 10_000, "worker")).await?;
-    let reason = DeadReason::new(DeadKind::Rejected, message);
-    let dead = |job: &dq_core::LeasedJob| {
-        Settlement::new(job.lease(), Verdict::Dead { reason: reason.clone(), failed: true })
-    };
-    store.settle(&claimed.jobs.iter().map(dead).collect::<Vec<_>>()).await?;
+    let dead = Verdict::dead(DeadReason::new(DeadKind::Rejected, message));
+    let settle = |job: &LeasedJob| Settlement::new(job.lease(), dead.clone());
+    store.settle(&claimed.jobs.iter().map(settle).collect::<Vec<_>>()).await?;
     Ok(())
 }
 
+/// Each job is due a minute after the one before; every other key starts with `a-`.
 async fn schedule_many(queue: &QueueHandle, jobs: u64) {
     for number in 0..jobs {
         schedule(queue, &format!("{}-{number}", ["a", "b"][number as usize % 2]), number).await;
@@ -44,8 +47,50 @@ async fn many_jobs_are_cancelled_and_rescheduled_with_results_in_their_order() {
     assert!(queue.get("c").await.unwrap().is_some(), "nothing was cancelled");
 }
 
+/// Counts the stored jobs in a second task during a call, and checks that no step changes more than
+/// [`STEP`]. The test has one thread, so that turns do not depend on speed.
+async fn assert_small_steps(queue: &QueueHandle, jobs: u64, call: impl Future<Output = ()>) {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let (observed, done) = (queue.clone(), is_done.clone());
+    let observer = tokio::spawn(async move {
+        let mut counts = Vec::new();
+        while !is_done.load(Ordering::SeqCst) {
+            counts.push(observed.stats().await.unwrap().stored());
+            tokio::task::yield_now().await;
+        }
+        counts
+    });
+    // The first count is before the call.
+    tokio::task::yield_now().await;
+    call.await;
+    done.store(true, Ordering::SeqCst);
+    let counts = observer.await.unwrap();
+    let largest = counts.windows(2).map(|pair| pair[0].abs_diff(pair[1])).max();
+    assert!(largest <= Some(STEP), "{largest:?} jobs in one step");
+    let all = counts.first().zip(counts.last()).map(|(first, last)| first.abs_diff(*last));
+    assert!(all >= Some(jobs - STEP), "only {all:?} jobs were seen to change");
+}
+
 #[tokio::test]
-async fn jobs_that_match_are_cancelled_in_steps_with_progress() {
+async fn calls_for_many_jobs_let_other_callers_in_between_two_steps() {
+    let jobs = 5 * STEP;
+    let clock = Arc::new(VirtualClock::default());
+    let dq = connect(Arc::new(MemoryBackend::new(clock.clone())), &clock).await;
+    let queue = dq.queue(QUEUE).unwrap();
+    let fill = async || {
+        let new = (0..jobs).map(|_| queue.schedule("payload", "text/plain").after(1.hours()));
+        assert_eq!(dq.schedule_many(new).await.unwrap().len() as u64, jobs);
+    };
+    assert_small_steps(&queue, jobs, fill()).await;
+    let purge = async { assert_eq!(queue.purge().await.unwrap(), jobs) };
+    assert_small_steps(&queue, jobs, purge).await;
+    fill().await;
+    let cancel = async { assert_eq!(queue.cancel_where(Filter::new()).await.unwrap(), jobs) };
+    assert_small_steps(&queue, jobs, cancel).await;
+}
+
+#[tokio::test]
+async fn ready_and_scheduled_jobs_that_match_are_cancelled_with_progress() {
     let (queue, clock) = memory().await;
     schedule_many(&queue, 2_500).await;
     clock.advance(20.minutes());
@@ -55,8 +100,14 @@ async fn jobs_that_match_are_cancelled_in_steps_with_progress() {
     assert_eq!(cancelled, 1_250);
     assert!(steps.len() >= 3 && steps.is_sorted_by_key(|step| step.changed), "{steps:?}");
     let last = steps.last().unwrap();
-    assert_eq!((last.examined, last.changed), (2_500, 1_250), "ready and scheduled jobs");
+    assert_eq!((last.examined, last.changed), (2_500, 1_250));
     assert_eq!(queue.stats().await.unwrap().stored(), 1_250);
+
+    let id = schedule(&queue, "mine", 5).await.id;
+    let mut examined = 0;
+    let change = queue.cancel_where(Filter::new().id(id));
+    assert_eq!(change.on_progress(|step| examined = step.examined).await.unwrap(), 1);
+    assert_eq!(examined, 1, "a change by id reads one job");
 }
 
 #[tokio::test]
@@ -71,17 +122,6 @@ async fn jobs_that_match_are_rescheduled_once_each() {
     let page = queue.browse(JobState::Scheduled).filter(Filter::new().due(due..=due)).limit(1_000);
     assert_eq!(page.await.unwrap().jobs.len(), 1_000);
     assert_eq!(queue.stats().await.unwrap().next_due, Some(due));
-}
-
-#[tokio::test]
-async fn a_change_by_id_reads_one_job() {
-    let (queue, _) = memory().await;
-    schedule_many(&queue, 10).await;
-    let id = schedule(&queue, "mine", 5).await.id;
-    let mut examined = 0;
-    let change = queue.cancel_where(Filter::new().id(id));
-    assert_eq!(change.on_progress(|step| examined = step.examined).await.unwrap(), 1);
-    assert_eq!(examined, 1);
 }
 
 /// Replayed jobs die again at once.
@@ -106,10 +146,10 @@ impl Layer for DeadAgain {
 }
 
 #[tokio::test]
-async fn dead_jobs_that_match_are_replayed_once_although_they_die_again() {
+async fn dead_jobs_that_match_are_replayed_once_and_removed_even_if_the_clock_is_set_back() {
     let clock = Arc::new(VirtualClock::default());
-    let store =
-        Arc::new(DeadAgain { inner: MemoryBackend::new(clock.clone()), clock: clock.clone() });
+    let inner = MemoryBackend::new(clock.clone());
+    let store = Arc::new(DeadAgain { inner, clock: clock.clone() });
     let queue = open(store.clone(), &clock).await;
     schedule_many(&queue, 1_500).await;
     clock.advance(1_200.minutes());
@@ -119,30 +159,9 @@ async fn dead_jobs_that_match_are_replayed_once_although_they_die_again() {
     assert_eq!(queue.stats().await.unwrap().dead, 1_500);
     assert_eq!(queue.replay_where(Filter::new().error("refused")).await.unwrap(), 1_201);
     assert_eq!(queue.replay_all().await.unwrap(), 1_500);
+    clock.set(clock.now() - 1.hours());
+    assert_eq!(queue.replay_all().await.unwrap(), 1_500);
     assert_eq!(queue.remove_where(Filter::new().key_prefix("a-")).await.unwrap(), 750);
+    clock.set(clock.now() - 1.hours());
     assert_eq!(queue.remove_all().await.unwrap(), 750);
-}
-
-#[tokio::test]
-async fn dead_jobs_are_replayed_and_removed_after_the_clock_was_set_back() {
-    let clock = Arc::new(VirtualClock::default());
-    let inner = MemoryBackend::new(clock.clone());
-    let store = Arc::new(DeadAgain { inner, clock: clock.clone() });
-    let queue = open(store.clone(), &clock).await;
-    schedule_many(&queue, 1_500).await;
-    clock.advance(1_500.minutes());
-    kill_due(&store.inner, "broken").await.unwrap();
-    clock.set(clock.now() - 1.hours());
-    assert_eq!(queue.replay_all().await.unwrap(), 1_500, "each once, although they die again");
-    clock.set(clock.now() - 1.hours());
-    assert_eq!(queue.remove_all().await.unwrap(), 1_500);
-}
-
-#[tokio::test]
-async fn a_purge_reports_its_steps() {
-    let (queue, _) = memory().await;
-    schedule_many(&queue, 2_500).await;
-    let mut changed = 0;
-    let purged = queue.purge().on_progress(|step| changed = step.changed).await.unwrap();
-    assert_eq!((purged, changed), (2_500, 2_500));
 }

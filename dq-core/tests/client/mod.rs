@@ -4,7 +4,6 @@ mod bulk;
 mod filter;
 mod repeat;
 mod simulate;
-mod steps;
 
 use std::sync::Arc;
 
@@ -14,9 +13,13 @@ use dq_core::{
 
 const QUEUE: &str = "Q";
 
-async fn open(backend: Arc<dyn Backend>, clock: &Arc<VirtualClock>) -> QueueHandle {
+async fn connect(backend: Arc<dyn Backend>, clock: &Arc<VirtualClock>) -> Dq {
     let builder = Dq::builder().backend(backend).clock(clock.clone()).entropy(Entropy::seeded(1));
-    builder.connect().await.unwrap().queue(QUEUE).unwrap()
+    builder.connect().await.unwrap()
+}
+
+async fn open(backend: Arc<dyn Backend>, clock: &Arc<VirtualClock>) -> QueueHandle {
+    connect(backend, clock).await.queue(QUEUE).unwrap()
 }
 
 async fn memory() -> (QueueHandle, Arc<VirtualClock>) {

@@ -9,7 +9,7 @@ use dq_core::{
     async_trait,
 };
 
-use crate::client::{QUEUE, open};
+use crate::client::{QUEUE, connect};
 
 /// Loses the answer to the first schedule call. Before the call is repeated, a runner completes all
 /// due jobs.
@@ -51,8 +51,8 @@ async fn a_job_that_has_run_before_its_call_is_repeated_is_not_scheduled_again()
     let history = HistoryLimits::all(HistoryLimit::default());
     let inner = MemoryBackend::with_history(clock.clone(), history);
     let store = Arc::new(LosesAnswer { inner, lost: AtomicBool::new(false) });
-    let queue = open(store.clone(), &clock).await;
-    let dq = dq_core::Dq::builder().backend(store).clock(clock).connect().await.unwrap();
+    let dq = connect(store, &clock).await;
+    let queue = dq.queue(QUEUE).unwrap();
     let (now, later) = (dq.new_id(), dq.new_id());
     let jobs = [
         queue.schedule("later", "text/plain").after(1.hours()).id(later),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Announcement, Backend, CatchUp, ClaimParams, DelayHandler, Dq, DurationExt, Entropy, ErrorKind,
-    HandlerResult, JobContext, Layer, MemoryBackend, Outcome, Overlap, QueueCode, QueueName,
-    QueueSimulation, Simulation, Timestamp, VirtualClock, Want,
+    Announcement, Backend, CatchUp, Dq, DurationExt, ErrorKind, Layer, MemoryBackend, Overlap,
+    QueueSimulation, RecurringSchedule, Simulation, Timestamp, VirtualClock,
 };
+
+use crate::client::connect;
 
 dq_core::queue!(REPORT: u64);
 
@@ -25,8 +26,7 @@ struct Fixture {
 async fn fixture(now: i64) -> Fixture {
     let clock = Arc::new(VirtualClock::new(Timestamp::from_millis(now)));
     let store = Arc::new(MemoryBackend::new(clock.clone()));
-    let builder = Dq::builder().backend(store.clone()).clock(clock.clone());
-    let dq = builder.entropy(Entropy::seeded(1)).connect().await.unwrap();
+    let dq = connect(store.clone(), &clock).await;
     Fixture { dq, store, clock }
 }
 
@@ -41,17 +41,13 @@ impl Fixture {
             assert!(job.await.unwrap().is_stored());
         }
     }
-}
 
-impl Fixture {
-    async fn play(
-        &self,
-        window: Duration,
-        concurrency: u64,
-        run_time: Duration,
-    ) -> QueueSimulation {
-        let simulation = self.dq.simulate(window).default_concurrency(concurrency);
-        only(simulation.default_run_time(run_time)).await
+    fn report(&self) -> RecurringSchedule<u64> {
+        self.dq.recurring::<REPORT>("report").payload(1)
+    }
+
+    fn simulate(&self, window: Duration, concurrency: u64, run_time: Duration) -> Simulation {
+        self.dq.simulate(window).default_concurrency(concurrency).default_run_time(run_time)
     }
 }
 
@@ -94,7 +90,7 @@ async fn a_peak_waits_for_slots_and_is_drained() {
 async fn the_jobs_of_the_window_are_played_to_their_end() {
     let fixture = fixture(0).await;
     fixture.schedule([50, 50, 50, 55]).await;
-    let queue = fixture.play(1.minutes(), 1, 20.seconds()).await;
+    let queue = only(fixture.simulate(1.minutes(), 1, 20.seconds())).await;
     assert_eq!((queue.backlog, queue.backlog_at), (3, Some(fixture.at(55))));
     assert_eq!((queue.drained, queue.backlog_at_end), (Some(fixture.at(110)), 3));
 }
@@ -104,8 +100,7 @@ async fn what_is_overdue_waits_at_the_start_unless_that_is_in_the_future() {
     let fixture = fixture(0).await;
     fixture.schedule([60, 120, 1_000]).await;
     fixture.clock.advance(5.minutes());
-    let simulate =
-        || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(30.seconds());
+    let simulate = || fixture.simulate(1.hours(), 1, 30.seconds());
     let now = only(simulate()).await;
     // The older job starts first, 240 s late, and the other after it.
     assert_eq!(
@@ -135,25 +130,11 @@ async fn schedules_fire_as_the_clock_changes() {
     ] {
         // Two days earlier, so that the start is in the future.
         let fixture = fixture(day - 48 * 3_600_000).await;
-        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
-        recurring.cron(expression, "America/New_York").upsert().await.unwrap();
-        let simulation = fixture.dq.simulate(hours.hours()).start(Timestamp::from_millis(day));
-        let simulation = simulation.default_concurrency(1).default_run_time(1.seconds());
+        fixture.report().cron(expression, "America/New_York").upsert().await.unwrap();
+        let simulation = fixture.simulate(hours.hours(), 1, 1.seconds());
+        let simulation = simulation.start(Timestamp::from_millis(day));
         assert_eq!(only(simulation).await.jobs, jobs, "{expression} on {day}");
     }
-}
-
-#[tokio::test]
-async fn an_occurrence_in_the_gap_meets_what_is_due_after_it() {
-    let fixture = fixture(SHORT_DAY).await;
-    let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
-    recurring.cron("30 2 * * *", "America/New_York").upsert().await.unwrap();
-    // At 03:00, the first instant after the gap.
-    fixture.schedule([2 * 3_600]).await;
-    let queue = fixture.play(23.hours(), 1, 7.seconds()).await;
-    let instant = Timestamp::from_millis(SHORT_DAY) + 2.hours();
-    assert_eq!((queue.jobs, queue.backlog, queue.backlog_at), (2, 1, Some(instant)));
-    assert_eq!(queue.lateness_max, Some(7.seconds()));
 }
 
 #[tokio::test]
@@ -162,9 +143,8 @@ async fn occurrences_overlap_as_their_schedule_says() {
         [(Overlap::Skip, 5, 4, 0), (Overlap::Allow, 9, 0, 0), (Overlap::QueueOne, 7, 2, 90)]
     {
         let fixture = fixture(0).await;
-        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1).overlap(overlap);
-        recurring.every(1.minutes()).upsert().await.unwrap();
-        let queue = fixture.play(10.minutes(), 2, 90.seconds()).await;
+        fixture.report().overlap(overlap).every(1.minutes()).upsert().await.unwrap();
+        let queue = only(fixture.simulate(10.minutes(), 2, 90.seconds())).await;
         assert_eq!((queue.jobs, queue.skipped), (jobs, skipped), "{overlap:?}");
         assert_eq!(queue.lateness_max, Some(latest.seconds()), "{overlap:?}");
     }
@@ -196,72 +176,31 @@ async fn jobs_that_become_due_while_they_are_read_are_played_once() {
     // One is due before the first page of scheduled jobs, one between it and the ready jobs.
     fixture.schedule([5, 15, 3_000]).await;
     let slow = Slow { store: fixture.store.clone(), clock: fixture.clock.clone() };
-    let builder = Dq::builder().backend(Arc::new(slow)).clock(fixture.clock.clone());
-    let dq = builder.connect().await.unwrap();
+    let dq = connect(Arc::new(slow), &fixture.clock).await;
     let simulation = dq.simulate(1.hours()).default_concurrency(9);
     assert_eq!(only(simulation.default_run_time(1.seconds())).await.jobs, 3);
-}
-
-/// Another queue's handler: its runner only starts schedule jobs.
-struct Idle;
-
-impl DelayHandler for Idle {
-    type Payload = ();
-
-    fn code(&self) -> impl QueueCode {
-        "IDLE"
-    }
-
-    async fn handle(&self, _: JobContext, (): ()) -> HandlerResult {
-        Ok(Outcome::Done)
-    }
-}
-
-#[tokio::test]
-async fn an_occurrence_that_waits_while_the_jitter_is_raised_is_not_late() {
-    let fixture = fixture(0).await;
-    let recurring = || {
-        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
-        recurring.every(1.hours()).overlap(Overlap::QueueOne)
-    };
-    recurring().upsert().await.unwrap();
-    let runner = || fixture.dq.runner().without_linked_handlers().handler(Idle).build().unwrap();
-    // The first job runs when the second occurrence comes, which waits for its end.
-    fixture.clock.advance(1.hours());
-    runner().run_due().await.unwrap();
-    let wants = [Want::new(QueueName::new("REPORT").unwrap(), 1, 6.hours())];
-    let running = fixture.store.claim(ClaimParams::new(&wants, 1, "worker")).await.unwrap().jobs;
-    assert_eq!(running.len(), 1);
-    fixture.clock.advance(1.hours());
-    runner().run_due().await.unwrap();
-    recurring().jitter(50.minutes()).upsert().await.unwrap();
-    let queue = fixture.play(30.minutes(), 1, 1.seconds()).await;
-    assert_eq!((queue.jobs, queue.lateness_max), (1, Some(Duration::ZERO)));
 }
 
 #[tokio::test]
 async fn missed_occurrences_are_caught_up_and_paused_schedules_do_not_fire() {
     let fixture = fixture(0).await;
-    let recurring = || fixture.dq.recurring::<REPORT>("report").payload(1);
-    let all = recurring().every(1.hours()).catch_up(CatchUp::All(2.try_into().unwrap()));
+    let all = fixture.report().every(1.hours()).catch_up(CatchUp::All(2.try_into().unwrap()));
     all.upsert().await.unwrap();
     fixture.clock.advance(210.minutes());
-    let simulate =
-        || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(1.seconds());
+    let simulate = || fixture.simulate(1.hours(), 1, 1.seconds());
     // 2 and 3 o'clock run late, 4 o'clock in time.
     let queue = only(simulate()).await;
     assert_eq!((queue.jobs, queue.lateness_max), (3, Some(90.minutes())));
-    recurring().pause().await.unwrap();
+    fixture.report().pause().await.unwrap();
     assert!(simulate().await.unwrap().queues.is_empty());
 }
 
 #[tokio::test]
 async fn a_pending_job_of_a_schedule_counts_as_live() {
     let fixture = fixture(0).await;
-    let recurring = || fixture.dq.recurring::<REPORT>("report").payload(1);
-    recurring().every(1.minutes()).upsert().await.unwrap();
-    assert!(recurring().run_now().await.unwrap().unwrap().is_stored());
-    let queue = fixture.play(2.minutes(), 1, 61.seconds()).await;
+    fixture.report().every(1.minutes()).upsert().await.unwrap();
+    assert!(fixture.report().run_now().await.unwrap().unwrap().is_stored());
+    let queue = only(fixture.simulate(2.minutes(), 1, 61.seconds())).await;
     assert_eq!((queue.jobs, queue.skipped), (1, 1));
 }
 
@@ -286,7 +225,7 @@ async fn a_paused_queue_does_not_drain() {
     let fixture = fixture(0).await;
     fixture.schedule([60; 3]).await;
     fixture.dq.queue_of::<REPORT>().unwrap().pause().await.unwrap();
-    let queue = fixture.play(1.hours(), 1, 1.seconds()).await;
+    let queue = only(fixture.simulate(1.hours(), 1, 1.seconds())).await;
     assert_eq!((queue.concurrency, queue.backlog, queue.backlog_at_end), (0, 3, 3));
     assert_eq!((queue.drained, queue.lateness_max), (None, None));
     assert!(queue.to_string().ends_with("paused"), "{queue}");
@@ -297,7 +236,7 @@ async fn bad_options_and_too_many_jobs_are_refused() {
     let fixture = fixture(0).await;
     fixture.schedule([60; 3]).await;
     let hour = || fixture.dq.simulate(1.hours());
-    let known = || hour().default_concurrency(1).default_run_time(1.seconds());
+    let known = || fixture.simulate(1.hours(), 1, 1.seconds());
     for (simulation, wanted) in [
         (fixture.dq.simulate(0.seconds()), "window"),
         (fixture.dq.simulate(32.days()), "window"),
@@ -315,8 +254,7 @@ async fn bad_options_and_too_many_jobs_are_refused() {
         assert!(error.to_string().contains(wanted), "{wanted}: {error}");
     }
     assert_eq!(only(known().max_jobs(3)).await.jobs, 3);
-    let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
-    recurring.every(1.minutes()).upsert().await.unwrap();
+    fixture.report().every(1.minutes()).upsert().await.unwrap();
     assert!(known().max_jobs(61).await.is_err(), "3 jobs and 59 occurrences");
     assert_eq!(only(known().max_jobs(62)).await.jobs, 62);
 }

@@ -1,86 +1,91 @@
-//! A store that hangs, is slow, or fails on demand.
+//! A memory store that hangs, is slow, or fails on demand, and counts its calls.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, Capabilities, ClaimParams, Claimed, Clock, DeadReason, Error, ErrorKind, Finding, Job,
-    Layer, MemoryBackend, NewJob, QueueName, Renewal, Renewed, Result, Scheduled, Settled,
-    Settlement, Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
+    Announcement, Backend, Capabilities, ClaimParams, Claimed, Clock, DeadReason, Error, ErrorKind,
+    Finding, Job, Layer, MemoryBackend, QueueName, Renewal, Renewed, Result, Settled, Settlement,
+    Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
-    pub(crate) claims_hang: bool,
+    /// Claims and counts fail.
+    pub(crate) is_away: bool,
+    pub(crate) cancel_fails: bool,
     pub(crate) is_incompatible: bool,
-    pub(crate) renewals_hang: bool,
-    /// How many `renew` calls hang before `renewals_hang` counts.
-    pub(crate) renewals_lost: u32,
+    pub(crate) lacks_again: bool,
+    pub(crate) lacks_registry: bool,
+    pub(crate) has_finding: bool,
+    pub(crate) quarantined: Vec<(Job, DeadReason)>,
+    pub(crate) claims_hang: bool,
+    /// Each claim reports a due job that no claim returns.
+    pub(crate) reports_ghost: bool,
     /// Delay for each claim with jobs, renewal or settlement.
     pub(crate) calls_take: Duration,
     /// Advances the clock before answering a claim with jobs.
     pub(crate) claims_take: Duration,
-    pub(crate) listen_hangs: bool,
-    pub(crate) listen_takes: Duration,
-    /// Each claim reports a due job that no claim returns.
-    pub(crate) reports_ghost: bool,
     /// Moves the time of day ahead before answering the first claim with jobs.
     pub(crate) claim_jumps: Duration,
+    /// A correct store holds an early claim until the jobs are due; this one answers at once,
+    /// without jobs.
+    pub(crate) claim_ahead: Duration,
+    pub(crate) listen_hangs: bool,
+    pub(crate) listen_takes: Duration,
+    pub(crate) renewals_hang: bool,
+    /// How many `renew` calls hang before `renewals_hang` counts.
+    pub(crate) renewals_lost: u32,
     /// How many `settle` calls take effect without an answer.
     pub(crate) settlements_unanswered: u32,
     /// How many `settle` calls fail, and how.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
     /// Rejects a `settle` call with a skipped job.
     pub(crate) refuses_skips: bool,
-    pub(crate) lacks_again: bool,
-    pub(crate) has_finding: bool,
-    pub(crate) quarantined: Vec<(Job, DeadReason)>,
-    /// A correct store holds an early claim until the jobs are due; this one answers at once,
-    /// without jobs.
-    pub(crate) claim_ahead: Duration,
-    /// How many schedule calls take effect but fail with `OutcomeUnknown`.
-    pub(crate) schedule_results_lost: u32,
+    /// Answers only the first announcement.
+    pub(crate) announcements_hang: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: MemoryBackend,
+    /// The runner's clock, by which calls take time.
     clock: Arc<VirtualClock>,
-    pub(crate) claims: AtomicU32,
-    pub(crate) claim_times: Mutex<Vec<Timestamp>>,
     faults: Mutex<Faults>,
+    /// By method.
+    calls: Mutex<BTreeMap<&'static str, u32>>,
+    /// The times of the claims for at least one job.
+    pub(crate) claim_times: Mutex<Vec<Timestamp>>,
 }
 
 impl FaultyStore {
-    pub(crate) fn new(clock: &Arc<VirtualClock>, faults: Faults) -> Arc<Self> {
-        Self::with_own_clock(clock, clock, faults)
-    }
-
-    /// The store's time comes from `own`, call durations from `clock`.
-    pub(crate) fn with_own_clock(
+    /// Creates a store whose time is by `store_clock`.
+    pub(crate) fn new(
         clock: &Arc<VirtualClock>,
-        own: &Arc<VirtualClock>,
+        store_clock: &Arc<VirtualClock>,
         faults: Faults,
     ) -> Arc<Self> {
-        let inner = MemoryBackend::new(own.clone());
         Arc::new(Self {
-            inner,
+            inner: MemoryBackend::new(store_clock.clone()),
             clock: clock.clone(),
-            claims: AtomicU32::new(0),
-            claim_times: Mutex::default(),
             faults: Mutex::new(faults),
+            calls: Mutex::default(),
+            claim_times: Mutex::default(),
         })
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.faults.lock().unwrap());
+    }
+
+    pub(crate) fn calls(&self, method: &str) -> u32 {
+        self.calls.lock().unwrap().get(method).copied().unwrap_or_default()
     }
 
     fn faults(&self) -> Faults {
         self.faults.lock().unwrap().clone()
-    }
-
-    async fn take_time(&self) {
-        self.clock.sleep(self.faults().calls_take).await;
     }
 }
 
@@ -88,6 +93,12 @@ fn take_one(faults: &mut u32) -> bool {
     let is_left = *faults > 0;
     *faults -= u32::from(is_left);
     is_left
+}
+
+async fn hang_if(hangs: bool) {
+    if hangs {
+        std::future::pending::<()>().await;
+    }
 }
 
 #[async_trait]
@@ -101,15 +112,28 @@ impl Layer for FaultyStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Calls to a durable store are repeated if their outcome is unknown.
         let mut capabilities = self.inner.capabilities();
-        capabilities.durable = true;
         capabilities.again = !self.faults().lacks_again;
+        capabilities.registry = !self.faults().lacks_registry;
         capabilities
     }
 
     fn claim_ahead(&self) -> Duration {
         self.faults().claim_ahead
+    }
+
+    async fn before(&self, method: &'static str) -> Result<()> {
+        *self.calls.lock().unwrap().entry(method).or_default() += 1;
+        let faults = self.faults();
+        let fails = match method {
+            "claim" | "stats" => faults.is_away,
+            "cancel" => faults.cancel_fails,
+            _ => false,
+        };
+        if fails {
+            return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
+        }
+        Ok(())
     }
 
     async fn check(&self) -> Vec<Finding> {
@@ -122,35 +146,20 @@ impl Layer for FaultyStore {
         self.faults().has_finding.then_some(finding).into_iter().collect()
     }
 
-    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let results = self.inner.schedule(jobs).await;
-        let mut faults = self.faults.lock().unwrap();
-        if faults.schedule_results_lost > 0 {
-            faults.schedule_results_lost -= 1;
-            return Err(Error::new(ErrorKind::OutcomeUnknown, "the result was lost"));
-        }
-        results
-    }
-
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        if self.faults().listen_hangs {
-            std::future::pending::<()>().await;
-        }
+        hang_if(self.faults().listen_hangs).await;
         self.clock.sleep(self.faults().listen_takes).await;
         self.inner.listen(queues).await
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.claims.fetch_add(1, Ordering::SeqCst);
         if self.faults().is_incompatible {
             return Err(Error::new(ErrorKind::Incompatible, "this version is too old"));
         }
         if params.limit > 0 {
             self.claim_times.lock().unwrap().push(self.clock.now());
         }
-        if self.faults().claims_hang {
-            std::future::pending::<()>().await;
-        }
+        hang_if(self.faults().claims_hang).await;
         let mut claimed = Backend::claim(&self.inner, params).await?;
         claimed.quarantined = std::mem::take(&mut self.faults.lock().unwrap().quarantined);
         if self.faults().reports_ghost {
@@ -160,13 +169,13 @@ impl Layer for FaultyStore {
             self.clock.advance(self.faults().claims_take);
             let jump = std::mem::take(&mut self.faults.lock().unwrap().claim_jumps);
             self.clock.jump(self.clock.now() + jump);
-            self.take_time().await;
+            self.clock.sleep(self.faults().calls_take).await;
         }
         Ok(claimed)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.take_time().await;
+        self.clock.sleep(self.faults().calls_take).await;
         if let Some((remaining @ 1.., kind)) = &mut self.faults.lock().unwrap().settlements_fail {
             *remaining -= 1;
             return Err(Error::new(*kind, "injected fault"));
@@ -176,19 +185,21 @@ impl Layer for FaultyStore {
             return Err(Error::new(ErrorKind::Internal, "injected fault"));
         }
         let settled = self.inner.settle(settlements).await;
-        if take_one(&mut self.faults.lock().unwrap().settlements_unanswered) {
-            std::future::pending::<()>().await;
-        }
+        let is_unanswered = take_one(&mut self.faults.lock().unwrap().settlements_unanswered);
+        hang_if(is_unanswered).await;
         settled
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let is_lost = take_one(&mut self.faults.lock().unwrap().renewals_lost);
-        if self.faults().renewals_hang || is_lost {
-            std::future::pending::<()>().await;
-        }
-        self.take_time().await;
+        hang_if(is_lost || self.faults().renewals_hang).await;
+        self.clock.sleep(self.faults().calls_take).await;
         self.inner.renew(renewals).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        hang_if(self.faults().announcements_hang && self.calls("announce") > 1).await;
+        self.inner.announce(announcement).await
     }
 }
 

@@ -1,19 +1,20 @@
-//! A background runner, its virtual clock, and its events.
+//! A background runner on a virtual clock, its store, and its events.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
 use dq_core::{
-    Backend, DeadKind, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext, LatenessCause,
-    MemoryBackend, Outcome, QueueCode, QueueStats, Result, RunnerBuilder, Settled, VirtualClock,
+    Backend, ClaimParams, DeadKind, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext,
+    JobState, JobView, LatenessCause, LeasedJob, Outcome, QueueCode, QueueHandle, QueueStats,
+    Result, RunnerBuilder, Settled, VirtualClock, Want,
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::runner::faulty::{Faults, FaultyStore};
+use crate::runner::faulty::{Faults, FaultyStore, OpenStore};
 use crate::runner::log_lines;
 
 pub(crate) const QUEUE: &str = "Q";
@@ -46,8 +47,43 @@ pub(crate) enum Observed {
 
 pub(crate) const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
 
+pub(crate) const ACCEPTED: Observed = Observed::Settled(Settled::Accepted);
+
+pub(crate) fn finished(verdict: &str) -> Observed {
+    Observed::Finished(verdict.to_owned())
+}
+
+impl Observed {
+    fn of(event: &Event<'_>) -> Option<Self> {
+        Some(match event {
+            Event::Claimed { jobs, .. } => Self::Claimed(*jobs),
+            Event::Started(job) => {
+                Self::Started { attempt: job.attempt(), deliveries: job.deliveries() }
+            }
+            Event::TimeoutExceeded(_) => Self::TimeoutExceeded,
+            Event::GraceExceeded(_) => Self::GraceExceeded,
+            Event::Finished { verdict, .. } => {
+                finished(format!("{verdict:?}").split(['(', ' ']).next().unwrap())
+            }
+            Event::Dead { reason, .. } => Self::Dead(reason.kind),
+            Event::Settled { settled, repeated: true, .. } => Self::SettledBefore(*settled),
+            Event::Settled { settled, .. } => Self::Settled(*settled),
+            Event::Renewed { .. } => Self::Renewed,
+            Event::LeaseLost(_) => Self::LeaseLost,
+            Event::StoreFailed(_) => Self::StoreFailed,
+            Event::LatenessMissed(status) => Self::LatenessMissed(status.cause),
+            Event::LatenessRecovered(_) => Self::LatenessRecovered,
+            Event::Finding(finding) => Self::Finding(finding.code),
+            Event::Stopping { .. } => Self::Stopping,
+            Event::Stopped => Self::Stopped,
+            _ => return None,
+        })
+    }
+}
+
 pub(crate) struct Fixture {
     pub(crate) dq: Dq,
+    pub(crate) store: Arc<FaultyStore>,
     pub(crate) clock: Arc<VirtualClock>,
     observed: mpsc::UnboundedReceiver<Observed>,
     sender: mpsc::UnboundedSender<Observed>,
@@ -58,71 +94,97 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let clock = Arc::new(VirtualClock::default());
-        let backend = Arc::new(MemoryBackend::new(clock.clone()));
-        Self::with_backend(backend, clock).await
-    }
-
-    /// Has a job, and a runner with this handler.
-    pub(crate) async fn running(handler: impl DelayHandler) -> Self {
-        let mut fixture = Self::new().await;
-        fixture.schedule("x").await;
-        fixture.start(|runner| runner.handler(handler));
-        fixture
+        Self::faulty(Faults::default()).await
     }
 
     pub(crate) async fn faulty(faults: Faults) -> Self {
         let clock = Arc::new(VirtualClock::default());
-        Self::with_backend(FaultyStore::new(&clock, faults), clock).await
+        let store = FaultyStore::new(&clock, &clock, faults);
+        Self::over(store, clock).await
     }
 
-    pub(crate) async fn with_backend(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
-        let builder = Dq::builder().backend(backend).clock(clock.clone());
-        Self::with_client(builder.entropy(Entropy::seeded(1)).connect().await.unwrap(), clock)
+    /// The store has its own clock, which is the second value.
+    pub(crate) async fn with_store_clock(faults: Faults) -> (Self, Arc<VirtualClock>) {
+        let [clock, store_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+        let store = FaultyStore::new(&clock, &store_clock, faults);
+        (Self::over(store, clock).await, store_clock)
     }
 
-    pub(crate) fn with_client(dq: Dq, clock: Arc<VirtualClock>) -> Self {
+    /// A new store, beside `old` which is drained.
+    pub(crate) async fn draining(old: &Self) -> Self {
+        let store = FaultyStore::new(&old.clock, &old.clock, Faults::default());
+        let dq = Dq::builder().backend(store.clone()).drain(OpenStore::new(old.store.clone()));
+        let dq = dq.clock(old.clock.clone()).connect().await.unwrap();
+        Self::with_client(dq, store, old.clock.clone())
+    }
+
+    async fn over(store: Arc<FaultyStore>, clock: Arc<VirtualClock>) -> Self {
+        let builder = Dq::builder().backend(store.clone()).clock(clock.clone());
+        let dq = builder.entropy(Entropy::seeded(1)).connect().await.unwrap();
+        Self::with_client(dq, store, clock)
+    }
+
+    pub(crate) fn with_client(dq: Dq, store: Arc<FaultyStore>, clock: Arc<VirtualClock>) -> Self {
         log_lines::collect();
         let (sender, observed) = mpsc::unbounded_channel();
-        let claimed = Arc::default();
-        Self { dq, clock, observed, sender, claimed, stop: None, running: None }
+        Self {
+            dq,
+            store,
+            clock,
+            observed,
+            sender,
+            claimed: Arc::default(),
+            stop: None,
+            running: None,
+        }
+    }
+
+    /// Has a job, and a runner with this handler that has claimed it or will.
+    pub(crate) async fn running(handler: impl DelayHandler) -> Self {
+        Self::faulty_running(Faults::default(), handler).await
+    }
+
+    pub(crate) async fn faulty_running(faults: Faults, handler: impl DelayHandler) -> Self {
+        let mut fixture = Self::faulty(faults).await;
+        fixture.schedule("x").await;
+        fixture.run(handler);
+        fixture
+    }
+
+    /// Has a job, and a runner whose blocking handler runs it until the test sends the result.
+    pub(crate) async fn blocking(
+        settings: QueueSettings,
+        change: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
+    ) -> (Self, Blocking) {
+        let (sender, results) = std_mpsc::channel();
+        let runs = Arc::new(Runs::default());
+        let blocking = Blocking { runs: runs.clone(), results: sender };
+        let mut fixture = Self::new().await;
+        fixture.schedule("x").await;
+        let handler = BlockingHandler { settings, results: Mutex::new(results), runs };
+        fixture.start(|runner| change(runner.handler(handler)));
+        while blocking.runs.highest() == 0 {
+            tokio::task::yield_now().await;
+        }
+        (fixture, blocking)
+    }
+
+    /// Starts a runner with this handler.
+    pub(crate) fn run(&mut self, handler: impl DelayHandler) {
+        self.start(|runner| runner.handler(handler));
     }
 
     /// Starts a runner; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
         let (sender, claimed) = (self.sender.clone(), Arc::clone(&self.claimed));
-        let builder =
-            self.dq.runner().without_linked_handlers().observer(move |event: &Event<'_>| {
-                let observed = match event {
-                    Event::StoreCalled { operation: "claim", .. } => return claimed.notify_one(),
-                    Event::Claimed { jobs, .. } => Observed::Claimed(*jobs),
-                    Event::Started(job) => {
-                        Observed::Started { attempt: job.attempt(), deliveries: job.deliveries() }
-                    }
-                    Event::TimeoutExceeded(_) => Observed::TimeoutExceeded,
-                    Event::GraceExceeded(_) => Observed::GraceExceeded,
-                    Event::Finished { verdict, .. } => {
-                        let verdict = format!("{verdict:?}");
-                        Observed::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
-                    }
-                    Event::Dead { reason, .. } => Observed::Dead(reason.kind),
-                    Event::Settled { settled, repeated: true, .. } => {
-                        Observed::SettledBefore(*settled)
-                    }
-                    Event::Settled { settled, .. } => Observed::Settled(*settled),
-                    Event::Renewed { .. } => Observed::Renewed,
-                    Event::LeaseLost(_) => Observed::LeaseLost,
-                    Event::StoreFailed(_) => Observed::StoreFailed,
-                    Event::LatenessMissed(status) => Observed::LatenessMissed(status.cause),
-                    Event::LatenessRecovered(_) => Observed::LatenessRecovered,
-                    Event::Finding(finding) => Observed::Finding(finding.code),
-                    Event::Stopping { .. } => Observed::Stopping,
-                    Event::Stopped => Observed::Stopped,
-                    _ => return,
-                };
-                // The test may have ended.
-                let _ = sender.send(observed);
-            });
+        let observer = move |event: &Event<'_>| {
+            if matches!(event, Event::StoreCalled { operation: "claim", .. }) {
+                claimed.notify_one();
+            }
+            // The test may have ended.
+            let _ = Observed::of(event).map(|observed| sender.send(observed));
+        };
+        let builder = self.dq.runner().without_linked_handlers().observer(observer);
         let runner = change(builder).build().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
@@ -228,17 +290,39 @@ impl Fixture {
         self.join().await.unwrap();
     }
 
+    pub(crate) fn queue(&self) -> QueueHandle {
+        self.dq.queue(QUEUE).unwrap()
+    }
+
     pub(crate) async fn schedule(&self, payload: &str) {
         let payload = serde_json::to_vec(payload).unwrap();
-        let queue = self.dq.queue(QUEUE).unwrap();
-        assert!(queue.schedule(payload, "application/json").await.unwrap().is_stored());
+        assert!(self.queue().schedule(payload, "application/json").await.unwrap().is_stored());
+    }
+
+    /// Claims due jobs beside the runner, as a process that does not renew its leases.
+    pub(crate) async fn claim(&self, lease: Duration) -> Vec<LeasedJob> {
+        let wants = [Want::new(QUEUE.try_into().unwrap(), 10, lease)];
+        let claimed = Backend::claim(&*self.store, ClaimParams::new(&wants, 10, "crashes")).await;
+        claimed.unwrap().jobs
+    }
+
+    /// Returns the queue's only dead job, and why it is dead.
+    pub(crate) async fn dead_job(&self) -> (JobView, DeadKind, String) {
+        let mut jobs = self.queue().browse(JobState::Dead).await.unwrap().jobs;
+        assert_eq!(jobs.len(), 1);
+        let (reason, _) = jobs[0].dead.clone().unwrap();
+        (jobs.remove(0), reason.kind, reason.message)
     }
 
     /// Returns the queue's counts; fails if a job was lost or doubled.
     pub(crate) async fn stats(&self) -> QueueStats {
-        let stats = self.dq.queue(QUEUE).unwrap().stats().await.unwrap();
+        let stats = self.queue().stats().await.unwrap();
         assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
         stats
+    }
+
+    pub(crate) async fn done(&self) -> u64 {
+        self.stats().await.totals.unwrap().done
     }
 }
 
@@ -269,12 +353,32 @@ impl TestHandler {
         Self::new(async |_, _| std::future::pending().await)
     }
 
+    pub(crate) fn takes(time: Duration) -> Self {
+        Self::new(move |job, _| async move {
+            job.sleep(time).await;
+            Ok(Outcome::Done)
+        })
+    }
+
+    /// Is done when it is cancelled, for example because its lease is lost.
+    pub(crate) fn until_cancelled() -> Self {
+        Self::new(async |job, _| {
+            job.cancelled().await;
+            Ok(Outcome::Done)
+        })
+    }
+
     pub(crate) fn of_queue(self, queue: &'static str) -> Self {
         Self { queue, ..self }
     }
 
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut QueueSettings)) -> Self {
-        change(&mut self.settings);
+    pub(crate) fn with(self, settings: QueueSettings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// The runner cannot claim a second job, such as the same one again after a lost lease.
+    pub(crate) fn one_at_once(mut self) -> Self {
+        self.settings.concurrency = Some(1);
         self
     }
 }
@@ -295,12 +399,7 @@ impl DelayHandler for TestHandler {
     }
 }
 
-pub(crate) struct BlockingHandler {
-    settings: QueueSettings,
-    results: Mutex<std::sync::mpsc::Receiver<HandlerResult>>,
-    runs: Arc<Runs>,
-}
-
+/// Counts concurrent runs.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     running: AtomicUsize,
@@ -327,17 +426,23 @@ impl Drop for Running {
     }
 }
 
-impl BlockingHandler {
-    pub(crate) fn new(runs: &Arc<Runs>) -> (Self, std::sync::mpsc::Sender<HandlerResult>) {
-        let (sender, results) = std::sync::mpsc::channel();
-        let (settings, runs) = (QueueSettings::default(), Arc::clone(runs));
-        (Self { settings, results: Mutex::new(results), runs }, sender)
-    }
+/// Controls a [`BlockingHandler`].
+pub(crate) struct Blocking {
+    pub(crate) runs: Arc<Runs>,
+    results: std_mpsc::Sender<HandlerResult>,
+}
 
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut QueueSettings)) -> Self {
-        change(&mut self.settings);
-        self
+impl Blocking {
+    /// Lets one run end.
+    pub(crate) fn end(&self, result: HandlerResult) {
+        self.results.send(result).unwrap();
     }
+}
+
+struct BlockingHandler {
+    settings: QueueSettings,
+    results: Mutex<std_mpsc::Receiver<HandlerResult>>,
+    runs: Arc<Runs>,
 }
 
 impl DelayHandler for BlockingHandler {
@@ -356,5 +461,12 @@ impl DelayHandler for BlockingHandler {
         let _running = self.runs.count();
         // Fails if the test has dropped the sender.
         self.results.lock().unwrap().recv()?
+    }
+}
+
+/// Lets all tasks run until they wait.
+pub(crate) async fn settle_down() {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
     }
 }

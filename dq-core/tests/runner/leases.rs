@@ -1,41 +1,31 @@
 //! Leases: renewed during a run; a loss cancels the run, and too many make the job dead.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dq_core::{
-    Backend, ClaimParams, DeadKind, DurationExt, JobState, MemoryBackend, Outcome, QueueName,
-    Settled, VirtualClock, Want,
-};
+use dq_core::config::QueueSettings;
+use dq_core::{Clock, DeadKind, DurationExt, Outcome, Settled};
 
 use crate::runner::faulty::Faults;
-use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{ACCEPTED, FIRST, Fixture, Observed, TestHandler};
 use crate::runner::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 
+fn lease() -> QueueSettings {
+    QueueSettings::new().lease(LEASE)
+}
+
 #[tokio::test]
 async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    let first = Arc::new(AtomicBool::new(true));
-    let handle = TestHandler::new(move |job, _| {
-        let first = first.swap(false, Ordering::SeqCst);
-        async move {
-            if first {
-                job.cancelled().await;
-            }
-            Ok(Outcome::Done)
+    let handler = TestHandler::new(async |job, _| {
+        if job.deliveries() == 1 {
+            job.cancelled().await;
         }
+        Ok(Outcome::Done)
     });
-    fixture.start(|runner| {
-        runner.handler(handle.with(|settings| {
-            settings.lease = Some(LEASE);
-            // So that the runner cannot claim the job again, which ends the run at once.
-            settings.concurrency = Some(1);
-        }))
-    });
+    let mut fixture = Fixture::running(handler.with(lease()).one_at_once()).await;
     fixture.wait_for(&FIRST).await;
     fixture.clock.advance(LEASE * 2);
     let (mut lost, mut stale, mut again) = (false, false, false);
@@ -53,24 +43,20 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
     fixture.stop().await;
     let totals = fixture.stats().await.totals.unwrap();
     assert_eq!((totals.created, totals.done), (1, 1));
+    let text = log_lines();
+    let warning = text.lines().find(|line| line.contains("the lease was lost")).unwrap();
+    assert!(warning.contains("make it a plain `fn` with `blocking`"), "{warning}");
 }
 
 #[tokio::test]
 async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_another_run() {
-    let clock = Arc::new(VirtualClock::default());
-    let backend = Arc::new(MemoryBackend::new(clock.clone()));
-    let mut fixture = Fixture::with_backend(backend.clone(), clock).await;
+    let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
-    let queue = QueueName::new(QUEUE).unwrap();
     for _ in 0..3 {
-        let wants = [Want::new(queue.clone(), 1, LEASE)];
-        let params = ClaimParams::new(&wants, 1, "crashes");
-        assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
+        assert_eq!(fixture.claim(LEASE).await.len(), 1);
         fixture.clock.advance(LEASE);
     }
-    fixture.start(|runner| {
-        runner.handler(TestHandler::done().with(|settings| settings.max_losses = Some(3)))
-    });
+    fixture.run(TestHandler::done().with(QueueSettings::new().max_losses(3)));
     fixture.wait_for(&Observed::Dead(DeadKind::Lost)).await;
     assert_eq!(fixture.wait_settled().await, Settled::Accepted);
     fixture.stop().await;
@@ -79,30 +65,8 @@ async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_an
     for needle in ["queue=Q", "dead", "3 consecutive leases expired"] {
         assert!(line.contains(needle), "{needle} is missing in {line}");
     }
-    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).limit(1).await.unwrap();
-    let job = &dead.jobs[0];
-    assert_eq!(job.dead.as_ref().unwrap().0.kind, DeadKind::Lost);
-    assert_eq!((job.job.attempts, job.job.losses), (0, 3));
-}
-
-async fn runs_with_a_lease_of_one_second(faults: Faults) -> u32 {
-    let mut fixture = Fixture::faulty(faults).await;
-    fixture.schedule("x").await;
-    let runs = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&runs);
-    let handle = TestHandler::new(move |job, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        async move {
-            job.sleep(3.seconds()).await;
-            assert!(!job.is_cancelled(), "it keeps its lease");
-            Ok(Outcome::Done)
-        }
-    });
-    fixture
-        .start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(1.seconds()))));
-    fixture.advance_until(10.millis(), &Observed::Settled(Settled::Accepted)).await;
-    fixture.stop_by(10.millis()).await;
-    runs.load(Ordering::SeqCst)
+    let (dead, kind, _) = fixture.dead_job().await;
+    assert_eq!((kind, dead.job.attempts, dead.job.losses), (DeadKind::Lost, 0, 3));
 }
 
 #[tokio::test]
@@ -113,6 +77,42 @@ async fn slow_renewals_keep_the_lease_and_unanswered_ones_are_repeated_while_it_
         Faults { calls_take: 200.millis(), ..Faults::default() },
         Faults { renewals_lost: 1, ..Faults::default() },
     ] {
-        assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&runs);
+        let handler = TestHandler::new(move |job, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                job.sleep(3.seconds()).await;
+                assert!(!job.is_cancelled(), "it keeps its lease");
+                Ok(Outcome::Done)
+            }
+        });
+        let handler = handler.with(QueueSettings::new().lease(1.seconds()));
+        let mut fixture = Fixture::faulty_running(faults, handler).await;
+        fixture.advance_until(10.millis(), &ACCEPTED).await;
+        fixture.stop_by(10.millis()).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
+    let faults = Faults { renewals_hang: true, ..Faults::default() };
+    let handler = TestHandler::until_cancelled().with(lease());
+    let mut fixture = Fixture::faulty_running(faults, handler).await;
+    fixture.wait_for(&FIRST).await;
+    fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
+    fixture.stop_by(250.millis()).await;
+}
+
+#[tokio::test]
+async fn leases_are_renewed_after_the_clock_is_set_back() {
+    let handler = TestHandler::hangs().with(lease().timeout(Duration::MAX));
+    let mut fixture = Fixture::running(handler).await;
+    fixture.wait_for(&FIRST).await;
+    for _ in 0..3 {
+        fixture.clock.jump(fixture.clock.now() - 1.hours());
+        fixture.advance_until(250.millis(), &Observed::Renewed).await;
+    }
+    fixture.stop_by(1.seconds()).await;
 }

@@ -1,27 +1,29 @@
 //! Log output: spans, handler table, warnings; no payloads.
 
-use dq_core::config::QueueSettings;
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
-use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{Fixture, QUEUE, TestHandler};
 use crate::runner::log_lines::log_lines;
+
+/// A fixture with a due job in a queue that no handler serves.
+async fn with_unserved_job() -> Fixture {
+    let fixture = Fixture::new().await;
+    let unserved = fixture.dq.queue("UNSERVED").unwrap();
+    assert!(unserved.schedule("x", "text/plain").await.unwrap().is_stored());
+    fixture
+}
 
 #[tokio::test]
 async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
     let trace = TraceContext::root(&Entropy::seeded(1));
-    let mut fixture = Fixture::new().await;
-    let unserved = fixture.dq.queue("UNSERVED").unwrap();
-    assert!(unserved.schedule("x", "text/plain").await.unwrap().is_stored());
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let job = queue.schedule(r#""secret payload""#, "application/json");
+    let mut fixture = with_unserved_job().await;
+    let job = fixture.queue().schedule(r#""secret payload""#, "application/json");
     let job = job.header("traceparent", trace.to_string()).await.unwrap();
     fixture.clock.advance(7.millis());
-    fixture.start(|runner| {
-        runner.handler(TestHandler::new(async |_, _| {
-            tracing::info!("logged by the handler");
-            Ok(Outcome::Done)
-        }))
-    });
+    fixture.run(TestHandler::new(async |_, _| {
+        tracing::info!("logged by the handler");
+        Ok(Outcome::Done)
+    }));
     fixture.wait_settled().await;
     while !log_lines().contains("queue=UNSERVED") {
         tokio::task::yield_now().await;
@@ -38,7 +40,7 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
     ] {
         assert!(line.contains(&needle), "{needle} is missing in {line}");
     }
-    assert!(text.contains("logs.rs:"), "the table of handlers has the source location: {text}");
+    assert!(text.contains("fixture.rs:"), "the table of handlers has the source location: {text}");
     let warning = text.lines().find(|line| line.contains("queue=UNSERVED")).unwrap();
     assert!(warning.contains("use my_handlers as _;"), "{warning}");
     assert!(!text.contains("secret payload"), "payloads are not logged");
@@ -46,35 +48,10 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
 
 #[tokio::test]
 async fn a_runner_for_some_queues_does_not_warn_of_others() {
-    let mut fixture = Fixture::new().await;
-    let unserved = fixture.dq.queue("UNSERVED").unwrap();
-    assert!(unserved.schedule("x", "text/plain").await.unwrap().is_stored());
+    let mut fixture = with_unserved_job().await;
     fixture.start(|runner| runner.handler(TestHandler::done()).only([QUEUE]));
-    fixture.schedule("x").await;
-    fixture.wait_settled().await;
     // An hour has more than enough checks.
     fixture.pass(1.hours()).await;
     fixture.stop().await;
     assert!(!log_lines().contains("UNSERVED"), "{}", log_lines());
-}
-
-#[tokio::test]
-async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    let handler = TestHandler::new(async |job, _| {
-        job.cancelled().await;
-        Ok(Outcome::Done)
-    });
-    fixture.start(|runner| {
-        // So that the runner cannot claim the job again, another cause.
-        let settings = |settings: &mut QueueSettings| settings.concurrency = Some(1);
-        runner.handler(handler.with(settings))
-    });
-    fixture.wait_for(&FIRST).await;
-    fixture.clock.advance(2.minutes());
-    fixture.wait_for(&Observed::LeaseLost).await;
-    let text = log_lines();
-    let warning = text.lines().find(|line| line.contains("the lease was lost")).unwrap();
-    assert!(warning.contains("make it a plain `fn` with `blocking`"), "{warning}");
 }

@@ -5,7 +5,6 @@ mod announce;
 mod builder;
 mod clocks;
 mod drain;
-mod excess;
 mod failures;
 mod faulty;
 mod fixture;

@@ -2,11 +2,12 @@
 //! settled, or released at shutdown.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use dq_core::{DurationExt, HandlerResult, JobState, Outcome};
+use dq_core::config::QueueSettings;
+use dq_core::{BoxError, DurationExt, HandlerResult, Outcome};
 
-use crate::runner::fixture::{FIRST, Fixture, Observed, QUEUE, TestHandler};
+use crate::runner::fixture::{FIRST, Fixture, TestHandler, finished};
 
 #[derive(Debug)]
 struct PanicsOnDrop;
@@ -17,60 +18,43 @@ impl Drop for PanicsOnDrop {
     }
 }
 
+/// Its `Display` panics after this many calls, and its drop panics if it has a value that does.
 #[derive(Debug)]
-struct PanicsOnDisplay;
+struct TestError {
+    calls_left: AtomicU32,
+    _value: Option<PanicsOnDrop>,
+}
 
-impl fmt::Display for PanicsOnDisplay {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("the display is broken")
+impl TestError {
+    fn boxed(calls_left: u32, value: Option<PanicsOnDrop>) -> BoxError {
+        Self { calls_left: AtomicU32::new(calls_left), _value: value }.into()
     }
 }
 
-impl std::error::Error for PanicsOnDisplay {}
-
-/// Panics at the second `Display`.
-#[derive(Debug, Default)]
-struct DisplayedOnce(AtomicBool);
-
-impl fmt::Display for DisplayedOnce {
+impl fmt::Display for TestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        assert!(!self.0.swap(true, Ordering::SeqCst), "the display is broken");
+        let calls_left = self.calls_left.load(Ordering::SeqCst);
+        assert!(calls_left > 0, "the display is broken");
+        self.calls_left.store(calls_left - 1, Ordering::SeqCst);
         f.write_str("a plain error")
     }
 }
 
-impl std::error::Error for DisplayedOnce {}
-
-#[derive(Debug)]
-struct PanickingError(PanicsOnDrop);
-
-impl fmt::Display for PanickingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a plain error")
-    }
-}
-
-impl std::error::Error for PanickingError {}
+impl std::error::Error for TestError {}
 
 async fn dead_message<F>(run: impl Fn() -> F + Send + Sync + 'static) -> String
 where
     F: Future<Output = HandlerResult> + Send + 'static,
 {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    let handler = TestHandler::new(move |_, _| run());
-    fixture.start(|runner| {
-        runner.handler(handler.with(|settings| {
-            settings.timeout = Some(5.seconds());
-            settings.max_attempts = Some(1);
-        }))
-    });
+    let settings = QueueSettings::new().timeout(5.seconds()).max_attempts(1);
+    let handler = TestHandler::new(move |_, _| run()).with(settings);
+    let mut fixture = Fixture::running(handler).await;
     fixture.wait_for(&FIRST).await;
-    fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
+    fixture.advance_until(1.seconds(), &finished("Dead")).await;
     fixture.stop().await;
-    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).limit(1).await.unwrap();
-    assert_eq!((dead.jobs.len(), dead.jobs[0].job.attempts), (1, 1));
-    dead.jobs[0].dead.clone().unwrap().0.message
+    let (dead, _, message) = fixture.dead_job().await;
+    assert_eq!(dead.job.attempts, 1);
+    message
 }
 
 #[tokio::test]
@@ -84,9 +68,12 @@ async fn each_panic_is_a_failed_attempt_with_a_message() {
         std::future::pending().await
     };
     for (message, wanted) in [
-        (dead_message(async || Err(PanicsOnDisplay.into())).await, "the display is broken"),
-        (dead_message(async || Err(DisplayedOnce::default().into())).await, "a plain error"),
-        (dead_message(async || Err(PanickingError(PanicsOnDrop).into())).await, "a plain error"),
+        (dead_message(async || Err(TestError::boxed(0, None))).await, "the display is broken"),
+        (dead_message(async || Err(TestError::boxed(1, None))).await, "a plain error"),
+        (
+            dead_message(async || Err(TestError::boxed(9, Some(PanicsOnDrop)))).await,
+            "a plain error",
+        ),
         (dead_message(async || std::panic::panic_any(PanicsOnDrop)).await, "panicked"),
         (dead_message(returns).await, "the drop is broken"),
         (dead_message(hangs).await, "the drop is broken"),

@@ -30,25 +30,18 @@ async fn middleware_runs_around_the_handler_and_determines_the_result() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     let calls = Arc::default();
-    let (outer, inner) =
-        (Recorder("outer", Arc::clone(&calls)), Recorder("inner", Arc::clone(&calls)));
-    fixture.start(|runner| {
-        runner
-            .middleware(outer)
-            .middleware(inner)
-            .handler(TestHandler::new(async |_, _| panic!("boom")))
-    });
+    let [outer, inner] = ["outer", "inner"].map(|name| Recorder(name, Arc::clone(&calls)));
+    let handler = TestHandler::new(async |_, _| panic!("boom"));
+    fixture.start(|runner| runner.middleware(outer).middleware(inner).handler(handler));
     assert_eq!(fixture.wait_finished().await, "Skip");
     fixture.stop().await;
-    assert_eq!(
-        *calls.lock().unwrap(),
-        [
-            "outer before",
-            "inner before",
-            "inner after: boom",
-            "outer after: Ok(Skip(\"skipped by the middleware\"))"
-        ]
-    );
+    let wanted = [
+        "outer before",
+        "inner before",
+        "inner after: boom",
+        "outer after: Ok(Skip(\"skipped by the middleware\"))",
+    ];
+    assert_eq!(*calls.lock().unwrap(), wanted);
 }
 
 async fn schedule_a_second(
@@ -86,11 +79,9 @@ impl DelayHandler for OnAThread {
 async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     for blocking in [false, true] {
         let mut fixture = Fixture::new().await;
-        let queue = fixture.dq.queue(QUEUE).unwrap();
         let root = TraceContext::root(&dq_core::Entropy::seeded(9));
-        let first = queue.schedule(r#""first""#, "application/json");
-        let first = first.header("traceparent", root.to_string());
-        assert!(first.await.unwrap().is_stored());
+        let first = fixture.queue().schedule(r#""first""#, "application/json");
+        assert!(first.header("traceparent", root.to_string()).await.unwrap().is_stored());
         let contexts = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&contexts);
         fixture.start(|runner| match blocking {

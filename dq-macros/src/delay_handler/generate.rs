@@ -139,10 +139,6 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
         let from = format_ident!("{from}");
         quote!(const ESCALATE_FROM: #private::EscalateFrom = #private::EscalateFrom::#from;)
     });
-    let oldest = arguments.policies.version.map(|_| {
-        let oldest = arguments.policies.oldest_version();
-        quote!(const OLDEST_VERSION: #private::u32 = #oldest;)
-    });
     let allow_deprecated = function.deprecated.then(|| quote!(#[allow(deprecated)]));
     quote! {
         impl #private::HandlerFn for #name {
@@ -151,7 +147,6 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
             const LOCATION: &'static #private::str = #location;
             #aliases
             #escalate_from
-            #oldest
 
             fn settings() -> #private::QueueSettings {
                 #settings

@@ -40,16 +40,19 @@ use crate::backend::{Backend, Reschedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobView, NewJob};
 
+/// Entries per call.
 const BATCH: usize = 100;
 
-/// A parked job must not run yet.
+/// How far ahead a parked job is due: it must not run yet.
 const PARK_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// A preview counts at most this many resumable entries.
 const MAX_RESUMABLE: usize = 1_000;
 
-/// High, because fast consumers of the source win several scans in a row by chance.
+/// Scans in a row that may take nothing. High, because fast consumers of the source win several scans in a row by chance.
 const MAX_FAILED_SCANS: u32 = 100;
 
+/// One import.
 pub(super) struct Import<'a> {
     dq: &'a Dq,
     source: &'a dyn ImportSource,
@@ -123,6 +126,7 @@ impl<'a> Import<'a> {
         Ok(preview)
     }
 
+    /// Finishes what interrupted imports left in the journal.
     async fn resume(&mut self) -> Result<()> {
         loop {
             let entries = self.source.journal().entries(self.batch()).await?;
@@ -134,6 +138,7 @@ impl<'a> Import<'a> {
         }
     }
 
+    /// Scans a part until everything importable is taken.
     async fn import_part(&mut self, part: usize) -> Result<()> {
         let mut failed_scans = 0;
         loop {
@@ -188,6 +193,7 @@ impl<'a> Import<'a> {
         }
     }
 
+    /// Steps 2 to 6 for these entries.
     async fn import_entries(
         &mut self,
         part: usize,
@@ -235,7 +241,7 @@ impl<'a> Import<'a> {
         Ok(stored.into_iter().map(|(entry, _)| entry).collect())
     }
 
-    /// Steps 5 and 6.
+    /// Steps 5 and 6 for these entries.
     async fn release(&self, stored: Vec<JournalEntry>) -> Result<()> {
         if stored.is_empty() {
             return Ok(());
@@ -245,7 +251,7 @@ impl<'a> Import<'a> {
         self.source.journal().remove(&ids).await
     }
 
-    /// Step 5.
+    /// Step 5 for these entries.
     async fn unpark<'e>(&self, stored: impl IntoIterator<Item = &'e JournalEntry>) -> Result<()> {
         let moves: Vec<Reschedule> = stored
             .into_iter()
@@ -255,6 +261,7 @@ impl<'a> Import<'a> {
         self.dq.backend().reschedule(&moves).await.map(drop)
     }
 
+    /// Continues each entry at its stage.
     async fn resume_entries(&self, entries: Vec<JournalEntry>) -> Result<()> {
         let (taken, stored): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.stage == Stage::Taken);
@@ -326,6 +333,7 @@ impl<'a> Import<'a> {
     }
 }
 
+/// The counts of one scan of a part.
 #[derive(Debug, Default)]
 struct Scan {
     taken: u64,

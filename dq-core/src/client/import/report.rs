@@ -71,11 +71,8 @@ mod tests {
     #[test]
     fn further_reasons_are_counted_together() {
         let mut reasons = ReasonCounts::default();
-        for number in 0..100 {
-            reasons.add(format!("reason {}", number % 50));
-        }
-        let mut sum = ReasonCounts::default();
-        sum.merge(reasons.clone());
+        (0..100).for_each(|number| reasons.add(format!("reason {}", number % 50)));
+        let mut sum = reasons.clone();
         sum.merge(reasons);
         assert_eq!(sum.total(), 200);
         assert!((MAX_REASONS..=MAX_REASONS + 1).contains(&sum.iter().count()), "{sum:?}");

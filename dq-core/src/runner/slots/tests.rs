@@ -108,31 +108,15 @@ fn internal_queues_have_slots_outside_the_total() {
     let all = slots.reserve(0, false);
     assert_eq!((all.scope, all.limit), (Scope::All, 7));
     assert_eq!(shares(&all), [(1, 5), (0, 2)]);
-    fill(&slots, &all, |queue| [2, 1][queue]);
-    assert_eq!(slots.used(), (2, vec![2, 1]), "one job is not of the total");
-
-    let rest = slots.reserve(0, false);
-    assert_eq!((rest.scope, &shares(&rest)[..], rest.limit), (Scope::All, &[(1, 4)][..], 4));
-    fill(&slots, &rest, |_| 4);
+    fill(&slots, &all, |queue| [2, 5][queue]);
+    assert_eq!(slots.used(), (2, vec![2, 5]), "the internal jobs are not of the total");
     let full = slots.reserve(0, true);
     assert!(full.internal_full && full.saturated && full.queues.is_empty());
-    fill(&slots, &full, |_| 0);
-    for queue in [0, 0, 1, 1, 1, 1, 1] {
-        free(&slots, queue);
-    }
-    let state = slots.lock();
-    assert_eq!((state.total.free, state.total.reserved), (3, 0));
-    assert_eq!(state.queues.iter().map(|queue| queue.count.free).collect::<Vec<_>>(), [2, 5]);
-}
 
-/// If `internal_full` were false, an application job's due time would count as internal, and the
-/// claim loop would not sleep while the slots are full.
-#[test]
-fn without_internal_queues_these_count_as_full() {
-    let slots = slots(1, &[1], None, 1);
-    let all = slots.reserve(0, false);
-    assert_eq!(all.scope, Scope::All);
-    assert!(all.internal_full && !all.saturated);
+    // Otherwise an application job's due time would count as internal, and the claim loop would not
+    // sleep while the slots are full.
+    let without_internal = self::slots(1, &[1], None, 1).reserve(0, false);
+    assert!(without_internal.internal_full && !without_internal.saturated);
 }
 
 #[test]
@@ -140,11 +124,7 @@ fn a_backlog_of_one_sort_of_queues_leaves_room_for_the_other() {
     let slots = slots(1_000, &[300, 300], Some(256), 1);
     let all = slots.reserve(0, false);
     assert_eq!(shares(&all), [(2, BATCH), (0, BATCH), (1, BATCH)]);
-    assert_eq!(all.limit, 2 * BATCH);
-    // No internal job is due, so the application uses up the limit.
-    fill(&slots, &all, |queue| [BATCH, BATCH, 0][queue]);
-    assert_eq!(slots.used(), (2 * BATCH, vec![BATCH, BATCH, 0]));
-    assert_eq!(slots.lock().total.free, 1_000 - 2 * BATCH);
+    assert_eq!(all.limit, 2 * BATCH, "the application may use up the limit");
 }
 
 #[test]
@@ -157,8 +137,6 @@ fn a_scarce_total_makes_claims_of_their_own_for_internal_queues() {
     let internal = slots.reserve(0, true);
     assert_eq!((internal.scope, internal.limit), (Scope::Internal, 5));
     assert_eq!(shares(&internal), [(2, 5)]);
-    fill(&slots, &internal, |_| 5);
-    assert_eq!(slots.used(), (3, vec![2, 1, 5]));
 }
 
 fn run_shortly(places: Vec<Place>) {
@@ -176,42 +154,40 @@ fn short_jobs(total: usize, slots: usize, claimers: usize) -> Arc<Slots> {
     slots
 }
 
+fn in_line(places: &mut Vec<Place>) -> oneshot::Receiver<Slot> {
+    match places.pop() {
+        Some(Place::InLine(place)) => place,
+        other => panic!("no place in line: {other:?}"),
+    }
+}
+
 #[test]
 fn short_jobs_are_claimed_ahead_and_take_over_the_slots_of_those_that_end() {
     let slots = short_jobs(2, 2, 1);
     let claim = slots.reserve(0, false);
     assert_eq!((shares(&claim), claim.limit), (vec![(0, 2)], BATCH));
-    let places = slots.fill(&claim, [0; 4]);
-    let [Place::Slot(first), Place::Slot(second), Place::InLine(third), Place::InLine(fourth)] =
-        <[Place; 4]>::try_from(places).unwrap()
-    else {
-        panic!("two slots and two places in line");
-    };
-    let (mut third, mut fourth) = (third, fourth);
+    let mut places = slots.fill(&claim, [0; 5]);
+    let [mut fifth, mut fourth, mut third] = [(); 3].map(|()| in_line(&mut places));
     assert_eq!(slots.used().0, 2, "jobs in line occupy no slot");
     assert!(slots.reserve(0, false).queues.is_empty());
-    drop(second);
+
+    places.pop();
     let third = third.try_recv().expect("the first in line has the slot");
     assert!(fourth.try_recv().is_err());
-    slots.give_up(0);
-    assert!(matches!(fourth.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
-    drop((first, third));
+    drop(fourth);
+    drop(third);
+    let fifth_slot = fifth.try_recv().expect("a job that has left the line passes its slot on");
+    drop((fifth_slot, places));
     assert_eq!(slots.used().0, 0);
 }
 
 #[test]
-fn a_job_that_has_left_the_line_passes_its_slot_on() {
+fn a_loop_can_give_its_jobs_in_line_up() {
     let slots = short_jobs(1, 1, 1);
-    let mut places = slots.fill(&slots.reserve(0, false), [0; 3]);
-    let (Some(Place::InLine(mut last)), Some(second), Some(first)) =
-        (places.pop(), places.pop(), places.pop())
-    else {
-        panic!("two places in line");
-    };
-    drop(second);
-    drop(first);
-    drop(last.try_recv().expect("the last job has the slot"));
-    assert_eq!(slots.used().0, 0);
+    let mut places = slots.fill(&slots.reserve(0, false), [0; 2]);
+    let mut second = in_line(&mut places);
+    assert_eq!(slots.give_up(0), 1);
+    assert!(matches!(second.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
 }
 
 #[test]
@@ -219,7 +195,7 @@ fn a_job_in_line_waits_for_a_slot_that_it_can_use() {
     let slots = self::slots(2, &[1, 1], None, 1);
     let claim = slots.reserve(0, false);
     let mut places = slots.fill(&claim, [0, 1, 0]);
-    let Some(Place::InLine(mut waiting)) = places.pop() else { panic!("no place in line") };
+    let mut waiting = in_line(&mut places);
     drop(places.pop());
     assert!(waiting.try_recv().is_err(), "that slot is of the other queue");
     drop(places.pop());
@@ -254,7 +230,7 @@ fn slots_that_a_claim_does_not_need_go_to_the_jobs_in_line_of_another_loop() {
     let slots = short_jobs(2, 2, 2);
     let (first, second) = (slots.reserve(0, false), slots.reserve(1, false));
     let mut places = slots.fill(&first, [0, 0]);
-    let Some(Place::InLine(mut waiting)) = places.pop() else { panic!("no place in line") };
+    let mut waiting = in_line(&mut places);
     slots.fill(&second, []);
     assert!(waiting.try_recv().is_ok());
 }

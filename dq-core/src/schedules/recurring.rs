@@ -1,37 +1,20 @@
-//! Creates, changes and operates schedules.
+//! Schedules by name: calls that create, change and operate them.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{occurrences_between, plan};
-use super::schedule_job::{self, ORPHAN_GRACE, SEEN_INTERVAL, ScheduleJob, require_support};
+use super::plan::occurrences_between;
+use super::view::ScheduleView;
 use super::{batch, store};
 use crate::backend::Scheduled;
 use crate::client::Dq;
 use crate::config::{ScheduleSettings, payload_json};
 use crate::error::{Error, Result};
-use crate::model::schedule::occurrence_id;
-use crate::model::{
-    CatchUp, Due, JobKey, JobState, JobView, Overlap, Queue, QueueName, ScheduleSpec, Timestamp,
-};
+use crate::model::{CatchUp, Due, Overlap, Queue, QueueName, Timestamp};
 
 const MAX_BACKFILL: usize = 1_000;
-
-/// How long a declared schedule may go undeclared before it counts as orphaned.
-const ORPHANED_AFTER: Duration = SEEN_INTERVAL.saturating_mul(3);
-
-/// The result of a [`RecurringSchedule::backfill`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Backfilled {
-    /// How many jobs were stored.
-    pub scheduled: u64,
-    /// How many occurrences had a job already: live, dead, or ended with its id still pinned.
-    pub existing: u64,
-}
 
 /// A schedule by name: define it and [`upsert`](Self::upsert) it, or operate on it.
 ///
@@ -65,36 +48,14 @@ pub struct RecurringSchedule<P> {
     payload: PhantomData<fn(P)>,
 }
 
-/// A schedule in the store.
-#[derive(Debug, Clone)]
+/// The result of a [`RecurringSchedule::backfill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ScheduleView {
-    /// The schedule's name.
-    pub name: String,
-    /// The specification.
-    pub spec: ScheduleSpec,
-    /// Whether the schedule is paused: its occurrences schedule no jobs.
-    pub paused: bool,
-    /// When the schedule job runs next.
-    ///
-    /// Usually the next occurrence; earlier while one waits for an earlier one's job. For a stopped
-    /// schedule, the next check for a declaration.
-    pub next_due: Timestamp,
-    /// The last occurrence with a stored job, by the schedule's time; `None` if there is none.
-    pub last_occurrence: Option<Timestamp>,
-    /// For a declared schedule, how many declarations differed from the one before, including this
-    /// one. `None` for a schedule made by a call.
-    pub generation: Option<u64>,
-    /// Whether a declared schedule has had no declaring process for three hours.
-    ///
-    /// It stops after a day, until a process declares it again.
-    pub orphaned: bool,
-    /// Whether the schedule has stopped, undeclared for a day.
-    pub stopped: bool,
-    /// The last handled occurrence, by the schedule's time.
-    pub(crate) cursor: Timestamp,
-    /// The occurrence that waits for an earlier one's job to end.
-    waiting: Option<Timestamp>,
+pub struct Backfilled {
+    /// How many jobs were stored.
+    pub scheduled: u64,
+    /// How many occurrences had a job already: live, dead, or ended with its id still pinned.
+    pub existing: u64,
 }
 
 impl Dq {
@@ -114,94 +75,6 @@ impl Dq {
         name: impl Into<String>,
     ) -> RecurringSchedule<serde_json::Value> {
         RecurringSchedule::new(self, QueueName::new(queue), name.into())
-    }
-
-    /// Returns all readable schedules in the main store, the next due first.
-    ///
-    /// For the others, see [`unreadable_schedules`](Self::unreadable_schedules).
-    pub async fn schedules(&self) -> Result<Vec<ScheduleView>> {
-        require_support(&**self.backend())?;
-        let mut views: Vec<_> =
-            self.stored_schedules().await?.into_values().filter_map(Result::ok).collect();
-        views.sort_by_key(|view| view.next_due);
-        Ok(views)
-    }
-
-    /// Returns the unreadable schedules in the main store, by name.
-    ///
-    /// The error is `Incompatible` for a schedule from a later version, `Codec` for a damaged one.
-    /// This process schedules no jobs for them.
-    pub async fn unreadable_schedules(&self) -> Result<BTreeMap<String, Error>> {
-        require_support(&**self.backend())?;
-        let schedules = self.stored_schedules().await?.into_iter();
-        Ok(schedules.filter_map(|(name, view)| Some((name, view.err()?))).collect())
-    }
-
-    /// Maps unreadable schedules to their errors.
-    pub(crate) async fn stored_schedules(&self) -> Result<BTreeMap<String, Result<ScheduleView>>> {
-        let queue = self.queue(schedule_job::QUEUE)?;
-        let now = store::now(self).await?;
-        let mut views = BTreeMap::new();
-        // In the order a schedule job passes through the states, and the first again, to find a job
-        // that moves meanwhile.
-        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Scheduled]
-        {
-            let mut after = None;
-            loop {
-                let page = queue.browse(state).limit(1_000).after(after).await?;
-                for view in
-                    page.jobs.iter().filter(|view| view.job.payload != schedule_job::REMOVED)
-                {
-                    let name = view.job.key.as_ref().map(JobKey::to_string).unwrap_or_default();
-                    views.insert(name.clone(), ScheduleView::read(name, view, now));
-                }
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(views)
-    }
-}
-
-impl ScheduleView {
-    fn read(name: String, view: &JobView, now: Timestamp) -> Result<Self> {
-        let schedule_job = ScheduleJob::decode(&name, &view.job.payload)?;
-        let ScheduleJob { spec, paused, declared, cursor, waiting, last, .. } = schedule_job;
-        Ok(Self {
-            name,
-            spec,
-            paused,
-            next_due: view.job.due,
-            last_occurrence: last,
-            generation: declared.map(|declared| declared.generation),
-            orphaned: declared.is_some_and(|declared| now.since(declared.seen) > ORPHANED_AFTER),
-            stopped: declared.is_some_and(|declared| now.since(declared.seen) > ORPHAN_GRACE),
-            cursor,
-            waiting,
-        })
-    }
-
-    /// Returns the last occurrence's job, with its state and end.
-    ///
-    /// Returns `None` if there was none, or the store has dropped it. See the queue's history
-    /// setting.
-    pub async fn last_job(&self, dq: &Dq) -> Result<Option<JobView>> {
-        let Some(occurrence) = self.last_occurrence else { return Ok(None) };
-        dq.queue(&self.spec.queue)?.get(occurrence_id(&self.name, occurrence)).await
-    }
-
-    /// Returns the occurrences to schedule at `now`, and the last handled one after that, by the
-    /// schedule's times.
-    pub(crate) fn occurrences_at(&self, now: Timestamp) -> (Vec<Timestamp>, Timestamp) {
-        let nominal_now = now - self.spec.offset(&self.name);
-        let plan = plan(&self.spec, self.cursor, nominal_now);
-        let is_in_time = |time: &Timestamp| {
-            self.spec.deadline.is_none_or(|deadline| nominal_now.since(*time) <= deadline)
-        };
-        let waiting = self.waiting.filter(is_in_time);
-        (waiting.into_iter().chain(plan.occurrences).collect(), plan.cursor)
     }
 }
 
