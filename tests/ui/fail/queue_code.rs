@@ -1,6 +1,25 @@
 use dq::QueueCode;
 
 #[derive(QueueCode)]
+struct OrderTimeout;
+
+#[derive(QueueCode)]
+enum CodeOnVariantWithFields {
+    OrderTimeout,
+    SendMail { to: String },
+    SendSms(String),
+}
+
+#[derive(QueueCode)]
+enum CodeTwiceInEnum {
+    OrderTimeout,
+    #[queue_code("ORDER_TIMEOUT")]
+    Order,
+    SendSms,
+    SendSMS,
+}
+
+#[derive(QueueCode)]
 #[queue_code(rename_all = "UPPERCASE")]
 enum Case {
     A,
