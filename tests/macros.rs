@@ -6,9 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dq::prelude::*;
-use dq::{
-    Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration, Registry,
-};
+use dq::{Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default)]
@@ -89,16 +87,6 @@ async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();
     (dq, runner)
-}
-
-#[test]
-fn linked_handlers_are_found_by_their_codes() {
-    let registry = Registry::linked().unwrap();
-    let codes = ["BOOKS", "ORDER_TIMEOUT", "REPORT", "SMS"];
-    assert_eq!(registry.len(), codes.len());
-    for code in codes {
-        assert!(registry.get(code).is_some(), "{code}");
-    }
 }
 
 #[test]

@@ -2,8 +2,6 @@
 //! claims with settlements to pipelined additions to a sorted set, single calls to a bare script.
 //! Both take turns and report medians; a ratio is the median of the turns' ratios.
 
-mod transfer;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use redis::aio::MultiplexedConnection;
 
-pub(crate) use self::transfer::transfer;
 use crate::measure::{block_on, in_task, medians, micros, rate};
 use crate::plan::{Plan, Result};
 use crate::store::{Store, open};

@@ -1,6 +1,5 @@
 //! The SQLite backend with full durability, compared to the disk (F) and plain SQLite (R).
 
-mod crash;
 mod reference;
 
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use dq::backend::Backend;
 use dq::sqlite::rusqlite::Connection;
 use dq::{Cancelled, JobRef, NewJob};
 
-pub(crate) use self::crash::{VICTIM, victim};
 use self::reference::References;
 use crate::measure::{Times, block_on, in_task, rate};
 use crate::plan::{Plan, Result};
@@ -106,7 +104,7 @@ fn load(backend: &Arc<dyn Backend>, jobs: usize, in_order: bool) -> Result<Durat
     })
 }
 
-/// Claims and settlements; then file size, cancels and a crash with a million jobs due at random.
+/// Claims and settlements; then file size and cancels with a million jobs due at random.
 pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     let mut references = References::new(plan);
     let few = plan.full_or_quick(100_000, 2_000);
@@ -118,8 +116,7 @@ pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
     {
         let backend = block_on(open(&store.fresh()?))?;
         load(&backend, pending, in_order)?;
-        let is_last = pending == many && !in_order;
-        if is_last {
+        if pending == many && !in_order {
             figures.extend(full_store(plan, store, &mut references, &backend, pending)?);
         }
         let draining = Arc::clone(&backend);
@@ -132,11 +129,7 @@ pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
         );
         let figure = Figure::new(name, rate(jobs, took), "jobs/s").compared_to(rates.rows, "R");
         figures.push(figure.ratio_at_least(bound));
-        if is_last {
-            figures.extend(crash::kill_and_reopen(plan, store, &*backend)?);
-        } else {
-            close(&*backend)?;
-        }
+        close(&*backend)?;
     }
     Ok(figures)
 }

@@ -85,10 +85,6 @@ impl Workload {
         Self { keys: false, ..Self::with_seed(seed).payloads(PAYLOAD) }
     }
 
-    pub(crate) fn numbered_from(self, next: u64) -> Self {
-        Self { next, ..self }
-    }
-
     pub(crate) fn payloads(self, bytes: usize) -> Self {
         Self { lengths: bytes..=bytes, ..self }
     }

@@ -11,8 +11,15 @@ use crate::program::on_path;
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-pub(crate) fn is_available() -> bool {
-    on_path("apt-get").is_some() && on_path("dpkg").is_some()
+/// Fails with a remedy if Debian packages cannot be downloaded here.
+pub(crate) fn require(programs: &str) -> Result {
+    if on_path("apt-get").is_some() && on_path("dpkg").is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "the tests need programs that are missing or do not work, and there is no apt-get to \
+         download them: install or repair {programs}"
+    ))
 }
 
 /// Unpacks `packages`, with missing dependencies, into `target`. Needs root only if the package

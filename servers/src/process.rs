@@ -32,6 +32,31 @@ pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
+/// How often a server is started if other processes take its port first.
+const ATTEMPTS: usize = 10;
+
+/// The operating system's error for a port that is taken, as Erlang and all others write it.
+const PORT_IS_TAKEN: [&str; 2] = ["eaddrinuse", "already in use"];
+
+/// Starts a server. `try_start` picks a free port, which another process may take before the
+/// server does; then it is called again. Panics if it fails otherwise, or too often.
+pub(crate) fn start_on_free_port<T>(
+    name: &str,
+    mut try_start: impl FnMut() -> Result<T, String>,
+) -> T {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match try_start() {
+            Ok(server) => return server,
+            Err(reason)
+                if attempts < ATTEMPTS
+                    && PORT_IS_TAKEN.iter().any(|text| reason.contains(text)) => {}
+            Err(reason) => panic!("{name} does not start: {reason}"),
+        }
+    }
+}
+
 /// A server program with its directory. It runs at most once at a time.
 #[derive(Debug)]
 pub(crate) struct Process {

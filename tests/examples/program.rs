@@ -110,17 +110,6 @@ pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }
 
-/// Runs the example with options that it must refuse: the exit code, and a part of the reason.
-pub(crate) fn refuses(example: &str, dir: &Path, cases: &[(&[&str], i32, &str)]) {
-    for (arguments, code, reason) in cases {
-        let output = output(example, dir, arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {errors}");
-        assert!(errors.contains(reason), "{arguments:?}: {errors}");
-        assert!(output.stdout.is_empty(), "{arguments:?}");
-    }
-}
-
 fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(path(example));
     command.current_dir(dir).args(arguments).stdin(Stdio::null());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dq::{Dq, JobState};
 
-use crate::program::{Program, output, refuses};
+use crate::program::Program;
 
 const NAME: &str = "quickstart";
 
@@ -176,29 +176,6 @@ fn another_backend_can_be_a_server() {
         assert!(program.wait().success());
         assert_eq!(ran, (1..=40).collect());
     }
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    refuses(
-        NAME,
-        dir.path(),
-        &[
-            (&["--jobs"], 2, "--jobs"),
-            (&["--jobs", "0"], 2, "1..=10000"),
-            (&["--jobs", "many"], 2, "many"),
-            (&["--within", "NaN"], 2, "NaN"),
-            (&["--within", "3601"], 2, "3600"),
-            (&["--backend", "nonsense"], 1, "scheme"),
-            (&["--backend", "mongodb://x"], 1, "sqlite"),
-            (&["--backend", "sqlite://no/such/dir/x.db"], 1, "no/such/dir"),
-            (&["--frequency", "1"], 2, "--frequency"),
-            (&["now"], 2, "now"),
-        ],
-    );
-    let help = output(NAME, dir.path(), &["--help"]);
-    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("Usage:"));
 }
 
 /// Kills the example after some output lines, restarts it, and compares output and store. The first

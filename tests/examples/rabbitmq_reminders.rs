@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use crate::program::{MAX_WAIT, Program, output, refuses};
+use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "rabbitmq_reminders";
 
@@ -141,27 +141,4 @@ fn reminders_survive_a_restart_of_the_broker() {
     assert!(listed.len() == 1 && listed[0].starts_with("standup: "), "{listed:?}");
     assert_eq!(user.run(&["move", "standup", "10"]), ["standup is moved"]);
     assert_eq!(reminded(&user.remind().line().unwrap()), "standup");
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    refuses(
-        NAME,
-        dir.path(),
-        &[
-            (&[], 2, "Usage:"),
-            (&["plan", "standup"], 2, "<MINUTES>"),
-            (&["plan", "standup", "soon"], 2, "soon"),
-            (&["plan", "standup", "1e9"], 2, "1e9"),
-            (&["remember"], 2, "remember"),
-            (&["--minute", "0", "list"], 2, "1..=60"),
-            (&["--minute", "x", "list"], 2, "x"),
-            (&["--url"], 2, "--url"),
-            (&["--url", "localhost", "list"], 1, "scheme"),
-            (&["--url", "amqp://localhost?prefex=a", "list"], 1, "prefex"),
-            (&["--url", "amqp://127.0.0.1:1", "list"], 1, "127.0.0.1:1"),
-            (&["--broker", "x"], 2, "--broker"),
-        ],
-    );
 }

@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::table::grouped;
 
 type Rows = Vec<(String, String)>;
-type Measure = fn(&Peer, &Store, &Sizes, bool) -> Result<Rows>;
+type Measure = fn(&Peer, &Store, &Sizes) -> Result<Rows>;
 
 pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("bulk", bulk),
@@ -36,7 +36,7 @@ pub(crate) struct Sizes {
     single: usize,
     no_op: usize,
     /// Pending jobs besides the ones that come due.
-    pending: &'static [usize],
+    pub(super) pending: Vec<usize>,
     late_rate: usize,
     late_seconds: usize,
     idle: Duration,
@@ -44,26 +44,31 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) const FULL: Self = Self {
-        bulk: 100_000,
-        single: 2_000,
-        no_op: 20_000,
-        pending: &[10_000, 100_000],
-        late_rate: 200,
-        late_seconds: 10,
-        idle: Duration::from_secs(20),
-        killed: 200,
-    };
-    pub(crate) const QUICK: Self = Self {
-        bulk: 1_000,
-        single: 50,
-        no_op: 500,
-        pending: &[1_000],
-        late_rate: 50,
-        late_seconds: 2,
-        idle: Duration::from_secs(2),
-        killed: 40,
-    };
+    pub(super) fn full() -> Self {
+        Self {
+            bulk: 100_000,
+            single: 2_000,
+            no_op: 20_000,
+            pending: vec![10_000, 100_000],
+            late_rate: 200,
+            late_seconds: 10,
+            idle: Duration::from_secs(20),
+            killed: 200,
+        }
+    }
+
+    pub(super) fn quick() -> Self {
+        Self {
+            bulk: 1_000,
+            single: 50,
+            no_op: 500,
+            pending: vec![1_000],
+            late_rate: 50,
+            late_seconds: 2,
+            idle: Duration::from_secs(2),
+            killed: 40,
+        }
+    }
 }
 
 fn in_future() -> Result<i64> {
@@ -86,7 +91,7 @@ fn busy_row(
     Some((name.to_owned(), format!("{busy:.1}")))
 }
 
-fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let (bytes, busy) = (store.bytes()?, store.cpu()?);
     let seconds = peer.store(&store.address(), sizes.bulk, "bulk", in_future()?, 0)?;
@@ -98,14 +103,14 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok(rows)
 }
 
-fn single(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+fn single(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
     let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
-fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
@@ -130,10 +135,9 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).collect())
 }
 
-fn late(peer: &Peer, store: &Store, sizes: &Sizes, million: bool) -> Result<Rows> {
+fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     let mut rows = Vec::new();
-    let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
-    for pending in pending {
+    for &pending in &sizes.pending {
         store.fresh()?;
         let address = store.address();
         peer.store(&address, pending, "bulk", in_future()?, 0)?;
@@ -176,7 +180,7 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
-fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     if store.redis().is_err() {
         return Ok(Vec::new());
     }
@@ -195,7 +199,7 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
-fn kill(peer: &Peer, store: &Store, sizes: &Sizes, _: bool) -> Result<Rows> {
+fn kill(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     peer.store(&address, sizes.killed, "bulk", 0, 0)?;

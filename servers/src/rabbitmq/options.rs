@@ -1,3 +1,5 @@
+//! Settings for private RabbitMQ servers and clusters.
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,16 +9,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::port;
-use crate::process::Process;
+use crate::process::{Process, start_on_free_port};
 use crate::rabbitmq::cluster::{RabbitCluster, Turn};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 use crate::rabbitmq::server::{PASSWORD, RabbitMq, USER};
 use crate::rabbitmq::tools::{LOOPBACK, Tools};
 use crate::tls;
 use crate::watchdog::Watchdog;
-
-/// Another process may take a port first.
-const ATTEMPTS: usize = 10;
 
 /// A test must not fail on a nearly full disk, or because earlier tests declared thousands of
 /// queues: with 512 MB, a memory alarm stopped the last trials of a long run.
@@ -123,15 +122,7 @@ impl RabbitOptions {
     }
 
     fn start_nodes(&self, count: usize) -> Vec<RabbitMq> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.try_start_nodes(count) {
-                Ok(nodes) => return nodes,
-                Err(reason) if reason.contains("eaddrinuse") && attempts < ATTEMPTS => {}
-                Err(reason) => panic!("RabbitMQ does not start: {reason}"),
-            }
-        }
+        start_on_free_port("RabbitMQ", || self.try_start_nodes(count))
     }
 
     fn try_start_nodes(&self, count: usize) -> Result<Vec<RabbitMq>, String> {
