@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -16,6 +17,7 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// The workspace's directory.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
@@ -60,6 +62,15 @@ pub(crate) fn write(path: &Path, text: &str) -> Result {
         .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
+/// Makes a new directory `target/TOPIC/NAME-TIME` for the files of a run.
+pub(crate) fn new_run_dir(topic: &str, name: &str) -> Result<PathBuf> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    let dir = root().join("target").join(topic).join(format!("{name}-{time}"));
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Runs a command that prints for the user, and says how long it took.
 pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     println!("── {name}");
     let start = Instant::now();
@@ -91,6 +102,7 @@ pub(crate) fn run_with_limit(
     Err(format!("{name} still ran after {} s", limit.as_secs()))
 }
 
+/// Runs a command and returns what it prints.
 pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {

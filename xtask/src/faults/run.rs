@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use rand::rngs::SmallRng;
@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
-use crate::run::{Result, cargo, output, root, run_with_limit, step, target_dir};
+use crate::run::{Result, cargo, new_run_dir, output, root, run_with_limit, step, target_dir};
 
 const PROCESSES: usize = 3;
 
@@ -72,7 +72,8 @@ impl Run {
     /// `target/faults` after a failure, or if a sound client breaks a promise. A run with a defect
     /// removes them, because the defect is meant to break a promise.
     pub(super) fn execute(&self) -> Result<Report> {
-        let dir = self.directory()?;
+        let defect = self.defect.as_deref().unwrap_or("sound");
+        let dir = new_run_dir("faults", &format!("{}-{defect}-{}", self.store, self.seed))?;
         let report = self
             .storm_and_judge(&dir)
             .map_err(|error| format!("{self}: {error}\nthe traces are in {}", dir.display()))?;
@@ -82,16 +83,6 @@ impl Run {
         }
         let text = format!("{}\n   the traces are in {}", report.text, dir.display());
         Ok(Report { text, ..report })
-    }
-
-    fn directory(&self) -> Result<PathBuf> {
-        let millis =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-        let defect = self.defect.as_deref().unwrap_or("sound");
-        let name = format!("{}-{defect}-{}-{millis}", self.store, self.seed);
-        let dir = root().join("target/faults").join(name);
-        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        Ok(dir)
     }
 
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {

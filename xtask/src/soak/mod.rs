@@ -5,7 +5,7 @@ mod flat;
 mod sample;
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use flat::Series;
@@ -14,7 +14,7 @@ use sample::JOBS;
 use crate::crew::{Crew, Program, SOAK};
 use crate::faults::{Server, build_client};
 use crate::options::{self, Options};
-use crate::run::{Result, root, target_dir};
+use crate::run::{Result, new_run_dir, target_dir};
 
 /// Processes with measured memory.
 const STEADY: usize = 2;
@@ -102,9 +102,8 @@ fn defective(soak: &Soak, grows: &str) -> Result {
 }
 
 fn sampled(soak: &Soak) -> Result<Vec<Series>> {
-    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let defect = soak.defect.as_deref().unwrap_or("sound");
-    let dir = root().join(format!("target/soak/{}-{defect}-{millis}", soak.store));
+    let dir = new_run_dir("soak", &format!("{}-{defect}", soak.store))?;
     // Apart from the processes' logs, which do not count as files of the store.
     let store = dir.join("store");
     fs::create_dir_all(&store).map_err(|error| format!("{}: {error}", store.display()))?;
