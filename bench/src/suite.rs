@@ -38,10 +38,10 @@ const RABBIT: &[&str] = &["rabbitmq"];
 
 /// Names and stores. Only pending jobs cost `redis-expiry` more than `redis`, an expiring key each,
 /// so it has fewer measurements.
-const MEASUREMENTS: [(&str, &[&str], Measure); 26] = [
+const MEASUREMENTS: [(&str, &[&str], Measure); 24] = [
     ("memory/pending", &["memory"], memory::pending),
-    ("memory/runner", &["memory"], memory::runner),
-    ("idle/calls", IN_PROCESS, idle::calls),
+    ("memory/path", &["memory"], path::measure),
+    ("idle/calls", &["memory", "sqlite", "redis", "redisson", "rabbitmq"], idle::calls),
     ("sqlite/schedule", &["sqlite"], sqlite::schedule),
     ("sqlite/claims", &["sqlite"], sqlite::claims),
     ("history/settled", &["memory", "sqlite", "redis", "rabbitmq"], history::settlements),
@@ -55,14 +55,12 @@ const MEASUREMENTS: [(&str, &[&str], Measure); 26] = [
     ("redis/memory", REDIS, memory::pending),
     ("redis/late", &["redis", "redisson"], lateness::steady),
     ("redis/at-once", &["redis", "redisson"], lateness::at_once),
-    ("redis/idle", &["redis", "redisson"], idle::requests),
     ("rabbit/schedule", RABBIT, rabbit::schedule),
     ("rabbit/single", RABBIT, rabbit::single),
     ("rabbit/late", RABBIT, lateness::steady),
     ("rabbit/behind", RABBIT, lateness::single),
     ("rabbit/cancel", RABBIT, rabbit::cancel),
     ("rabbit/open", RABBIT, rabbit::open),
-    ("rabbit/idle", RABBIT, idle::messages),
     ("rabbit/drain", RABBIT, rabbit::claims),
     ("rabbit/path", RABBIT, path::measure),
 ];
