@@ -33,7 +33,6 @@ fn a_closed_account_is_deleted_unless_it_is_kept() {
     assert_eq!(service.program.line().as_deref(), Some("eve is deleted"));
 }
 
-#[cfg(unix)]
 #[test]
 fn signals_stop_server_and_runner_and_leave_pending_jobs() {
     let (request, job) = (("DELETE", "/accounts/ann"), ("accounts.db", "DELETE_ACCOUNT"));

@@ -136,7 +136,6 @@ fn after_a_kill_every_order_has_a_timeout() {
     assert_eq!(timeouts_in(dir.path()), u64::try_from(orders).unwrap());
 }
 
-#[cfg(unix)]
 #[test]
 fn signals_close_the_store_and_keep_pending_timeouts() {
     let (request, job) = (("POST", "/orders"), ("shop.db", "ORDER_TIMEOUT"));

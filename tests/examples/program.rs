@@ -48,7 +48,6 @@ impl Program {
     }
 
     /// Sends a signal by name, such as `INT`, once the example handles it.
-    #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         self.wait_for_signal_handler(name);
         let pid = self.child.id().to_string();
@@ -59,7 +58,6 @@ impl Program {
     }
 
     /// Waits, because the signal kills the example until its handler is installed.
-    #[cfg(target_os = "linux")]
     fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
             "INT" => 2,
@@ -73,18 +71,11 @@ impl Program {
         }
     }
 
-    #[cfg(target_os = "linux")]
     fn caught_signals(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the example has a status");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         u64::from_str_radix(caught.expect("a line of signals").trim(), 16).expect("a mask")
-    }
-
-    /// Waits a second, because other systems do not report signal handlers.
-    #[cfg(all(unix, not(target_os = "linux")))]
-    fn wait_for_signal_handler(&self, _name: &str) {
-        std::thread::sleep(Duration::from_secs(1));
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {

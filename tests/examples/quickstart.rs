@@ -138,7 +138,6 @@ fn after_repeated_kills_every_job_has_fired() {
     assert_eq!(fired_numbers, (1..=4).collect());
 }
 
-#[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,6 @@ pub(crate) async fn stored_in(file: &Path, queue: &str) -> u64 {
 }
 
 /// Each signal must stop the server, close its store and leave the job of `request` in it.
-#[cfg(unix)]
 pub(crate) fn stops_at_signals(
     example: &str,
     arguments: &[&str],

@@ -124,7 +124,6 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread;
+use std::sync::Mutex;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The error is a message for the user.
@@ -111,4 +112,21 @@ pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     }
     String::from_utf8(output.stdout)
         .map_err(|error| format!("{name} printed invalid UTF-8: {error}"))
+}
+
+/// Does tasks in their order, in several threads. Returns the messages of those that fail.
+pub(crate) fn in_lanes<T: Send>(
+    lanes: usize,
+    tasks: impl Iterator<Item = T> + Send,
+    run: impl Fn(T) -> Result + Sync,
+) -> Vec<String> {
+    let waiting = Mutex::new(tasks);
+    let next = || waiting.lock().ok()?.next();
+    let lane = || std::iter::from_fn(next).filter_map(|task| run(task).err()).collect();
+    thread::scope(|scope| {
+        let lanes: Vec<ScopedJoinHandle<'_, Vec<String>>> =
+            (0..lanes).map(|_| scope.spawn(lane)).collect();
+        let panicked = |_| vec!["a task has panicked; the message is above".to_owned()];
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap_or_else(panicked)).collect()
+    })
 }

@@ -14,7 +14,7 @@ use sample::JOBS;
 use crate::crew::{Crew, Program, SOAK};
 use crate::faults::{Server, build_client};
 use crate::options::{self, Options};
-use crate::run::{Result, new_run_dir, target_dir};
+use crate::run::{Result, in_lanes, new_run_dir, target_dir};
 
 /// Processes with measured memory.
 const STEADY: usize = 2;
@@ -67,12 +67,9 @@ pub(crate) fn selection() -> Result {
         println!("   {failure}; once more");
         sound(&soak(None))
     })?;
-    let results = thread::scope(|scope| {
-        let runs = DEFECTS
-            .map(|(defect, grows)| scope.spawn(move || defective(&soak(Some(defect)), grows)));
-        runs.map(|run| run.join().unwrap_or_else(|_| Err("a run has panicked".to_owned())))
+    let failures = in_lanes(DEFECTS.len(), DEFECTS.into_iter(), |(defect, grows)| {
+        defective(&soak(Some(defect)), grows)
     });
-    let failures: Vec<_> = results.into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
@@ -178,23 +175,4 @@ fn table(all: &[Series]) -> String {
         text.push('\n');
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_says_what_grows() {
-        let series = |unit, samples: [f64; 10]| Series {
-            samples: samples.to_vec(),
-            ..Series::new("x", unit, 0.0)
-        };
-        let text = table(&[
-            series("MiB", [1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.25, 3.0]),
-            series("", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]),
-        ]);
-        let lines: Vec<_> = text.lines().skip(2).collect();
-        assert_eq!(lines, ["| x | 3.0 MiB | 3.2 MiB | flat |", "| x | 6 | 10 | **grows** |"]);
-    }
 }
