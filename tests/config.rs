@@ -168,10 +168,7 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
     for (url, needles) in [
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
-        ("sqlite://", ["path", "sqlite"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
-        ("memory:?size=3", ["size", "none"]),
-        ("sqlite://x.db?durability=x", ["`durability`", "expected `full` or `relaxed`"]),
         ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
@@ -258,16 +255,10 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
             "backend.pasword: unknown key; known: `url`, `password`, ",
         ),
         ("password = \"hunter2\"", "dq.toml: backend: `url` is missing"),
-        ("url = \"hunter2", "line 3, column 15: invalid basic string"),
-        ("url = hunter2", "line 3, column 7: invalid string"),
         ("url = \"hunter2\" 4711000", "line 3, column 17: expected newline"),
         (
             "url = \"hunter2${NOT_SET_AT_ALL}\"",
             "dq.toml: backend.url: the environment variable \"NOT_SET_AT_ALL\" is not set",
-        ),
-        (
-            "url = \"x\"\n[[drain]]\ntype = \"remote\"\nurl = \"hunter2\"\nport = \"hunter2\"",
-            "drain.0.port: ",
         ),
         (
             "url = \"x\"\n[[drain]]\ntype = \"remoot\"\nurl = \"hunter2\"",

@@ -38,14 +38,13 @@ const RABBIT: &[&str] = &["rabbitmq"];
 
 /// Names and stores. Only pending jobs cost `redis-expiry` more than `redis`, an expiring key each,
 /// so it has fewer measurements.
-const MEASUREMENTS: [(&str, &[&str], Measure); 24] = [
+const MEASUREMENTS: [(&str, &[&str], Measure); 23] = [
     ("memory/pending", &["memory"], memory::pending),
     ("memory/path", &["memory"], path::measure),
     ("idle/calls", &["memory", "sqlite", "redis", "redisson", "rabbitmq"], idle::calls),
     ("sqlite/schedule", &["sqlite"], sqlite::schedule),
     ("sqlite/claims", &["sqlite"], sqlite::claims),
     ("history/settled", &["memory", "sqlite", "redis", "rabbitmq"], history::settlements),
-    ("history/bytes", &["memory", "sqlite", "redis"], history::bytes),
     ("lateness/idle", IN_PROCESS, lateness::single),
     ("lateness/steady", IN_PROCESS, lateness::steady),
     ("lateness/at-once", IN_PROCESS, lateness::at_once),

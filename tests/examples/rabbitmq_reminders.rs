@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_servers::shared_rabbitmq;
 
 use crate::program::{MAX_WAIT, Program, output};
 
@@ -18,12 +18,8 @@ struct User {
 
 impl User {
     fn with_vhost(vhost: &str) -> Self {
-        Self::with_url(shared_rabbitmq().vhost(vhost))
-    }
-
-    fn with_url(url: String) -> Self {
         // Longer than any call takes on a busy machine.
-        let url = format!("{url}?response_timeout=60s");
+        let url = format!("{}?response_timeout=60s", shared_rabbitmq().vhost(vhost));
         Self { dir: tempfile::tempdir().unwrap(), url }
     }
 
@@ -124,18 +120,4 @@ fn after_a_kill_while_reminders_are_due_the_next_start_sends_the_rest() {
     while names.iter().any(|name| !sent.contains(name)) {
         sent.push(reminded(&runner.line().unwrap()).to_owned());
     }
-}
-
-#[test]
-fn reminders_survive_a_restart_of_the_broker() {
-    let broker = RabbitMq::start();
-    let user = User::with_url(broker.url());
-    assert_eq!(user.run(&["plan", "standup", "600"]), ["standup is planned"]);
-    broker.sync_declarations();
-    broker.kill();
-    broker.restart();
-    let listed = user.run(&["list"]);
-    assert!(listed.len() == 1 && listed[0].starts_with("standup: "), "{listed:?}");
-    assert_eq!(user.run(&["move", "standup", "10"]), ["standup is moved"]);
-    assert_eq!(reminded(&user.remind().line().unwrap()), "standup");
 }
