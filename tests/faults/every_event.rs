@@ -1,6 +1,6 @@
-//! A runner that aborts at its n-th event, on a store with one job per behaviour. From process to
-//! process, n grows by two until one runs to its end. This covers the unnamed points. One trial
-//! begins at 1 and one at 2, so together they cover every n.
+//! A runner that aborts at its n-th event, on a store with one job per [`Plan`]. The trial repeats
+//! this in new processes, and n grows by two until one runs to its end. One trial begins at 1 and
+//! one at 2, so together they cover every n, also moments that no named point has.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
     dq.close().await?;
 
     let mut crashes = 0;
-    for n in (first..).step_by(2) {
-        let ended = spawn(dir.path(), Some(Point::Event(n)));
+    for event in (first..).step_by(2) {
+        let ended = spawn(dir.path(), Some(Point::Event(event)));
         if ended.success() {
             break;
         }
@@ -71,16 +71,16 @@ async fn check_counts(dir: &Path) -> Result<u64, Failed> {
 fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), Failed> {
     let starts: Vec<&Start> = all.iter().filter(|start| start.job == job).collect();
     let last = starts.last().ok_or("it never ran")?;
-    ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
-    ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
-    ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
-    // Expected at the last start if no process crashes.
+    ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow")?;
+    ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow")?;
+    ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink")?;
+    // The counts of the last start if no process crashes.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst | Plan::Again => (1, 2),
         _ => (1, 1),
     };
-    ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;
+    ensure(last.attempt == attempts, "a crash must not count an attempt")?;
     let max_deliveries = deliveries + crashes;
     ensure(last.delivery <= max_deliveries, format!("more than {max_deliveries} deliveries"))
 }
