@@ -141,7 +141,6 @@ fn variables_alone_configure_a_program() {
         ),
         (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
         (&[("DQ_BACKEND__URL", "sqlite://x.db")], "backend: `type` is missing; known: `memory`"),
-        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "`Dq::connect`"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
         let output = child_process("", variables);
@@ -169,7 +168,6 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
-        ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -249,7 +247,6 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
         ("url = \"x\"\ntoken = 4711000", "backend.token: found a number, expected a string"),
         ("url = \"x\"\nspeed = \"hunter2\"", "backend.speed: expected `fast` or `slow`"),
         ("url = \"x\"\nmax_wait = \"hunter2\"", "backend.max_wait: *** is not a duration"),
-        ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),
         (
             "url = \"x\"\npasword = \"hunter2\"",
             "backend.pasword: unknown key; known: `url`, `password`, ",

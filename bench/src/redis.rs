@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use redis::ConnectionLike as _;
 use redis::aio::MultiplexedConnection;
 
 use crate::measure::{block_on, in_task, medians, micros, rate};
@@ -17,10 +18,6 @@ use crate::workload::{BATCH, BULK, PAYLOAD, WEEK, Workload, a_week_ago, drain, f
 
 /// Commands per pipeline.
 const DEPTH: usize = 128;
-
-fn connect(store: &Store) -> Result<redis::Connection> {
-    Ok(redis::Client::open(store.redis()?.url())?.get_connection()?)
-}
 
 /// Rates of bulk `schedule` calls, claims and settlements, on one connection.
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
@@ -110,7 +107,7 @@ fn turn(store: &Store, jobs: usize, mut workload: Workload) -> Result<[(f64, f64
 /// payload. The time is without encoding.
 fn add(store: &Store, additions: usize) -> Result<Duration> {
     let mut rng = SmallRng::seed_from_u64(7);
-    let mut connection = connect(store)?;
+    let mut connection = redis::Client::open(store.redis()?.url())?.get_connection()?;
     let mut spent = Duration::ZERO;
     for done in (0..additions).step_by(DEPTH) {
         let count = DEPTH.min(additions - done);
@@ -121,26 +118,15 @@ fn add(store: &Store, additions: usize) -> Result<Duration> {
             let score = 1_700_000_000_000 + rng.random_range(0..WEEK);
             pipeline.cmd("ZADD").arg("limit").arg(score).arg(&member[..]);
         }
-        spent += send(&mut connection, &pipeline, count)?;
-    }
-    Ok(spent)
-}
-
-/// Sends a pipeline. Returns the time without encoding.
-fn send(
-    connection: &mut redis::Connection,
-    pipeline: &redis::Pipeline,
-    commands: usize,
-) -> Result<Duration> {
-    use redis::ConnectionLike as _;
-    let packed = pipeline.get_packed_pipeline();
-    let start = Instant::now();
-    for reply in connection.req_packed_commands(&packed, 0, commands)? {
-        if let redis::Value::ServerError(error) = reply {
-            return Err(format!("Redis replied with an error: {error:?}").into());
+        let packed = pipeline.get_packed_pipeline();
+        let start = Instant::now();
+        let replies = connection.req_packed_commands(&packed, 0, count)?;
+        spent += start.elapsed();
+        if let Some(reply) = replies.iter().find(|reply| !matches!(reply, redis::Value::Int(_))) {
+            return Err(format!("Redis replied to ZADD with {reply:?}").into());
         }
     }
-    Ok(start.elapsed())
+    Ok(spent)
 }
 
 /// One caller that schedules jobs one by one and waits for each reply. The reference is a bare

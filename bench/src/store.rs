@@ -144,6 +144,7 @@ impl Store {
         Ok(Some(Duration::from_secs_f64(seconds)))
     }
 
+    /// Runs something and returns what it took.
     pub(crate) fn cost<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
         let server = self.cpu()?.unwrap_or_default();
         let (client, began) = (process_cpu(), Instant::now());

@@ -83,6 +83,7 @@ struct Report<'a> {
     figures: &'a [(&'a str, Figure)],
 }
 
+/// Makes the chosen measurements and prints their table.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let selected = select(&options.only)?;
     fs::create_dir_all(&options.dir)?;
@@ -121,6 +122,7 @@ fn select(only: &[String]) -> Result<Vec<&'static str>> {
     Ok(names.into_iter().filter(is_selected).collect())
 }
 
+/// `GROUP` of a name `GROUP/NAME`.
 fn group(name: &str) -> &str {
     name.split_once('/').map_or(name, |(group, _)| group)
 }

@@ -63,6 +63,7 @@ fn update_lists() -> Result {
     run(as_root(&["apt-get", "update", "-qq"])?).map(drop)
 }
 
+/// Downloads packages with their missing dependencies.
 fn download(packages: &[&str], into: &Path) -> Result {
     let mut plan = Command::new("apt-get");
     plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);

@@ -149,6 +149,7 @@ impl Process {
         self.watchdog.dir()
     }
 
+    /// The end of the log, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         const LINES: usize = 150;
         let log = self.log();
@@ -180,6 +181,7 @@ impl Process {
         }
     }
 
+    /// Waits for the process, and forgets it.
     fn reap(&self) {
         if let Some(mut child) = self.running().take() {
             let _ = child.wait();

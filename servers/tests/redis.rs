@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use dq_servers::{Redis, Reply, shared_redis};
+use dq_servers::{Redis, Reply};
 
 #[test]
 fn a_server_replies_and_its_directory_is_removed() {
@@ -61,17 +61,4 @@ fn settings_are_applied() {
 #[should_panic(expected = "no-such-directive")]
 fn a_failed_start_panics_with_the_reason() {
     Redis::options().set("no-such-directive", "1").start();
-}
-
-#[test]
-fn a_connection_keeps_its_state() {
-    let redis = shared_redis();
-    assert!(std::ptr::eq(redis, shared_redis()));
-    let mut connection = redis.connect();
-    assert!(connection.command(&["MULTI"]).is_ok());
-    assert_eq!(connection.command(&["INCR", "counter"]).text(), "QUEUED");
-    assert_eq!(connection.command(&["EXEC"]).list(), [Reply::Int(1)]);
-    connection.command(&["SUBSCRIBE", "news"]);
-    redis.command(&["PUBLISH", "news", "hello"]);
-    assert_eq!(connection.receive().list()[2].text(), "hello");
 }

@@ -149,14 +149,6 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
 }
 
 #[test]
-fn another_backend_is_selected_by_url() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = Program::start(NAME, dir.path(), &["--backend", "memory:", "--within", "1"]);
-    assert_eq!(fired_jobs(&program.rest()), (1..=5).collect());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is created");
-}
-
-#[test]
 fn another_backend_can_be_a_server() {
     // Longer than any call takes on a busy machine.
     let rabbit = dq_servers::shared_rabbitmq().vhost("quickstart") + "?response_timeout=60s";

@@ -166,13 +166,21 @@ async fn killed_by_poison() -> Result<(), Failed> {
     ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
+/// The number of stored jobs, of all queues. Their counts must add up.
+pub(crate) async fn count_stored(dq: &Dq) -> Result<u64, Failed> {
+    let mut stored = 0;
+    for stats in dq.stats().await? {
+        ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
+        stored += stats.stored();
+    }
+    Ok(stored)
+}
+
 /// The job under test; `None` if it has ended. The counts must add up, and the other job must be
 /// unchanged.
 async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
     let dq = connect(dir).await?;
-    for stats in dq.stats().await? {
-        ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
-    }
+    count_stored(&dq).await?;
     let other = dq.get::<bystander>(other).await?;
     let is_unchanged =
         other.is_some_and(|other| other.state == JobState::Scheduled && other.job.deliveries == 0);

@@ -60,6 +60,7 @@ impl Crew {
         Self { url, dir, log_extension, running: Vec::new(), started: 0, ends: Ends::default() }
     }
 
+    /// Starts a process. Its name is the program's with the number of started processes.
     pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);

@@ -105,6 +105,7 @@ impl Program {
     }
 }
 
+/// Builds all test programs.
 fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);

@@ -71,6 +71,7 @@ impl Sizes {
     }
 }
 
+/// A due time, in milliseconds since 1970, that no measurement reaches.
 fn in_future() -> Result<i64> {
     millis_from_now(FAR)
 }
@@ -91,6 +92,7 @@ fn busy_row(
     Some((name.to_owned(), format!("{busy:.1}")))
 }
 
+/// Stores delayed jobs by the fastest way of the library.
 fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let (bytes, busy) = (store.bytes()?, store.cpu()?);
@@ -103,6 +105,7 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(rows)
 }
 
+/// Stores delayed jobs by one caller who waits for each reply.
 fn single(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
@@ -110,6 +113,7 @@ fn single(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
 
+/// Runs due jobs with empty handlers.
 fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
@@ -135,6 +139,7 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok([(name, format!("{}{note}", grouped(rate)))].into_iter().chain(busy).collect())
 }
 
+/// Runs jobs that come due one after the other, beside others that stay pending.
 fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     let mut rows = Vec::new();
     for &pending in &sizes.pending {
@@ -156,6 +161,7 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(rows)
 }
 
+/// Starts a worker and waits until it has run a job.
 fn ready(peer: &Peer, address: &str) -> Result<Worker> {
     let worker = Worker::start(peer, address, 0)?;
     peer.store(address, 1, "single", 0, 0)?;
@@ -165,6 +171,7 @@ fn ready(peer: &Peer, address: &str) -> Result<Worker> {
     }
 }
 
+/// The text of a cell: quantiles in milliseconds, and what is odd about the runs.
 fn lateness(runs: &[Run], expected: usize) -> String {
     let mut times: Vec<i64> = runs.iter().map(|run| run.lateness).collect();
     times.sort_unstable();
@@ -180,6 +187,7 @@ fn lateness(runs: &[Run], expected: usize) -> String {
     text
 }
 
+/// Counts the commands of a worker without jobs.
 fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     if store.redis().is_err() {
         return Ok(Vec::new());
@@ -199,6 +207,7 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
 }
 
+/// Kills a worker, and waits until another one has run its jobs.
 fn kill(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();

@@ -62,6 +62,7 @@ pub(super) struct Idle {
     pub(super) commands: Option<f64>,
 }
 
+/// Fills an empty store step by step, and measures at each number of pending jobs.
 pub(super) async fn points(
     plan: &Plan,
     store: &Store,
@@ -109,6 +110,7 @@ impl<'a> Filling<'a> {
         Ok(filling)
     }
 
+    /// Fills the store up to `pending` jobs and measures.
     async fn point(&mut self, pending: usize) -> Result<Point> {
         let calls = self.plan.full_or_quick(1_000, 20);
         let bulk_rate = self.fill(pending).await?;
@@ -170,6 +172,7 @@ impl<'a> Filling<'a> {
         Ok([scheduled, cancelled].map(|times| Times::new(times).into()))
     }
 
+    /// Stores jobs one by one, each due at once, and times its claim and settlement.
     async fn claim_and_settle(&mut self, calls: usize) -> Result<Quantiles> {
         let backend = self.dq.backend();
         let mut times = Vec::new();
@@ -247,6 +250,7 @@ impl<'a> Filling<'a> {
         })
     }
 
+    /// The costs of this process and the server within a time.
     async fn observe(&self, window: Duration) -> Result<Idle> {
         let look = || {
             let commands = self.store.info("total_commands_processed").ok();

@@ -36,6 +36,7 @@ impl References {
         Self { dir: plan.dir.clone(), duration, last: None }
     }
 
+    /// Runs something between two measurements of the references. Returns their means.
     pub(crate) fn around<T>(&mut self, run: impl FnOnce() -> Result<T>) -> Result<(T, Rates)> {
         let before = match self.last {
             Some((at, rates)) if at.elapsed() < MAX_AGE => rates,

@@ -35,6 +35,7 @@ impl ClusterIdentity {
         Self { installation, name, cookie, epmd, daemon }
     }
 
+    /// The name of the node with this number, from 1.
     pub(super) fn node(&self, number: usize) -> String {
         format!("rabbit{number}-{}@localhost", self.name)
     }

@@ -117,6 +117,7 @@ impl Installation {
         self.home.join("escript/rabbitmqctl")
     }
 
+    /// A program of Erlang with only this environment.
     fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
         // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
@@ -142,6 +143,7 @@ fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
+/// RabbitMQ's root below a directory `lib`.
 fn home(lib: &Path) -> Option<PathBuf> {
     versioned(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }

@@ -85,6 +85,7 @@ impl RedisOptions {
         redis
     }
 
+    /// Prepares a server with its own directory and port.
     fn create(&self) -> Redis {
         let watchdog = Watchdog::start("dq-redis-");
         let port = if self.cluster { port::free_with_bus() } else { port::free() };
@@ -129,6 +130,7 @@ impl RedisOptions {
         format!("{scheme}://{user}127.0.0.1:{port}/0")
     }
 
+    /// Whether the caller has set a directive.
     fn has(&self, directive: &str) -> bool {
         self.directives.iter().any(|(name, _)| name == directive)
     }

@@ -18,9 +18,6 @@ async fn empty() {}
 #[delay_handler(max_attempts = 3)]
 async fn settings_only() {}
 
-#[delay_handler(blocking)]
-fn flag_only() {}
-
 #[delay_handler("ORDER\tTIMEOUT")]
 async fn code_control_character() {}
 

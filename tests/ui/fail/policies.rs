@@ -9,9 +9,6 @@ async fn no_delay() {}
 #[delay_handler("C", escalate = "15m")]
 async fn no_list() {}
 
-#[delay_handler("D", escalate = [15])]
-async fn no_unit() {}
-
 #[delay_handler("E", escalate_from = "first_due")]
 async fn from_without_steps() {}
 
@@ -27,9 +24,6 @@ async fn no_path(_order: u64) {}
 
 #[delay_handler("B", guard_timeout = "1s")]
 async fn no_guard(_order: u64) {}
-
-#[delay_handler("C", guard = is_open, guard_timeout = "0s")]
-async fn no_time(_order: u64) {}
 
 #[delay_handler("A", late = "5m")]
 async fn no_parentheses() {}
@@ -55,9 +49,6 @@ async fn gap_at_the_end(_order: u64) {}
 #[delay_handler("D", version = 4, upgrade_from(1 = upgrade, 3 = upgrade))]
 async fn gap_between(_order: u64) {}
 
-#[delay_handler("E", version = 2, upgrade_from = upgrade)]
-async fn upgrade_without_parentheses(_order: u64) {}
-
 #[delay_handler("F", version = 2, upgrade_from(1 = upgrade))]
 async fn no_payload() {}
 
@@ -67,14 +58,8 @@ async fn empty_alias() {}
 #[delay_handler("I", aliases = ["I", "OLD", "OLD"])]
 async fn repeated_alias() {}
 
-#[delay_handler("H", aliases = "OLD")]
-async fn alias_is_no_list() {}
-
 #[delay_handler("J", version = 2, upgrade_from())]
 async fn nothing_to_upgrade_from(_order: u64) {}
-
-#[delay_handler("K", version = 1, upgrade_from(0 = upgrade))]
-async fn no_version_before(_order: u64) {}
 
 fn upgrade(old: u32) -> u64 {
     old.into()

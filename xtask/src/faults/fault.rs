@@ -85,6 +85,7 @@ impl Deck {
         Self { all, left: Vec::new(), dealt: 0 }
     }
 
+    /// Takes a random fault of those left in this round.
     pub(super) fn draw(&mut self, rng: &mut SmallRng) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.all);

@@ -182,6 +182,7 @@ fn await_work(crew: &Crew, program: &Program) -> Result {
     Ok(())
 }
 
+/// Revision, server and processors, for the report.
 fn conditions(server: &Server) -> String {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty"]).current_dir(root());

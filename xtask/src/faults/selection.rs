@@ -37,6 +37,7 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
+/// Runs a storm that must break no promise.
 fn sound(store: &str, seed: u64) -> Result {
     let run = Run { store: store.to_owned(), seed, length: None, defect: None };
     let report = run.execute()?;
@@ -47,6 +48,7 @@ fn sound(store: &str, seed: u64) -> Result {
     Ok(())
 }
 
+/// Runs a storm over a defect until the judge has found it.
 fn defective(store: &str, seed: u64, defect: &str, finding: &str) -> Result {
     let mut seen = String::new();
     for length in DEFECT_LENGTHS {

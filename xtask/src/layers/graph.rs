@@ -68,6 +68,7 @@ impl Imports {
         None
     }
 
+    /// A message with a line for each import of a cycle.
     fn describe(&self, cycle: &[usize]) -> String {
         let mut text = format!("a cycle of {} files\n", cycle.len());
         for (place, from) in cycle.iter().enumerate() {

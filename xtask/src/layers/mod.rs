@@ -35,6 +35,7 @@ const CORE_ORDER: [&[&str]; 13] = [
     &["runner", "simulate"],
 ];
 
+/// Checks all crates of the workspace.
 pub(crate) fn layers() -> Result {
     let mut problems = Vec::new();
     let mut files = 0;
@@ -57,6 +58,7 @@ pub(crate) fn layers() -> Result {
     Err(format!("{} problems with imports:\n\n{}", problems.len(), problems.join("\n")))
 }
 
+/// The directories of the workspace's crates.
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
     let manifest = read(&root.join("Cargo.toml"))?;

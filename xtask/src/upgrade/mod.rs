@@ -82,6 +82,7 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     Ok(crew)
 }
 
+/// Upgrades, rolls back and upgrades again, under load.
 fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);

@@ -57,6 +57,7 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Adds a line of a process's log.
     fn add(&mut self, process: &str, line: &str, crashed: bool) -> Result {
         let malformed = || format!("a malformed line in a log: {line:?}");
         let [event, job, at] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -100,6 +101,7 @@ impl Trace {
         }
     }
 
+    /// Counts of processes, jobs and runs.
     pub(crate) fn summary(&self) -> String {
         let count = |of: fn(&Job) -> bool| self.jobs.values().filter(|job| of(job)).count();
         format!(
