@@ -207,15 +207,19 @@ fn payloads_with_headers() {
     });
 }
 
+/// The part of an HTTP request that the input becomes.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Body,
+    /// Path and query.
     Path,
+    /// The idempotency key.
     Key,
 }
 
 const TOKEN: &str = "admin-0123456789";
 
+/// A request with the input; `None` if HTTP does not allow it there.
 fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
     let post = Request::builder()
         .method("POST")

@@ -17,11 +17,11 @@ use crate::workload::{BATCH, BULK, Workload, a_week_ago, drain, fill, now, one_b
 
 /// `schedule` calls: by one caller, by many at the same time, and in bulks.
 pub(crate) fn schedule(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    let mut references = References::new(plan);
+    let references = References::new(plan);
     Ok(vec![
-        one_caller(plan, store, &mut references)?,
-        many_callers(plan, store, &mut references)?,
-        bulk(plan, store, &mut references)?,
+        one_caller(plan, store, &references)?,
+        many_callers(plan, store, &references)?,
+        bulk(plan, store, &references)?,
     ])
 }
 
@@ -29,7 +29,7 @@ fn close(backend: &dyn Backend) -> Result<()> {
     Ok(block_on(backend.close())?)
 }
 
-fn one_caller(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
+fn one_caller(plan: &Plan, store: &Store, references: &References) -> Result<Figure> {
     let duration = plan.full_or_quick(Duration::from_secs(2), Duration::from_millis(50));
     let backend = block_on(open(&store.fresh()?))?;
     let calling = Arc::clone(&backend);
@@ -49,7 +49,7 @@ fn one_caller(plan: &Plan, store: &Store, references: &mut References) -> Result
         .ratio_at_least(0.85))
 }
 
-fn many_callers(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
+fn many_callers(plan: &Plan, store: &Store, references: &References) -> Result<Figure> {
     const CALLERS: usize = 256;
     let each = plan.full_or_quick(400, 5);
     let mut workload = Workload::with_seed(2);
@@ -75,7 +75,7 @@ fn many_callers(plan: &Plan, store: &Store, references: &mut References) -> Resu
         .target("≥ min(90 F, 0.08 R)", jobs >= bound))
 }
 
-fn bulk(plan: &Plan, store: &Store, references: &mut References) -> Result<Figure> {
+fn bulk(plan: &Plan, store: &Store, references: &References) -> Result<Figure> {
     let jobs = plan.full_or_quick(100_000, 2_000);
     let backend = block_on(open(&store.fresh()?))?;
     let (spent, rates) = references.around(|| load(&backend, jobs, false))?;
@@ -101,7 +101,7 @@ fn load(backend: &Arc<dyn Backend>, jobs: usize, in_order: bool) -> Result<Durat
 
 /// Claims and settlements, with few and many pending jobs.
 pub(crate) fn claims(plan: &Plan, store: &Store) -> Result<Vec<Figure>> {
-    let mut references = References::new(plan);
+    let references = References::new(plan);
     let few = plan.full_or_quick(100_000, 2_000);
     let many = plan.full_or_quick(1_000_000, 4_000);
     let jobs = BATCH * plan.full_or_quick(300, 5);

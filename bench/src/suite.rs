@@ -38,7 +38,7 @@ const RABBIT: &[&str] = &["rabbitmq"];
 
 /// Names and stores. Only pending jobs cost `redis-expiry` more than `redis`, an expiring key each,
 /// so it has fewer measurements.
-const MEASUREMENTS: [(&str, &[&str], Measure); 23] = [
+const MEASUREMENTS: [(&str, &[&str], Measure); 21] = [
     ("memory/pending", &["memory"], memory::pending),
     ("memory/path", &["memory"], path::measure),
     ("idle/calls", &["memory", "sqlite", "redis", "redisson", "rabbitmq"], idle::calls),
@@ -58,9 +58,7 @@ const MEASUREMENTS: [(&str, &[&str], Measure); 23] = [
     ("rabbit/single", RABBIT, rabbit::single),
     ("rabbit/late", RABBIT, lateness::steady),
     ("rabbit/behind", RABBIT, lateness::single),
-    ("rabbit/cancel", RABBIT, rabbit::cancel),
     ("rabbit/open", RABBIT, rabbit::open),
-    ("rabbit/drain", RABBIT, rabbit::claims),
     ("rabbit/path", RABBIT, path::measure),
 ];
 

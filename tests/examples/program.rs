@@ -30,6 +30,7 @@ impl Program {
         Self { child, lines }
     }
 
+    /// Waits for the next line; `None` if the example has ended.
     pub(crate) fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(MAX_WAIT) {
             Ok(line) => Some(line),
@@ -38,6 +39,7 @@ impl Program {
         }
     }
 
+    /// Waits for the end of the example. Returns the remaining lines.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
@@ -71,6 +73,7 @@ impl Program {
         }
     }
 
+    /// The mask of the signals that the example handles.
     fn caught_signals(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the example has a status");
@@ -97,6 +100,7 @@ impl Drop for Program {
     }
 }
 
+/// Runs the example to its end.
 pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }

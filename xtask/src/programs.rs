@@ -35,6 +35,7 @@ const QUICK: [(&str, &str); 9] = [
     ("dq-tests policies", ""),
 ];
 
+/// A test program that cargo has built.
 #[derive(Debug, Clone)]
 struct Program {
     package: String,
@@ -42,6 +43,7 @@ struct Program {
     executable: PathBuf,
     /// The package's directory, where tests run.
     directory: PathBuf,
+    /// Runs only the tests with this text in their names; empty for all.
     filter: String,
 }
 

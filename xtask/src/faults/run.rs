@@ -17,13 +17,14 @@ use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::run::{Result, cargo, new_run_dir, output, root, run_with_limit, step, target_dir};
 
+/// Client processes during a storm.
 const PROCESSES: usize = 3;
 
 /// Minimum faults when each comes once: stores with fewer kinds repeat some.
 const MIN_FAULTS: usize = 8;
 
 /// Longer than the client's lease (3 s).
-const LAST_PAUSE: Duration = Duration::from_secs(4);
+const PAUSE_AFTER_STORM: Duration = Duration::from_secs(4);
 
 /// How long processes may take to connect and schedule a job, on a slow machine.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -38,6 +39,7 @@ pub(crate) fn build() -> Result {
     step("faults client", &mut cargo(build))
 }
 
+/// What to run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) store: String,
@@ -47,8 +49,10 @@ pub(super) struct Run {
     pub(super) defect: Option<String>,
 }
 
+/// What the judge has found.
 #[derive(Debug)]
 pub(super) struct Report {
+    /// Whether a promise is broken.
     pub(super) is_violated: bool,
     pub(super) text: String,
 }
@@ -85,6 +89,7 @@ impl Run {
         Ok(Report { text, ..report })
     }
 
+    /// Starts the server, runs the storm and lets the judge read its traces.
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
         let path = target_dir().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
@@ -144,7 +149,7 @@ impl Run {
             scene.inflict(fault, &mut rng)?;
         }
         // Waits until the leases of recently killed processes expire and their jobs run again.
-        thread::sleep(LAST_PAUSE);
+        thread::sleep(PAUSE_AFTER_STORM);
         scene.crew.stop_all(program);
         scene.crew.start(sound, DRAIN)?;
         let Scene { crew, .. } = scene;
@@ -159,8 +164,9 @@ impl Run {
     }
 }
 
-/// How a trace's line begins that has a call's answer, and part of the answer for a stored job.
+/// The beginning of a trace's line with the answer to a call.
 const RETURN: &str = r#"{"Return":"#;
+/// A part of such a line if the answer is that a job is stored.
 const SCHEDULED: &str = r#""answer":"Created""#;
 
 /// Waits until each process has scheduled a job: an earlier storm tests little.

@@ -20,12 +20,14 @@ const CLOCK_ERROR: Duration = Duration::from_secs(2);
 /// The most bytes that a connection passes before it is cut.
 const MAX_BYTES: u64 = 2_000;
 
+/// What a storm can act on.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) server: &'a Server,
     /// Between the processes and the server, if the store allows one.
     pub(super) proxy: Option<Proxy>,
     pub(super) crew: Crew,
+    /// The program of new processes.
     pub(super) program: &'a Program,
 }
 

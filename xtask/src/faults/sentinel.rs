@@ -5,8 +5,10 @@ use dq_servers::{Redis, Sentinel};
 use super::replication::{LIMIT, expect_ok, is_replica, number, primary_and_replica, wait_until};
 use crate::run::Result;
 
+/// The name under which the Sentinel knows the primary.
 const NAME: &str = "dq";
 
+/// The two servers and their Sentinel. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Watched {
     sentinel: Sentinel,

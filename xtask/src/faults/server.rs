@@ -1,4 +1,4 @@
-//! A run's store.
+//! The store of a storm, soak or upgrade, with its server.
 
 use std::path::Path;
 use std::thread;
@@ -17,6 +17,7 @@ use crate::run::Result;
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
     Sqlite(String, Option<SmallDisk>),
+    /// Also the stores `redisson` and `redis-expiry`.
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
     RedisCluster(Replicated),

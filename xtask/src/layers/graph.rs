@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The imports between the files of a crate.
 #[derive(Debug)]
 pub(super) struct Imports {
     /// Paths relative to `src`. Elsewhere a file is its index here.
