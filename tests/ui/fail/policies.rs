@@ -61,6 +61,9 @@ async fn repeated_alias() {}
 #[delay_handler("J", version = 2, upgrade_from())]
 async fn nothing_to_upgrade_from(_order: u64) {}
 
+#[delay_handler("K", version = 1, upgrade_from(0 = upgrade))]
+async fn no_version_before(_order: u64) {}
+
 fn upgrade(old: u32) -> u64 {
     old.into()
 }

@@ -35,6 +35,9 @@ async fn no_duration() {}
 #[delay_handler("B", timeout = 30)]
 async fn no_unit() {}
 
+#[delay_handler("C", timeout = "0s")]
+async fn zero() {}
+
 #[delay_handler("D", lease = "100ms")]
 async fn lease_too_short() {}
 

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use dq::config::{LateAction, LatePolicy};
-use dq::{BoxError, EscalateFrom, Guard, HandlerFn, JobContext, QueueName, State, delay_handler};
+use dq::{
+    BoxError, EscalateFrom, Guard, HandlerFn, JobContext, Queue, QueueName, State, delay_handler,
+};
 
 mod guards {
     use super::*;
