@@ -44,17 +44,15 @@ pub(crate) fn start_on_free_port<T>(
     name: &str,
     mut try_start: impl FnMut() -> Result<T, String>,
 ) -> T {
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
+    let is_port_taken = |reason: &String| PORT_IS_TAKEN.iter().any(|text| reason.contains(text));
+    for _attempt in 1..ATTEMPTS {
         match try_start() {
             Ok(server) => return server,
-            Err(reason)
-                if attempts < ATTEMPTS
-                    && PORT_IS_TAKEN.iter().any(|text| reason.contains(text)) => {}
+            Err(reason) if is_port_taken(&reason) => {}
             Err(reason) => panic!("{name} does not start: {reason}"),
         }
     }
+    try_start().unwrap_or_else(|reason| panic!("{name} does not start: {reason}"))
 }
 
 /// A server program with its directory. It runs at most once at a time.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use super::peer::Peer;
+use super::peer::{Due, Peer};
 use super::worker::{Run, Worker};
 use crate::measure::micros;
 use crate::plan::Result;
@@ -23,8 +23,6 @@ pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
     ("kill", kill),
 ];
 
-/// Delay for jobs that stay pending during all measurements.
-const FAR: Duration = Duration::from_secs(24 * 3_600);
 /// Time for a worker to start and run a measurement's jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long to wait for a killed worker's jobs. By default, Celery gives a lost worker's job to
@@ -71,16 +69,6 @@ impl Sizes {
     }
 }
 
-/// A due time, in milliseconds since 1970, that no measurement reaches.
-fn in_future() -> Result<i64> {
-    millis_from_now(FAR)
-}
-
-fn millis_from_now(after: Duration) -> Result<i64> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH)? + after;
-    Ok(i64::try_from(since.as_millis())?)
-}
-
 /// A row with the server's CPU microseconds per job, if there is a server.
 fn busy_row(
     name: &str,
@@ -96,7 +84,7 @@ fn busy_row(
 fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let (bytes, busy) = (store.bytes()?, store.cpu()?);
-    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", in_future()?, 0)?;
+    let seconds = peer.store(&store.address(), sizes.bulk, "bulk", Due::Tomorrow)?;
     let jobs = sizes.bulk as f64;
     let bytes = (store.bytes()? - bytes) / jobs;
     let mut rows = vec![("store delayed jobs in bulk, jobs/s".to_owned(), grouped(jobs / seconds))];
@@ -108,7 +96,7 @@ fn bulk(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
 /// Stores delayed jobs by one caller who waits for each reply.
 fn single(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
-    let seconds = peer.store(&store.address(), sizes.single, "single", in_future()?, 0)?;
+    let seconds = peer.store(&store.address(), sizes.single, "single", Due::Tomorrow)?;
     let rate = grouped(sizes.single as f64 / seconds);
     Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
 }
@@ -118,7 +106,7 @@ fn no_op(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
     let jobs = sizes.no_op.min(peer.max_due);
-    peer.store(&address, jobs, "bulk", 0, 0)?;
+    peer.store(&address, jobs, "bulk", Due::Now)?;
     let busy = store.cpu()?;
     let worker = Worker::start(peer, &address, 0)?;
     let runs = worker.runs(jobs, PATIENCE);
@@ -145,12 +133,11 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     for &pending in &sizes.pending {
         store.fresh()?;
         let address = store.address();
-        peer.store(&address, pending, "bulk", in_future()?, 0)?;
+        peer.store(&address, pending, "bulk", Due::Tomorrow)?;
         let worker = ready(peer, &address)?;
         let count = sizes.late_rate * sizes.late_seconds;
-        // After all are stored.
-        let first = millis_from_now(Duration::from_secs(6))?;
-        peer.store(&address, count, "bulk", first, sizes.late_rate)?;
+        let due = Due::Soon { per_second: sizes.late_rate };
+        peer.store(&address, count, "bulk", due)?;
         let runs = worker.runs(count, PATIENCE);
         let name = format!(
             "lateness, {} due a second beside {pending}: p50 / p99 / max, ms",
@@ -164,7 +151,7 @@ fn late(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
 /// Starts a worker and waits until it has run a job.
 fn ready(peer: &Peer, address: &str) -> Result<Worker> {
     let worker = Worker::start(peer, address, 0)?;
-    peer.store(address, 1, "single", 0, 0)?;
+    peer.store(address, 1, "single", Due::Now)?;
     match worker.runs(1, PATIENCE).is_empty() {
         true => Err(format!("{} has run no job within {PATIENCE:?}", peer.name).into()),
         false => Ok(worker),
@@ -211,7 +198,7 @@ fn idle(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
 fn kill(peer: &Peer, store: &Store, sizes: &Sizes) -> Result<Rows> {
     store.fresh()?;
     let address = store.address();
-    peer.store(&address, sizes.killed, "bulk", 0, 0)?;
+    peer.store(&address, sizes.killed, "bulk", Due::Now)?;
     let worker = Worker::start(peer, &address, 500)?;
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
     let mut count = |runs: Vec<Run>| {
