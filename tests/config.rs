@@ -101,22 +101,6 @@ fn the_history_of_a_queue_is_a_table_or_zero_in_files_and_variables() {
     }
 }
 
-#[test]
-fn a_lateness_objective_is_read_and_a_mistake_names_the_file_and_the_remedy() {
-    let file = |objective: &str| {
-        format!("[backend]\ntype = \"memory\"\n[queues.ORDER_TIMEOUT]\nlateness = {objective}")
-    };
-    let variable = ("DQ_QUEUES__X__LATENESS", "90% < 1s");
-    let output = read_in_process(&file("\"99.5% < 2m\""), &[variable]);
-    for needle in ["share: 99500", "within: 120s", "share: 90000"] {
-        assert!(output.contains(needle), "{needle}: {output}");
-    }
-    let output = read_in_process(&file("\"99 < 2m\""), &[]);
-    for needle in ["refused", "dq.toml", "ORDER_TIMEOUT", "write a share of the jobs and a time"] {
-        assert!(output.contains(needle), "{needle}: {output}");
-    }
-}
-
 #[tokio::test]
 async fn a_store_is_found_as_its_own_type_behind_its_layers() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +141,6 @@ fn variables_alone_configure_a_program() {
         ),
         (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
         (&[("DQ_BACKEND__URL", "sqlite://x.db")], "backend: `type` is missing; known: `memory`"),
-        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "`Dq::connect`"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
         let output = child_process("", variables);
@@ -184,11 +167,7 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
     for (url, needles) in [
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
-        ("sqlite://", ["path", "sqlite"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
-        ("memory:?size=3", ["size", "none"]),
-        ("sqlite://x.db?durability=x", ["`durability`", "expected `full` or `relaxed`"]),
-        ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -268,22 +247,15 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
         ("url = \"x\"\ntoken = 4711000", "backend.token: found a number, expected a string"),
         ("url = \"x\"\nspeed = \"hunter2\"", "backend.speed: expected `fast` or `slow`"),
         ("url = \"x\"\nmax_wait = \"hunter2\"", "backend.max_wait: *** is not a duration"),
-        ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),
         (
             "url = \"x\"\npasword = \"hunter2\"",
             "backend.pasword: unknown key; known: `url`, `password`, ",
         ),
         ("password = \"hunter2\"", "dq.toml: backend: `url` is missing"),
-        ("url = \"hunter2", "line 3, column 15: invalid basic string"),
-        ("url = hunter2", "line 3, column 7: invalid string"),
         ("url = \"hunter2\" 4711000", "line 3, column 17: expected newline"),
         (
             "url = \"hunter2${NOT_SET_AT_ALL}\"",
             "dq.toml: backend.url: the environment variable \"NOT_SET_AT_ALL\" is not set",
-        ),
-        (
-            "url = \"x\"\n[[drain]]\ntype = \"remote\"\nurl = \"hunter2\"\nport = \"hunter2\"",
-            "drain.0.port: ",
         ),
         (
             "url = \"x\"\n[[drain]]\ntype = \"remoot\"\nurl = \"hunter2\"",
@@ -298,30 +270,7 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
 }
 
 #[test]
-fn errors_name_the_key_and_the_valid_values() {
-    for (lines, needle) in [
-        (
-            "[queues.A]\nconcurrency = \"x\"",
-            "dq.toml: queues.A.concurrency: found text, expected a whole number",
-        ),
-        (
-            "[queues.A]\ntimeout = 3",
-            "dq.toml: queues.A.timeout: the duration 3 has no unit; write it like \"30s\"",
-        ),
-        (
-            "[queues.A]\nbackoff = { initial = \"1h\", max = \"1m\" }",
-            "dq.toml: queues.A.backoff.initial: it is 1h, longer than backoff.max, 1m",
-        ),
-        (
-            "[runner]\nconcurrency = 0",
-            "dq.toml: runner.concurrency: it is 0; it must be at least 1",
-        ),
-        ("[queues]\nA = 3", "dq.toml: queues.A: found a number, expected a table"),
-        ("[runer]\nsweep = \"1s\"", "dq.toml: runer: unknown key; known: `backend`, "),
-    ] {
-        let error = refusal(&format!("url = \"x\"\n{lines}"));
-        assert!(error.contains(needle), "{lines}: {error}");
-    }
+fn a_missing_or_unknown_backend_is_refused_with_the_valid_ones() {
     let url = Config::from_toml("backend = \"redis://user:hunter2@host\"").unwrap_err().to_string();
     assert!(url.contains("backend: found text") && url.contains("Dq::connect"), "{url}");
     assert!(!url.contains("hunter2"), "{url}");
@@ -337,71 +286,25 @@ fn errors_name_the_key_and_the_valid_values() {
     assert!(nothing.contains("there is no [backend]"), "{nothing}");
 }
 
+/// Each backend's own tests cover its settings; these rows show that files reach its checks.
 #[tokio::test]
 async fn invalid_settings_of_servers_are_refused_before_connecting() {
-    for (lines, needles) in [
-        ("type = \"redis\"\nurl = \"redis://h/0?prefix=shop\"", ["`prefix`", "beside `url`"]),
-        ("type = \"redisson\"\nurl = \"redisson://h?codec=json\"", ["`codec`", "beside `url`"]),
-        ("type = \"redis\"\nurl = \"redis://:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
-        ("type = \"redis\"\nurl = \"http://h\"", ["scheme", "redis+sentinel://"]),
-        ("type = \"redis\"\nurl = \"redisson://h\"", ["scheme", "redis+sentinel://"]),
-        ("type = \"redis-expiry\"\nurl = \"redsi://h\"", ["scheme", "redis+sentinel://"]),
-        ("type = \"redisson\"\nurl = \"localhost:7462\"", ["scheme", "redis+sentinel://"]),
-        (
-            "type = \"redis\"\nurl = \"redis://h\"\nresponse_timeout = \"9ms\"",
-            ["`response_timeout`", "10ms"],
-        ),
-        (
-            "type = \"redis\"\nurl = \"redis://h\"\nshards = { A = 1, Q = 100000 }",
-            ["backend.shards: the queue Q", "one and 256"],
-        ),
-        (
-            "type = \"redis-expiry\"\nurl = \"redis://h\"\nshards = { Q = \"8\" }",
-            ["backend.shards: the queue Q", "one and 256"],
-        ),
-        (
-            "type = \"redis\"\nurl = \"redis://h\"\nshards = { Q = -1 }",
-            ["backend.shards: the queue Q", "one and 256"],
-        ),
-        ("type = \"rabbitmq\"\nurl = \"amqp://h?prefix=shop\"", ["`prefix`", "beside `url`"]),
-        ("type = \"rabbitmq\"\nurl = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"\nprefix = \"amq.x\"",
-            ["`prefix`", "amq"],
-        ),
-        ("type = \"rabbitmq\"\nurl = \"amqp://h\"\nprefetch = 0", ["`prefetch`", "65535"]),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nlog_size_mib = 8",
-            ["`log_size_mib` is 8", "between 16"],
-        ),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nqueues = \"mirrored\"",
-            ["backend.queues", "`quorum`"],
-        ),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\ntopology = \"none\"",
-            ["backend.topology", "`passive`"],
-        ),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nresponse_timeout = \"9ms\"",
-            ["`response_timeout`", "10ms"],
-        ),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqps://h\"\nca = \"/no/such.pem\"",
-            ["`ca`", "/no/such.pem"],
-        ),
-        (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nqueue = \"quorum\"",
-            ["backend.queue", "`queues`"],
-        ),
+    for (backend, settings, needles) in [
+        ("redis", "url = \"redis://:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
+        ("redis", "url = \"redis://h\"\nshards = { Q = -1 }", ["the queue Q", "one and 256"]),
+        ("redisson", "url = \"redisson://h?codec=json\"", ["`codec`", "beside `url`"]),
+        ("redis-expiry", "url = \"redsi://h\"", ["scheme", "redis+sentinel://"]),
+        ("rabbitmq", "url = \"amqp://h\"\nqueue = \"quorum\"", ["backend.queue", "`queues`"]),
+        ("rabbitmq", "url = \"amqp://u:hunter2@h\"\nprefix = \"amq.x\"", ["`prefix`", "amq"]),
     ] {
-        let error = match Config::from_toml(&format!("[backend]\n{lines}")) {
+        let file = format!("[backend]\ntype = \"{backend}\"\n{settings}");
+        let error = match Config::from_toml(&file) {
             Ok(config) => Dq::builder().config(config).connect().await.unwrap_err(),
             Err(error) => error,
         };
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         let text = error.to_string();
-        assert!(needles.iter().all(|needle| text.contains(needle)), "{lines}: {text}");
+        assert!(needles.iter().all(|needle| text.contains(needle)), "{file}: {text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
 }

@@ -115,11 +115,6 @@ fn texts_of_operators() {
     fuzz::check_text("times", &[time], |text| dq_ops::parse_timestamp(text).is_ok());
     let due = ["15m", "1h 30m", "now", "9999d", time];
     fuzz::check_text("due times", &due, |text| dq_ops::parse_due(text).is_ok());
-    let odd = ["99999999999999999999d", "1769853600000"];
-    fuzz::check_text("odd times", &odd, |text| {
-        drop((dq_ops::parse_timestamp(text), dq_ops::parse_due(text)));
-        true
-    });
     let queues = ["ORDER_TIMEOUT", "base64:T1JERVI"];
     fuzz::check_text("queues", &queues, |text| dq_ops::parse_queue(text).is_ok());
     let targets = ["0190b3e2-7a4f-7c11-8d2e-3f1a5b6c7d8e", "key:order-1", "key-base64:b3JkZXI"];
@@ -212,15 +207,19 @@ fn payloads_with_headers() {
     });
 }
 
+/// The part of an HTTP request that the input becomes.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Body,
+    /// Path and query.
     Path,
+    /// The idempotency key.
     Key,
 }
 
 const TOKEN: &str = "admin-0123456789";
 
+/// A request with the input; `None` if HTTP does not allow it there.
 fn request(part: Part, text: &[u8], path: &str) -> Option<Request> {
     let post = Request::builder()
         .method("POST")

@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use dq::prelude::*;
-use dq::{
-    Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration, Registry,
-};
+use dq::{Backoff, BoxError, DeadKind, ErrorKind, FromJob, HandlerFn, RawPayload, Registration};
 use serde::{Deserialize, Serialize};
 
+/// What the handlers have done.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -85,20 +84,11 @@ async fn report(State(log): State<Log>, RawPayload(bytes): RawPayload) -> Result
     Err("no paper".to_owned())
 }
 
+/// A client of an empty store, and a runner of these queues.
 async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();
     (dq, runner)
-}
-
-#[test]
-fn linked_handlers_are_found_by_their_codes() {
-    let registry = Registry::linked().unwrap();
-    let codes = ["BOOKS", "ORDER_TIMEOUT", "REPORT", "SMS"];
-    assert_eq!(registry.len(), codes.len());
-    for code in codes {
-        assert!(registry.get(code).is_some(), "{code}");
-    }
 }
 
 #[test]
@@ -217,41 +207,4 @@ async fn missing_state_is_an_error_of_build() {
     // An `Arc` of it is another type.
     assert!(dq.runner().only(["BOOKS"]).state(Arc::new(Log::default())).build().is_err());
     assert!(dq.runner().only(["BOOKS"]).state(Log::default()).build().is_ok());
-}
-
-struct Archiver;
-
-impl DelayHandler for Archiver {
-    type Payload = u64;
-
-    fn code(&self) -> impl QueueCode {
-        "ARCHIVE"
-    }
-
-    fn requires(&self, requirements: &mut dq::Requirements) {
-        requirements.state::<Arc<Disk>>();
-    }
-
-    async fn handle(&self, ctx: JobContext, _number: u64) -> HandlerResult {
-        ctx.state::<Arc<Disk>>().ok_or("there is no disk")?;
-        Ok(Outcome::Done)
-    }
-}
-
-/// Not `Clone`.
-struct Disk;
-
-#[tokio::test]
-async fn missing_state_of_a_handler_object_is_an_error_of_build() {
-    let dq = Dq::connect("memory:").await.unwrap();
-    let runner = || dq.runner().without_linked_handlers().handler(Archiver);
-    let error = runner().build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::MissingState);
-    assert!(error.to_string().contains("macros::Disk"), "{error}");
-    let runner = runner().state(Arc::new(Disk)).build().unwrap();
-    let job = dq.queue("ARCHIVE").unwrap().schedule("7", "application/json");
-    assert!(job.await.unwrap().is_stored());
-    assert_eq!(runner.run_due().await.unwrap().jobs, 1);
-    let stats = dq.queue("ARCHIVE").unwrap().stats().await.unwrap();
-    assert_eq!(stats.totals.unwrap().done, 1);
 }

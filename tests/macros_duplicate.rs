@@ -50,7 +50,6 @@ fn both_handlers_and_their_locations_are_named() {
         assert!(needles.iter().all(|needle| message.contains(needle)), "{message}");
     }
     insert::<first>(&mut registry).expect("the same handler may be added twice");
-    assert_eq!(registry.len(), 2);
 }
 
 #[tokio::test]

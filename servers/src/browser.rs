@@ -1,51 +1,52 @@
 //! A headless browser for tests: Debian's Chromium and its WebDriver.
 
-use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::{BROWSER, Program, library_path, on_path, unpacked_programs};
+use crate::debian;
+use crate::package::Package;
+use crate::program::Program;
+
+/// With a font that has Chinese characters.
+const PACKAGE: Package = Package {
+    directory: "chromium",
+    programs: &[("chromium", "--version"), ("chromedriver", "--version")],
+    debian_packages: &["chromium", "chromium-driver", "fonts-wqy-microhei"],
+};
 
 /// Chromium and its driver, from the `PATH` or unpacked.
 #[derive(Clone, Debug)]
 pub struct Browser {
     browser: Program,
     driver: Program,
-    fonts: Option<PathBuf>,
+    /// For Fontconfig, which looks for `fonts` there; `None` if the machine's fonts are used.
+    data: Option<PathBuf>,
 }
 
 impl Browser {
     /// Finds the browser. Panics with a remedy if there is none.
     pub fn find() -> Self {
         Self::on_machine()
-            .or_else(|| Self::unpacked(&unpacked_programs().join(BROWSER)))
+            .or_else(|| Self::unpacked(&PACKAGE.unpacked()))
             .unwrap_or_else(|| panic!("chromium is not installed: run `cargo xtask servers`"))
     }
 
     /// The browser on the `PATH`, if its driver is there too.
-    pub(crate) fn on_machine() -> Option<Self> {
-        let program =
-            |name| on_path(name).map(|path| Program { path, libraries: None, environment: None });
-        Some(Self { browser: program("chromium")?, driver: program("chromedriver")?, fonts: None })
+    fn on_machine() -> Option<Self> {
+        let browser = Program::on_machine("chromium")?;
+        Some(Self { browser, driver: Program::on_machine("chromedriver")?, data: None })
     }
 
-    pub(crate) fn unpacked(root: &Path) -> Option<Self> {
-        let libraries = libraries(root);
-        let program = |path: &str| {
-            let path = root.join(path);
-            let found = path.is_file();
-            found.then(|| Program { path, libraries: libraries.clone(), environment: None })
-        };
+    fn unpacked(root: &Path) -> Option<Self> {
         Some(Self {
             // The script in `usr/bin` expects an installed system.
-            browser: program("usr/lib/chromium/chromium")?,
-            driver: program("usr/bin/chromedriver")?,
-            fonts: Some(root.join("usr/share")),
+            browser: Program::unpacked_at(root, "usr/lib/chromium/chromium")?,
+            driver: Program::unpacked(root, "chromedriver")?,
+            data: Some(root.join("usr/share")),
         })
     }
 
-    pub(crate) fn runs(&self) -> bool {
+    fn runs(&self) -> bool {
         self.browser.runs("--version") && self.driver.runs("--version")
     }
 
@@ -57,18 +58,15 @@ impl Browser {
     /// Returns a command for the driver, which passes its environment to browsers.
     pub fn driver(&self) -> Command {
         let mut driver = self.driver.command();
-        if let Some(fonts) = &self.fonts {
-            // Fontconfig looks for `fonts` there.
-            driver.env("XDG_DATA_HOME", fonts);
-        }
+        driver.envs(self.data.as_ref().map(|data| ("XDG_DATA_HOME", data)));
         driver
     }
 }
 
-/// The sound library has its own directory.
-fn libraries(root: &Path) -> Option<OsString> {
-    let libraries = library_path(root)?;
-    let dirs: Vec<PathBuf> = env::split_paths(&libraries).collect();
-    let sound = dirs.iter().map(|dir| dir.join("pulseaudio")).filter(|dir| dir.is_dir());
-    env::join_paths(dirs.iter().cloned().chain(sound)).ok()
+/// Unpacks the browser unless the machine has one that starts.
+pub(crate) fn install() -> debian::Result {
+    if Browser::on_machine().is_some_and(|browser| browser.runs()) {
+        return Ok(());
+    }
+    PACKAGE.unpack(|root| Browser::unpacked(root).is_some_and(|found| found.runs()))
 }

@@ -2,6 +2,7 @@
 //! no service starts. Packages without services are installed.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,29 +12,30 @@ use crate::program::on_path;
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-pub(crate) fn is_available() -> bool {
-    on_path("apt-get").is_some() && on_path("dpkg").is_some()
+/// Fails with a remedy if Debian packages cannot be downloaded here.
+pub(crate) fn require(programs: &str) -> Result {
+    if on_path("apt-get").is_some() && on_path("dpkg").is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "the tests need programs that are missing or do not work, and there is no apt-get to \
+         download them: install or repair {programs}"
+    ))
 }
 
 /// Unpacks `packages`, with missing dependencies, into `target`. Needs root only if the package
 /// lists are missing or old. `works` checks that a directory's programs start.
 pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Result {
     create_once(target, works, |scratch| {
+        let failed = |error: io::Error| format!("{}: {error}", scratch.display());
         let (archives, root) = (scratch.join("archives"), scratch.join("root"));
-        let created = fs::create_dir(&archives).and_then(|()| fs::create_dir(&root));
-        created.map_err(|error| format!("{}: {error}", scratch.display()))?;
-        if let Err(first) = download(packages, &archives) {
-            update_lists().map_err(|error| format!("{first}\n{error}"))?;
-            download(packages, &archives)?;
-        }
-        let downloaded =
-            fs::read_dir(&archives).map_err(|error| format!("{}: {error}", archives.display()))?;
-        let downloaded = downloaded.filter_map(|entry| Some(entry.ok()?.path()));
-        for archive in downloaded.filter(|path| path.extension().is_some_and(|kind| kind == "deb"))
-        {
-            let mut dpkg = Command::new("dpkg");
-            dpkg.arg("-x").args([&archive, &root]);
-            run(dpkg)?;
+        fs::create_dir(&archives).and_then(|()| fs::create_dir(&root)).map_err(failed)?;
+        retry_with_new_lists(|| download(packages, &archives))?;
+        for archive in fs::read_dir(&archives).map_err(failed)?.flatten() {
+            let archive = archive.path();
+            if archive.extension().is_some_and(|extension| extension == "deb") {
+                run(Command::new("dpkg").arg("-x").args([&archive, &root]))?;
+            }
         }
         Ok(())
     })
@@ -45,59 +47,52 @@ pub(crate) fn install(packages: &[&str]) -> Result {
     let command_line =
         ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"];
     let command_line = [&command_line[..], &["--no-install-recommends"], packages].concat();
-    if let Err(first) = run(as_root(&command_line)?) {
-        update_lists().map_err(|error| format!("{first}\n{error}"))?;
-        run(as_root(&command_line)?)?;
-    }
-    Ok(())
+    retry_with_new_lists(|| run(&mut as_root(&command_line)?).map(drop))
 }
 
-fn update_lists() -> Result {
-    run(as_root(&["apt-get", "update", "-qq"])?).map(drop)
+/// Tries again after an update of the package lists.
+fn retry_with_new_lists(attempt: impl Fn() -> Result) -> Result {
+    let Err(first) = attempt() else { return Ok(()) };
+    let updated = as_root(&["apt-get", "update", "-qq"]).and_then(|mut update| run(&mut update));
+    updated.map_err(|error| format!("{first}\n{error}"))?;
+    attempt()
 }
 
+/// Downloads packages with their missing dependencies.
 fn download(packages: &[&str], into: &Path) -> Result {
-    let mut plan = Command::new("apt-get");
-    plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);
-    let plan = run(plan)?;
+    let simulate = ["install", "--simulate", "--no-install-recommends"];
+    let plan = run(Command::new("apt-get").args(simulate).args(packages))?;
     let mut wanted = new_packages(&plan);
     // Include `packages` that the machine has, because their programs may not start.
     wanted.extend(packages);
     wanted.sort_unstable();
     wanted.dedup();
     let mut download = Command::new("apt-get");
-    download.args(["download", "-qq"]).args(wanted).current_dir(into);
-    run(download).map(drop)
+    run(download.args(["download", "-qq"]).args(wanted).current_dir(into)).map(drop)
 }
 
-/// Parses a simulated `apt-get install`. Skips mere upgrades, such as the C library.
+/// The names in a simulated `apt-get install`, without mere upgrades, such as of the C library.
 fn new_packages(plan: &str) -> Vec<&str> {
     let lines = plan.lines().filter_map(|line| line.strip_prefix("Inst "));
-    let parts = lines.filter_map(|line| line.split_once(' '));
-    parts.filter(|(_, version)| version.starts_with('(')).map(|(name, _)| name).collect()
+    let packages = lines.filter_map(|line| line.split_once(' '));
+    packages.filter(|(_, version)| version.starts_with('(')).map(|(name, _)| name).collect()
 }
 
-/// Uses `sudo` if necessary.
+/// A command that runs as root, by `sudo` if necessary.
 fn as_root(command_line: &[&str]) -> Result<Command> {
-    let user = run({
-        let mut id = Command::new("id");
-        id.arg("-u");
-        id
-    })?;
+    let user = run(Command::new("id").arg("-u"))?;
+    let mut words = command_line.iter();
     let mut command = match (user.trim(), on_path("sudo")) {
-        ("0", _) => Command::new(command_line[0]),
-        (_, Some(sudo)) => {
-            let mut command = Command::new(sudo);
-            command.arg(command_line[0]);
-            command
-        }
+        ("0", _) => Command::new(words.next().expect("a command line has a program")),
+        (_, Some(sudo)) => Command::new(sudo),
         (_, None) => return Err(format!("as root, run: {}", command_line.join(" "))),
     };
-    command.args(&command_line[1..]);
+    command.args(words);
     Ok(command)
 }
 
-fn run(mut command: Command) -> Result<String> {
+/// Runs a command and returns what it prints.
+fn run(command: &mut Command) -> Result<String> {
     let output = command.env("LC_ALL", "C").output();
     let output = output.map_err(|error| format!("{command:?} cannot be started: {error}"))?;
     if !output.status.success() {

@@ -23,6 +23,7 @@ mod browser;
 mod debian;
 mod nginx;
 mod once;
+mod package;
 mod port;
 mod process;
 mod program;

@@ -1,12 +1,16 @@
+//! nginx as a reverse proxy.
+
+use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
+use crate::package::Package;
 use crate::port;
-use crate::process::Process;
-use crate::program::{NGINX, Program};
+use crate::process::{Process, start_on_free_port};
 use crate::watchdog::Watchdog;
 
-const ATTEMPTS: usize = 5;
+pub(crate) const PACKAGE: Package =
+    Package { directory: "nginx", programs: &[("nginx", "-v")], debian_packages: &["nginx-light"] };
 
 /// nginx as a proxy in front of a test server; it removes a prefix from requests.
 #[derive(Debug)]
@@ -22,15 +26,7 @@ impl Nginx {
     /// If nginx is not installed or does not start.
     #[must_use]
     pub fn strip_prefix(prefix: &str, server: SocketAddr) -> Self {
-        let mut reason = String::new();
-        for _ in 0..ATTEMPTS {
-            match Self::try_start(prefix, server) {
-                Ok(nginx) => return nginx,
-                // Another process may have taken the port.
-                Err(error) => reason = error,
-            }
-        }
-        panic!("nginx does not start: {reason}");
+        start_on_free_port("nginx", || Self::try_start(prefix, server))
     }
 
     /// Returns nginx's address.
@@ -40,15 +36,15 @@ impl Nginx {
     }
 
     fn try_start(prefix: &str, server: SocketAddr) -> Result<Self, String> {
-        let program = Program::expect(NGINX, "nginx");
+        let program = PACKAGE.program("nginx");
         let watchdog = Watchdog::start("dq-nginx-");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let file = watchdog.dir().join("nginx.conf");
         fs::write(&file, configuration(prefix, address, server))
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         let directory = watchdog.dir().as_os_str().to_owned();
-        let arguments = ["-p".into(), directory, "-c".into(), "nginx.conf".into()];
-        let arguments = arguments.into_iter().chain(["-e".into(), "error.log".into()]).collect();
+        let files = ["-c", "nginx.conf", "-e", "stderr"].map(OsString::from);
+        let arguments = ["-p".into(), directory].into_iter().chain(files).collect();
         let process = Process::new(watchdog, program, arguments);
         process.start();
         process.wait_until_ready(|| {

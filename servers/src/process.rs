@@ -32,6 +32,29 @@ pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
+/// How often a server is started if other processes take its port first.
+const ATTEMPTS: usize = 10;
+
+/// The operating system's error for a port that is taken, as Erlang and all others write it.
+const PORT_IS_TAKEN: [&str; 2] = ["eaddrinuse", "already in use"];
+
+/// Starts a server. `try_start` picks a free port, which another process may take before the
+/// server does; then it is called again. Panics if it fails otherwise, or too often.
+pub(crate) fn start_on_free_port<T>(
+    name: &str,
+    mut try_start: impl FnMut() -> Result<T, String>,
+) -> T {
+    let is_port_taken = |reason: &String| PORT_IS_TAKEN.iter().any(|text| reason.contains(text));
+    for _attempt in 1..ATTEMPTS {
+        match try_start() {
+            Ok(server) => return server,
+            Err(reason) if is_port_taken(&reason) => {}
+            Err(reason) => panic!("{name} does not start: {reason}"),
+        }
+    }
+    try_start().unwrap_or_else(|reason| panic!("{name} does not start: {reason}"))
+}
+
 /// A server program with its directory. It runs at most once at a time.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -124,6 +147,7 @@ impl Process {
         self.watchdog.dir()
     }
 
+    /// The end of the log, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         const LINES: usize = 150;
         let log = self.log();
@@ -155,6 +179,7 @@ impl Process {
         }
     }
 
+    /// Waits for the process, and forgets it.
     fn reap(&self) {
         if let Some(mut child) = self.running().take() {
             let _ = child.wait();

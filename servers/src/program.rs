@@ -5,42 +5,34 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(crate) const REDIS: &str = "redis";
-
-pub(crate) const RABBITMQ: &str = "rabbitmq";
-
-pub(crate) const BROWSER: &str = "chromium";
-
-pub(crate) const NGINX: &str = "nginx";
-
-pub(crate) const PROMETHEUS: &str = "prometheus";
-
+/// A program, with what it needs to start from any directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
+    /// `LD_LIBRARY_PATH`; `None` to inherit.
     pub(crate) libraries: Option<OsString>,
     /// Everything except `LD_LIBRARY_PATH` and `PATH`; `None` to inherit.
     pub(crate) environment: Option<Vec<(&'static str, OsString)>>,
 }
 
 impl Program {
-    /// Looks on the `PATH`, then among the programs unpacked into `package`.
-    pub(crate) fn find(package: &str, name: &str) -> Option<Self> {
-        on_path(name)
-            .map(|path| Self { path, libraries: None, environment: None })
-            .or_else(|| Self::unpacked(&unpacked_programs().join(package), name))
+    /// Looks on the `PATH`.
+    pub(crate) fn on_machine(name: &str) -> Option<Self> {
+        on_path(name).map(|path| Self { path, libraries: None, environment: None })
     }
 
+    /// Looks in packages unpacked into `root`.
     pub(crate) fn unpacked(root: &Path, name: &str) -> Option<Self> {
-        let paths = ["usr/bin", "usr/sbin"].map(|directory| root.join(directory).join(name));
-        let path = paths.into_iter().find(|path| path.is_file())?;
-        Some(Self { path, libraries: library_path(root), environment: None })
+        ["usr/bin", "usr/sbin"]
+            .iter()
+            .find_map(|directory| Self::unpacked_at(root, &format!("{directory}/{name}")))
     }
 
-    /// Like [`find`](Self::find), but panics with a remedy if there is none.
-    pub(crate) fn expect(package: &str, name: &str) -> Self {
-        Self::find(package, name)
-            .unwrap_or_else(|| panic!("{name} is not installed: run `cargo xtask servers`"))
+    /// Looks at a path below `root`.
+    pub(crate) fn unpacked_at(root: &Path, path: &str) -> Option<Self> {
+        let path = root.join(path);
+        let libraries = library_path(root);
+        path.is_file().then_some(Self { path, libraries, environment: None })
     }
 
     /// Whether the program succeeds with this argument: a library may be missing.
@@ -54,6 +46,7 @@ impl Program {
         command
     }
 
+    /// Sets the environment of a command that executes the program.
     pub(crate) fn prepare(&self, command: &mut Command) {
         if let Some(environment) = &self.environment {
             command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
@@ -65,7 +58,7 @@ impl Program {
     }
 }
 
-/// Does not depend on `CARGO_TARGET_DIR`, which may be set for the build but not for the tests.
+/// The directory of all unpacked programs. It does not depend on `CARGO_TARGET_DIR`, which may be set for the build but not for the tests.
 pub(crate) fn unpacked_programs() -> PathBuf {
     match env::var_os("DQ_SERVERS_DIR") {
         Some(dir) if !dir.is_empty() => dir.into(),
@@ -81,12 +74,17 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
 /// `LD_LIBRARY_PATH` for programs unpacked into `root`.
 pub(crate) fn library_path(root: &Path) -> Option<OsString> {
     let roots = [root.join("usr/lib"), root.join("lib")];
+    let entries = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten();
     // Debian has a directory per architecture, such as `x86_64-linux-gnu`.
-    let by_architecture = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten();
-    let by_architecture = by_architecture.filter_map(|entry| Some(entry.ok()?.path()));
-    let by_architecture = by_architecture.filter(|dir| dir.to_string_lossy().contains("-linux-"));
-    let current = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let current: Vec<PathBuf> =
-        env::split_paths(&current).filter(|dir| !dir.as_os_str().is_empty()).collect();
-    env::join_paths(by_architecture.chain(current)).ok()
+    let by_architecture =
+        entries.map(|entry| entry.path()).filter(|dir| dir.to_string_lossy().contains("-linux-"));
+    let unpacked = by_architecture.flat_map(|dir| {
+        // The sound library, which the browser needs, has its own directory.
+        let sound = dir.join("pulseaudio");
+        [dir].into_iter().chain(sound.is_dir().then_some(sound))
+    });
+    let inherited = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let inherited: Vec<PathBuf> =
+        env::split_paths(&inherited).filter(|dir| !dir.as_os_str().is_empty()).collect();
+    env::join_paths(unpacked.chain(inherited)).ok()
 }

@@ -2,7 +2,13 @@
 
 use std::process::Command;
 
-use crate::program::{PROMETHEUS, Program};
+use crate::package::Package;
+
+pub(crate) const PACKAGE: Package = Package {
+    directory: "prometheus",
+    programs: &[("promtool", "--version")],
+    debian_packages: &["prometheus"],
+};
 
 /// Returns a command for `promtool`, without arguments.
 ///
@@ -10,5 +16,5 @@ use crate::program::{PROMETHEUS, Program};
 /// If it is not installed.
 #[must_use]
 pub fn promtool() -> Command {
-    Program::expect(PROMETHEUS, "promtool").command()
+    PACKAGE.program("promtool").command()
 }

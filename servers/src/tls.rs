@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::program::{Program, REDIS};
+use crate::redis::PACKAGE;
 
 /// Clients must trust this CA certificate.
 pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
@@ -41,7 +41,7 @@ const COMMANDS: [&str; 5] = [
 /// # Panics
 /// If openssl is not installed or fails.
 pub fn create_certificates(dir: &Path) {
-    let openssl = Program::expect(REDIS, "openssl");
+    let openssl = PACKAGE.program("openssl");
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)
         .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));

@@ -1,4 +1,4 @@
-//! A private RabbitMQ server: start, crash, stop, settings, virtual hosts.
+//! A private RabbitMQ server: start, stop, settings.
 
 use std::net::TcpStream;
 
@@ -10,13 +10,6 @@ fn declare(rabbit: &RabbitMq, name: &str, kind: &str) -> Result<String, String> 
          false, [{{<<\"x-queue-type\">>, longstr, <<\"{kind}\">>}}], none, <<\"dq\">>), ok"
     );
     rabbit.try_eval(&declare)
-}
-
-fn queues(rabbit: &RabbitMq) -> Vec<String> {
-    let listed = rabbit.ctl(&["--silent", "list_queues", "name"]);
-    let mut names: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -32,31 +25,17 @@ fn a_server_is_ready_and_its_directory_is_removed() {
     assert!(flags.contains("stable\tenabled"), "{flags}");
     assert!(!flags.lines().any(|flag| flag == "stable\tdisabled"), "{flags}");
 
+    // Frozen servers can be stopped and started again too.
+    rabbit.freeze();
+    rabbit.stop();
+    assert!(rabbit.process_id().is_none());
+    rabbit.restart();
+    declare(&rabbit, "another", "quorum").expect("a queue");
+
     let (dir, address) = (rabbit.dir().to_owned(), rabbit.address());
     drop(rabbit);
     assert!(!dir.exists());
     TcpStream::connect(address).expect_err("the port is closed");
-}
-
-#[test]
-fn durable_queues_survive_crashes_and_stops() {
-    let rabbit = RabbitMq::start();
-    let port = rabbit.port();
-    declare(&rabbit, "a", "quorum").expect("a queue");
-    rabbit.sync_declarations();
-    rabbit.kill();
-    TcpStream::connect(rabbit.address()).expect_err("the port is closed");
-    rabbit.restart();
-    assert_eq!((rabbit.port(), queues(&rabbit)), (port, vec!["a".to_owned()]));
-
-    rabbit.stop();
-    assert!(rabbit.log().contains("stopped TCP listener"), "{}", rabbit.log());
-    rabbit.restart();
-    assert_eq!(queues(&rabbit), ["a"]);
-    // Frozen servers can be stopped too.
-    rabbit.freeze();
-    rabbit.stop();
-    assert!(rabbit.process_id().is_none());
 }
 
 #[test]

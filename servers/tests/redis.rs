@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use dq_servers::{Redis, Reply, shared_redis};
+use dq_servers::{Redis, Reply};
 
 #[test]
 fn a_server_replies_and_its_directory_is_removed() {
@@ -36,22 +36,13 @@ fn only_persisted_data_survives_a_crash() {
         redis.restart();
         assert_eq!(redis.port(), port);
     }
+    // Frozen servers can be stopped too.
+    durable.freeze();
+    durable.stop();
+    assert!(durable.log().contains("bye bye"), "{}", durable.log());
+    durable.restart();
     assert_eq!(durable.command(&["GET", "k"]).text(), "v");
     assert!(volatile.command(&["GET", "k"]).is_nil());
-}
-
-#[test]
-fn an_orderly_stop_saves_the_data() {
-    let redis = Redis::options().set("save", "3600 1").start();
-    redis.command(&["SET", "k", "v"]);
-    redis.stop();
-    assert!(redis.log().contains("bye bye"), "{}", redis.log());
-    redis.restart();
-    assert_eq!(redis.command(&["GET", "k"]).text(), "v");
-    // Frozen servers can be stopped too.
-    redis.freeze();
-    redis.stop();
-    assert!(redis.process_id().is_none());
 }
 
 #[test]
@@ -70,17 +61,4 @@ fn settings_are_applied() {
 #[should_panic(expected = "no-such-directive")]
 fn a_failed_start_panics_with_the_reason() {
     Redis::options().set("no-such-directive", "1").start();
-}
-
-#[test]
-fn a_connection_keeps_its_state() {
-    let redis = shared_redis();
-    assert!(std::ptr::eq(redis, shared_redis()));
-    let mut connection = redis.connect();
-    assert!(connection.command(&["MULTI"]).is_ok());
-    assert_eq!(connection.command(&["INCR", "counter"]).text(), "QUEUED");
-    assert_eq!(connection.command(&["EXEC"]).list(), [Reply::Int(1)]);
-    connection.command(&["SUBSCRIBE", "news"]);
-    redis.command(&["PUBLISH", "news", "hello"]);
-    assert_eq!(connection.receive().list()[2].text(), "hello");
 }

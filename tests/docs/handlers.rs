@@ -43,15 +43,10 @@ mod extractors {
 }
 
 mod steps {
-    use std::sync::{Arc, Mutex};
-
     use dq::prelude::*;
-    use dq_testkit::TestKit;
 
-    #[derive(Clone, Default)]
-    struct Shop {
-        letters: Arc<Mutex<Vec<&'static str>>>,
-    }
+    #[derive(Clone)]
+    struct Shop;
 
     impl Shop {
         async fn is_paid(&self, _invoice: u64) -> Result<bool, std::io::Error> {
@@ -59,12 +54,10 @@ mod steps {
         }
 
         async fn send_reminder(&self, _invoice: u64) -> Result<(), std::io::Error> {
-            self.letters.lock().unwrap().push("reminder");
             Ok(())
         }
 
         async fn hand_over_to_collection(&self, _invoice: u64) -> Result<(), std::io::Error> {
-            self.letters.lock().unwrap().push("collection");
             Ok(())
         }
     }
@@ -87,28 +80,6 @@ mod steps {
         shop.send_reminder(invoice.number).await?;
         let next = Invoice { reminders: invoice.reminders + 1, ..invoice };
         Ok(Outcome::again(7.days(), &next)?)
-    }
-
-    #[tokio::test]
-    async fn reminders_are_sent_every_week_until_the_chain_is_cancelled() -> dq::Result<()> {
-        for (weeks, outcomes) in
-            [(2, &["again", "again"][..]), (9, &["again", "again", "again", "done"])]
-        {
-            let shop = Shop::default();
-            let kit = TestKit::with(|runner| runner.state(shop.clone())).await?;
-            let invoice = Invoice { number: 17, reminders: 0 };
-            let job = kit.dq().schedule::<unpaid_invoice>(invoice).after(7.days());
-            assert!(job.key("invoice-17").await?.is_stored());
-            let ran = kit.advance((weeks * 7).days()).await;
-            let words: Vec<_> = ran.iter().map(|run| run.outcome()).collect();
-            assert_eq!(words, outcomes);
-            assert_eq!(shop.letters.lock().unwrap().len(), outcomes.len());
-            let cancelled = kit.dq().cancel::<unpaid_invoice>("invoice-17").await?;
-            let ends = if weeks == 2 { Cancelled::Cancelled } else { Cancelled::NotFound };
-            assert_eq!(cancelled, ends, "the chain keeps its key");
-            assert!(kit.advance(70.days()).await.is_empty());
-        }
-        Ok(())
     }
 }
 

@@ -14,12 +14,3 @@ async fn on_order_paid(dq: &Dq, order: u64) -> dq::Result<()> {
     let _ = dq.cancel::<close_unpaid_order>(order).await?;
     Ok(())
 }
-
-#[tokio::test]
-async fn a_paid_order_is_not_closed() -> dq::Result<()> {
-    let dq = Dq::connect("memory:").await?;
-    on_order_placed(&dq, 17).await?;
-    on_order_paid(&dq, 17).await?;
-    assert!(dq.get::<close_unpaid_order>(17).await?.is_none());
-    Ok(())
-}

@@ -123,15 +123,13 @@ async fn who_runs(dq: &Dq) -> dq::Result<()> {
 }
 
 #[tokio::test]
-async fn reminders_are_listed_counted_moved_and_cancelled() -> dq::Result<()> {
+async fn the_functions_of_the_page_do_what_it_says() -> dq::Result<()> {
     let dq = Dq::connect("memory:").await?;
     let now = Timestamp::from(std::time::SystemTime::now());
-    let mut meetings: Vec<Meeting> =
-        (1..=3).map(|id| Meeting { id, start: now + 90.minutes() }).collect();
+    let mut meetings = [1, 2, 3].map(|id| Meeting { id, start: now + 90.minutes() });
     for meeting in &meetings {
-        let key = format!("meeting-{}", meeting.id);
         let job = dq.schedule::<remind>(meeting.clone()).at(meeting.start - 10.minutes());
-        assert!(job.key(key).await?.is_stored());
+        assert!(job.key(format!("meeting-{}", meeting.id)).await?.is_stored());
     }
     let [queue, same] = queues(&dq)?;
     assert_eq!(queue.name(), same.name());
@@ -139,18 +137,12 @@ async fn reminders_are_listed_counted_moved_and_cancelled() -> dq::Result<()> {
     meetings_until(&dq, now + 3.hours()).await?;
     who_runs(&dq).await?;
 
-    for meeting in &mut meetings {
-        meeting.start = now + 2.days();
-    }
+    meetings.iter_mut().for_each(|meeting| meeting.start = now + 2.days());
     assert_eq!(meetings_moved(&dq, &meetings).await?, 3);
-    assert_eq!(queue.forecast(&[now, now + 1.days(), now + 3.days()]).await?, [0, 3]);
-
     days_called_off(&dq, &meetings[..1]).await?;
     assert_eq!(queue.stats().await?.scheduled, 2);
     assert_eq!(provider_is_down(&dq).await?, 0, "no job has failed");
     assert_eq!(provider_is_back(&dq).await?, 0, "no job is dead");
-    let unknown = dq.simulate(3.days()).await.unwrap_err();
-    assert!(unknown.to_string().contains("REMIND"), "no runner has announced itself: {unknown}");
     shop_closes(&dq).await?;
     assert_eq!(queue.stats().await?.scheduled, 0);
     tonight(&dq, now + 10.days()).await?;

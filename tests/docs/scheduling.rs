@@ -99,51 +99,35 @@ async fn what_happened(dq: &Dq, id: JobId) -> dq::Result<()> {
 }
 
 #[tokio::test]
-async fn a_reminder_moves_with_its_meeting_and_is_cancelled_with_it() -> dq::Result<()> {
-    let dq = Dq::connect("memory:").await?;
-    let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
-    let mut meeting = Meeting { id: 7, start, is_called_off: false };
-    let due = start - 10.minutes();
-    let _ = dq.schedule::<remind>(meeting.clone()).at(due).key("meeting-7").await?;
-
-    meeting.start = start + 1.hours();
-    meeting_changed(&dq, &meeting).await?;
-    let view = dq.get::<remind>("meeting-7").await?.expect("it is scheduled");
-    assert_eq!(view.job.due, due + 1.hours());
-
-    meeting.is_called_off = true;
-    meeting_changed(&dq, &meeting).await?;
-    assert!(dq.get::<remind>("meeting-7").await?.is_none());
-
-    plan(&dq, meeting.clone()).await?;
-    assert_eq!(plan_all(&dq, vec![meeting.clone(), meeting.clone()]).await?, 2);
-    save_progress(&dq, 1, 2).await?;
-    save_progress(&dq, 1, 3).await?;
-    assert_eq!(dq.queue_of::<progress>()?.stats().await?.scheduled, 1);
-    let id = remind_for(&dq, "acme", meeting).await?.id();
-    let view = dq.get::<remind>(id).await?.expect("it is scheduled");
-    assert_eq!(view.job.headers.get("tenant"), Some("acme"));
-    assert_eq!(view.job.max_attempts, Some(1));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_remembered_job_is_scheduled_once() -> dq::Result<()> {
+async fn the_functions_of_the_page_do_what_it_says() -> dq::Result<()> {
     let history = QueueSettings::new().history(dq::HistoryLimit::default());
     let dq = Dq::builder().url("memory:").defaults(history).connect().await?;
     let start = Timestamp::from(std::time::SystemTime::now()) + 1.days();
-    let meeting = Meeting { id: 7, start, is_called_off: false };
+    let mut meeting = Meeting { id: 7, start, is_called_off: false };
+
+    let due = plan(&dq, meeting.clone()).await?;
+    assert_eq!(plan_all(&dq, vec![meeting.clone(), meeting.clone()]).await?, 2);
+    meeting.start = start + 1.hours();
+    meeting_changed(&dq, &meeting).await?;
+    let moved = dq.get::<remind>("meeting-7").await?.expect("it is scheduled");
+    assert_eq!(moved.job.due, due + 1.hours());
+    meeting.is_called_off = true;
+    meeting_changed(&dq, &meeting).await?;
+    assert!(dq.get::<remind>("meeting-7").await?.is_none(), "its key is free");
+
+    for page in [2, 3] {
+        save_progress(&dq, 1, page).await?;
+        document_changed(&dq, 1).await?;
+    }
+    assert_eq!(dq.queue_of::<progress>()?.stats().await?.scheduled, 1);
+    assert_eq!(dq.queue_of::<update_index>()?.stats().await?.scheduled, 1);
+    assert!(remind_for(&dq, "acme", meeting.clone()).await?.is_stored());
+
     let id = dq.new_id();
     schedule_once_and_remember(&dq, id, meeting.clone()).await?;
-    what_happened(&dq, id).await?;
     assert_eq!(dq.cancel::<follow_up>(id).await?, Cancelled::Cancelled);
-    let view = dq.get::<follow_up>(id).await?.expect("it is remembered");
-    assert_eq!(view.state, JobState::Ended);
     what_happened(&dq, id).await?;
-    let again = dq.schedule::<follow_up>(meeting).id(id).await?;
+    let again = schedule_once(&dq, id, meeting).await?;
     assert!(matches!(again, Scheduled::Ended(_)), "{again:?}");
-    document_changed(&dq, 1).await?;
-    document_changed(&dq, 1).await?;
-    assert_eq!(dq.queue_of::<update_index>()?.stats().await?.scheduled, 1);
     Ok(())
 }

@@ -36,3 +36,12 @@ dq::backend::register_backend! {
 fn main() -> std::process::ExitCode {
     behaviour::main(vec![("mystore", Box::new(UrlBackend::with_real_clock(|| "mystore:".into())))])
 }
+
+#[tokio::test]
+async fn the_backend_is_selected_by_its_name_and_by_its_scheme() -> dq::Result<()> {
+    let table = "type = \"mystore\"";
+    let file = format!("[backend]\n{table}\n[[drain]]\n{table}");
+    dq::Dq::builder().config(dq::config::Config::from_toml(&file)?).connect().await?;
+    dq::Dq::connect("mystore:").await?;
+    Ok(())
+}

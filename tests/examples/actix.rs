@@ -3,7 +3,6 @@
 
 use serde_json::json;
 
-use crate::program::refuses;
 use crate::server::{Server, stored_in};
 
 const NAME: &str = "actix";
@@ -34,24 +33,8 @@ fn a_closed_account_is_deleted_unless_it_is_kept() {
     assert_eq!(service.program.line().as_deref(), Some("eve is deleted"));
 }
 
-#[cfg(unix)]
 #[test]
 fn signals_stop_server_and_runner_and_leave_pending_jobs() {
     let (request, job) = (("DELETE", "/accounts/ann"), ("accounts.db", "DELETE_ACCOUNT"));
     crate::server::stops_at_signals(NAME, &["--grace", "600"], request, job);
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    let service = Server::start(NAME, dir.path(), &[]);
-    refuses(
-        NAME,
-        dir.path(),
-        &[
-            (&["--grace", "86401"], 2, "86400"),
-            (&["--listen", &service.address], 1, "cannot listen on"),
-            (&["--listen", "127.0.0.1:0", "--backend", "nonsense"], 1, "scheme"),
-        ],
-    );
 }

@@ -8,6 +8,7 @@ mod quickstart;
 mod rabbitmq_reminders;
 mod recurring;
 mod redisson_bridge;
+mod refusals;
 mod server;
 mod switch_backend;
 mod use_cases;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::program::{MAX_WAIT, refuses};
+use crate::program::MAX_WAIT;
 use crate::server::{Server, request, stored_in};
 
 const NAME: &str = "order_timeout";
@@ -136,25 +136,8 @@ fn after_a_kill_every_order_has_a_timeout() {
     assert_eq!(timeouts_in(dir.path()), u64::try_from(orders).unwrap());
 }
 
-#[cfg(unix)]
 #[test]
 fn signals_close_the_store_and_keep_pending_timeouts() {
     let (request, job) = (("POST", "/orders"), ("shop.db", "ORDER_TIMEOUT"));
     crate::server::stops_at_signals(NAME, &[], request, job);
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    refuses(
-        NAME,
-        tempfile::tempdir().unwrap().path(),
-        &[
-            (&["--timeout", "soon"], 2, "soon"),
-            (&["--timeout=-1"], 2, "-1"),
-            (&["--timeout"], 2, "--timeout"),
-            (&["--port", "80"], 2, "--port"),
-            (&["--listen", "nowhere"], 1, "nowhere"),
-            (&["--db", "no/such/dir/x.db"], 1, "no/such/dir"),
-        ],
-    );
 }

@@ -30,6 +30,7 @@ impl Program {
         Self { child, lines }
     }
 
+    /// Waits for the next line; `None` if the example has ended.
     pub(crate) fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(MAX_WAIT) {
             Ok(line) => Some(line),
@@ -38,6 +39,7 @@ impl Program {
         }
     }
 
+    /// Waits for the end of the example. Returns the remaining lines.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
@@ -48,7 +50,6 @@ impl Program {
     }
 
     /// Sends a signal by name, such as `INT`, once the example handles it.
-    #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         self.wait_for_signal_handler(name);
         let pid = self.child.id().to_string();
@@ -59,7 +60,6 @@ impl Program {
     }
 
     /// Waits, because the signal kills the example until its handler is installed.
-    #[cfg(target_os = "linux")]
     fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
             "INT" => 2,
@@ -73,18 +73,12 @@ impl Program {
         }
     }
 
-    #[cfg(target_os = "linux")]
+    /// The mask of the signals that the example handles.
     fn caught_signals(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the example has a status");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         u64::from_str_radix(caught.expect("a line of signals").trim(), 16).expect("a mask")
-    }
-
-    /// Waits a second, because other systems do not report signal handlers.
-    #[cfg(all(unix, not(target_os = "linux")))]
-    fn wait_for_signal_handler(&self, _name: &str) {
-        std::thread::sleep(Duration::from_secs(1));
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
@@ -106,19 +100,9 @@ impl Drop for Program {
     }
 }
 
+/// Runs the example to its end.
 pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
-}
-
-/// Runs the example with options that it must refuse: the exit code, and a part of the reason.
-pub(crate) fn refuses(example: &str, dir: &Path, cases: &[(&[&str], i32, &str)]) {
-    for (arguments, code, reason) in cases {
-        let output = output(example, dir, arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {errors}");
-        assert!(errors.contains(reason), "{arguments:?}: {errors}");
-        assert!(output.stdout.is_empty(), "{arguments:?}");
-    }
 }
 
 fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {

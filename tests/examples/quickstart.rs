@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dq::{Dq, JobState};
 
-use crate::program::{Program, output, refuses};
+use crate::program::Program;
 
 const NAME: &str = "quickstart";
 
@@ -37,9 +37,11 @@ fn assert_repeats_are_marked(lines: &[String]) {
     }
 }
 
+/// The numbers of the jobs in the store.
 #[derive(Debug, Default)]
 struct StoredJobs {
     all: BTreeSet<u32>,
+    /// Those that a runner has claimed at least once.
     claimed: BTreeSet<u32>,
 }
 
@@ -138,7 +140,6 @@ fn after_repeated_kills_every_job_has_fired() {
     assert_eq!(fired_numbers, (1..=4).collect());
 }
 
-#[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,14 +148,6 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     program.signal("INT");
     assert_eq!(program.rest(), ["2 jobs left for the next start"]);
     assert!(program.wait().success());
-}
-
-#[test]
-fn another_backend_is_selected_by_url() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = Program::start(NAME, dir.path(), &["--backend", "memory:", "--within", "1"]);
-    assert_eq!(fired_jobs(&program.rest()), (1..=5).collect());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is created");
 }
 
 #[test]
@@ -176,29 +169,6 @@ fn another_backend_can_be_a_server() {
         assert!(program.wait().success());
         assert_eq!(ran, (1..=40).collect());
     }
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    refuses(
-        NAME,
-        dir.path(),
-        &[
-            (&["--jobs"], 2, "--jobs"),
-            (&["--jobs", "0"], 2, "1..=10000"),
-            (&["--jobs", "many"], 2, "many"),
-            (&["--within", "NaN"], 2, "NaN"),
-            (&["--within", "3601"], 2, "3600"),
-            (&["--backend", "nonsense"], 1, "scheme"),
-            (&["--backend", "mongodb://x"], 1, "sqlite"),
-            (&["--backend", "sqlite://no/such/dir/x.db"], 1, "no/such/dir"),
-            (&["--frequency", "1"], 2, "--frequency"),
-            (&["now"], 2, "now"),
-        ],
-    );
-    let help = output(NAME, dir.path(), &["--help"]);
-    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("Usage:"));
 }
 
 /// Kills the example after some output lines, restarts it, and compares output and store. The first

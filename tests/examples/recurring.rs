@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::program::{Program, refuses};
+use crate::program::Program;
 
 const NAME: &str = "recurring";
 
@@ -26,10 +26,4 @@ fn another_process_goes_on_with_the_reports_of_one_that_was_killed() {
     assert!(after.len() >= 3, "{lines:?}");
     // The first process may have been killed before its report was stored.
     assert!(after.iter().all(|time| *time >= before), "{before}, then {lines:?}");
-}
-
-#[test]
-fn an_unknown_store_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    refuses(NAME, dir.path(), &[(&["--backend", "nosuch://x"], 1, "nosuch")]);
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::program::{MAX_WAIT, Program};
 
+/// A running example, and the address on which it listens.
 pub(crate) struct Server {
     pub(crate) program: Program,
     pub(crate) address: String,
@@ -30,7 +31,7 @@ impl Server {
     }
 }
 
-/// `header` is empty or ends its line.
+/// Makes one request on a new connection. `header` is empty, or a line with its end.
 pub(crate) fn request(
     address: &str,
     method: &str,
@@ -59,7 +60,6 @@ pub(crate) async fn stored_in(file: &Path, queue: &str) -> u64 {
 }
 
 /// Each signal must stop the server, close its store and leave the job of `request` in it.
-#[cfg(unix)]
 pub(crate) fn stops_at_signals(
     example: &str,
     arguments: &[&str],

@@ -8,7 +8,7 @@ use dq::backend::QueueStats;
 use dq::{Dq, JobState, Rescheduled};
 use dq_servers::{Redis, shared_rabbitmq};
 
-use crate::program::{MAX_WAIT, Program, refuses};
+use crate::program::{MAX_WAIT, Program};
 
 const NAME: &str = "switch_backend";
 
@@ -125,28 +125,6 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
 }
 
 #[test]
-fn the_last_store_runs_the_pending_jobs_of_all_previous_ones() {
-    let redis = Redis::start();
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    configure(dir, &redis, &shared_rabbitmq().vhost("killed_long_before"));
-    let files = ["sqlite.toml", "redis.toml", "redisson.toml"];
-    for (file, pending) in files.into_iter().zip([0, 3, 6]) {
-        kill(start(dir, file, "600", pending));
-    }
-    let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
-    for url in [sqlite_url, redis.url(), redis.url().replace("redis:", "redisson:")] {
-        make_due_soon(&url);
-    }
-    let last = start(dir, "rabbitmq.toml", "0", 9);
-    let mut ran = last.rest();
-    assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
-    ran.sort();
-    assert_eq!(ran, reminders_of(&[&files[..], &["rabbitmq.toml"]].concat()));
-}
-
-#[cfg(unix)]
-#[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     // Only sqlite.toml is used; the addresses in the other files do not matter.
@@ -155,22 +133,4 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     program.signal("INT");
     assert_eq!(program.rest(), ["3 left for the next start"]);
     assert!(program.wait().success());
-}
-
-#[test]
-fn invalid_options_are_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("odd.toml"), "[backend]\ntype = \"mongodb\"\n").unwrap();
-    refuses(
-        NAME,
-        dir.path(),
-        &[
-            (&[], 2, "--config"),
-            (&["--config", "no.toml"], 1, "no.toml"),
-            (&["--config", "odd.toml"], 1, "mongodb"),
-            (&["--config", "odd.toml", "--in", "3601"], 2, "3600"),
-            (&["--config", "odd.toml", "--in", "soon"], 2, "soon"),
-            (&["--backend", "redis"], 2, "--backend"),
-        ],
-    );
 }

@@ -1,13 +1,13 @@
-//! A runner that aborts at its n-th event, on a store with one job per behaviour. From process to
-//! process, n grows by two until one runs to its end. This covers the unnamed points. One trial
-//! begins at 1 and one at 2, so together they cover every n.
+//! A runner that aborts at its n-th event, on a store with one job per [`Plan`]. The trial repeats
+//! this in new processes, and n grows by two until one runs to its end. One trial begins at 1 and
+//! one at 2, so together they cover every n, also moments that no named point has.
 
 use std::path::Path;
 
 use dq::JobId;
 use libtest_mimic::{Failed, Trial};
 
-use crate::points::ensure;
+use crate::points::{count_stored, ensure};
 use crate::process::{Plan, Point, Start, aborted, connect, faulty, spawn, starts};
 
 const PLANS: [Plan; 7] = [
@@ -37,14 +37,14 @@ async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
     dq.close().await?;
 
     let mut crashes = 0;
-    for n in (first..).step_by(2) {
-        let ended = spawn(dir.path(), Some(Point::Event(n)));
+    for event in (first..).step_by(2) {
+        let ended = spawn(dir.path(), Some(Point::Event(event)));
         if ended.success() {
             break;
         }
         ensure(aborted(ended), format!("the runner failed instead of aborting: {ended}"))?;
         crashes += 1;
-        check_counts(dir.path()).await?;
+        count_stored_in(dir.path()).await?;
     }
     ensure(crashes >= 5, format!("only {crashes} crashes, which proves too little"))?;
     let starts = starts(dir.path());
@@ -53,17 +53,13 @@ async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
             format!("{plan:?}: {}; {starts:?}", failed.message().unwrap_or(""))
         })?;
     }
-    let stored = check_counts(dir.path()).await?;
+    let stored = count_stored_in(dir.path()).await?;
     ensure(stored == 1, format!("{stored} jobs are stored instead of only the dead one"))
 }
 
-async fn check_counts(dir: &Path) -> Result<u64, Failed> {
+async fn count_stored_in(dir: &Path) -> Result<u64, Failed> {
     let dq = connect(dir).await?;
-    let mut stored = 0;
-    for stats in dq.stats().await? {
-        ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
-        stored += stats.stored();
-    }
+    let stored = count_stored(&dq).await?;
     dq.close().await?;
     Ok(stored)
 }
@@ -71,16 +67,16 @@ async fn check_counts(dir: &Path) -> Result<u64, Failed> {
 fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), Failed> {
     let starts: Vec<&Start> = all.iter().filter(|start| start.job == job).collect();
     let last = starts.last().ok_or("it never ran")?;
-    ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
-    ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
-    ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
-    // Expected at the last start if no process crashes.
+    ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow")?;
+    ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow")?;
+    ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink")?;
+    // The counts of the last start if no process crashes.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst | Plan::Again => (1, 2),
         _ => (1, 1),
     };
-    ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;
+    ensure(last.attempt == attempts, "a crash must not count an attempt")?;
     let max_deliveries = deliveries + crashes;
     ensure(last.delivery <= max_deliveries, format!("more than {max_deliveries} deliveries"))
 }

@@ -1,6 +1,7 @@
 //! One trial per named point and behaviour. Checks the stored job after the crash and its later
 //! runs in a second process.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use dq::prelude::*;
@@ -9,60 +10,57 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::process::{Plan, Point, aborted, bystander, connect, faulty, poison, spawn, starts};
 
+/// Failed attempts, or the number of the present one, and deliveries.
+type Counts = (u32, u32);
+
 struct Case {
     name: &'static str,
     plan: Plan,
     /// Where the process aborts; `None` if the handler aborts.
     point: Option<Point>,
     /// Failed attempts and deliveries after the crash; `None` if the job has left the store.
-    after_crash: Option<(u32, u32)>,
-    starts: &'static [(u32, u32)],
-    /// The job ends dead rather than finished.
-    dead: bool,
+    after_crash: Option<Counts>,
+    /// Attempt and delivery of each start, in both processes.
+    starts: &'static [Counts],
+    /// Whether the job ends dead rather than finished.
+    is_dead: bool,
 }
+
+const ONCE: &[Counts] = &[(1, 1)];
+const TWICE: &[Counts] = &[(1, 1), (1, 2)];
+/// After a crash, a job of which no attempt has failed, and its one delivery.
+const LEASED: Option<Counts> = Some((0, 1));
 
 /// A crashed run counts as a delivery, never as a failed attempt.
 const CASES: [Case; 18] = [
-    case("claim", Plan::Succeed, Point::Claimed, Some((0, 1)), &[(1, 2)]),
-    case("start", Plan::Succeed, Point::Started, Some((0, 1)), &[(1, 2)]),
-    Case {
-        point: None,
-        ..case("handler", Plan::AbortAtFirst, Point::Started, Some((0, 1)), TWICE)
-    },
-    case("renew", Plan::SlowAtFirst, Point::Renewed, Some((0, 1)), TWICE),
-    case("finish", Plan::Succeed, Point::Finished, Some((0, 1)), TWICE),
+    case("claim", Plan::Succeed, Point::Claimed, LEASED, &[(1, 2)]),
+    case("start", Plan::Succeed, Point::Started, LEASED, &[(1, 2)]),
+    Case { point: None, ..case("handler", Plan::AbortAtFirst, Point::Started, LEASED, TWICE) },
+    case("renew", Plan::SlowAtFirst, Point::Renewed, LEASED, TWICE),
+    case("finish", Plan::Succeed, Point::Finished, LEASED, TWICE),
     case("settle", Plan::Succeed, Point::Settled, None, ONCE),
-    case("finish/skip", Plan::Skip, Point::Finished, Some((0, 1)), TWICE),
+    case("finish/skip", Plan::Skip, Point::Finished, LEASED, TWICE),
     case("settle/skip", Plan::Skip, Point::Settled, None, ONCE),
-    case(
-        "finish/retry",
-        Plan::FailAtFirst,
-        Point::Finished,
-        Some((0, 1)),
-        &[(1, 1), (1, 2), (2, 3)],
-    ),
+    case("finish/retry", Plan::FailAtFirst, Point::Finished, LEASED, &[(1, 1), (1, 2), (2, 3)]),
     case("settle/retry", Plan::FailAtFirst, Point::Settled, Some((1, 1)), &[(1, 1), (2, 2)]),
-    case("finish/snooze", Plan::SnoozeAtFirst, Point::Finished, Some((0, 1)), TWICE),
-    case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, Some((0, 1)), TWICE),
-    case("finish/again", Plan::Again, Point::Finished, Some((0, 1)), &[(1, 1), (1, 2), (1, 3)]),
-    case("settle/again", Plan::Again, Point::Settled, Some((0, 1)), TWICE),
-    Case { dead: true, ..case("finish/dead", Plan::Reject, Point::Finished, Some((0, 1)), TWICE) },
-    Case { dead: true, ..case("settle/dead", Plan::Reject, Point::Settled, Some((1, 1)), ONCE) },
-    case("stop", Plan::SlowAtFirst, Point::Stopping, Some((0, 1)), TWICE),
-    case("release", Plan::SlowAtFirst, Point::Released, Some((0, 1)), TWICE),
+    case("finish/snooze", Plan::SnoozeAtFirst, Point::Finished, LEASED, TWICE),
+    case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, LEASED, TWICE),
+    case("finish/again", Plan::Again, Point::Finished, LEASED, &[(1, 1), (1, 2), (1, 3)]),
+    case("settle/again", Plan::Again, Point::Settled, LEASED, TWICE),
+    Case { is_dead: true, ..case("finish/dead", Plan::Reject, Point::Finished, LEASED, TWICE) },
+    Case { is_dead: true, ..case("settle/dead", Plan::Reject, Point::Settled, Some((1, 1)), ONCE) },
+    case("stop", Plan::SlowAtFirst, Point::Stopping, LEASED, TWICE),
+    case("release", Plan::SlowAtFirst, Point::Released, LEASED, TWICE),
 ];
-
-const ONCE: &[(u32, u32)] = &[(1, 1)];
-const TWICE: &[(u32, u32)] = &[(1, 1), (1, 2)];
 
 const fn case(
     name: &'static str,
     plan: Plan,
     point: Point,
-    after_crash: Option<(u32, u32)>,
-    starts: &'static [(u32, u32)],
+    after_crash: Option<Counts>,
+    starts: &'static [Counts],
 ) -> Case {
-    Case { name, plan, point: Some(point), after_crash, starts, dead: false }
+    Case { name, plan, point: Some(point), after_crash, starts, is_dead: false }
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -76,20 +74,19 @@ pub(crate) fn trials() -> Vec<Trial> {
 const MAX_REPEATS: usize = 4;
 
 fn check(case: &Case) -> Result<(), Failed> {
-    let mut repeats = 0;
-    loop {
+    for _attempt in 0..=MAX_REPEATS {
         match check_once(case) {
-            // The lease expired before the point, and the job was delivered again.
-            Err(Trouble::LeaseEnded) if repeats < MAX_REPEATS => repeats += 1,
-            Err(Trouble::LeaseEnded) => return Err("the point is not reached".into()),
-            Err(Trouble::Failed(failed)) => return Err(failed),
             Ok(()) => return Ok(()),
+            Err(Trouble::LeaseExpired) => {}
+            Err(Trouble::Failed(failed)) => return Err(failed),
         }
     }
+    Err("the point is not reached".into())
 }
 
 enum Trouble {
-    LeaseEnded,
+    /// The lease expired before the point, and the job was delivered again.
+    LeaseExpired,
     Failed(Failed),
 }
 
@@ -109,7 +106,7 @@ async fn check_once(case: &Case) -> Result<(), Trouble> {
 
     let status = spawn(dir.path(), case.point);
     if starts(dir.path()).iter().any(|start| start.delivery > 1) {
-        return Err(Trouble::LeaseEnded);
+        return Err(Trouble::LeaseExpired);
     }
     ensure(aborted(status), format!("{status} before the point {:?}", case.point))?;
     let crashed = check_store(dir.path(), job, other).await?;
@@ -119,9 +116,9 @@ async fn check_once(case: &Case) -> Result<(), Trouble> {
     let ended = spawn(dir.path(), None);
     ensure(ended.success(), format!("the second runner failed: {ended}"))?;
     let at_end = check_store(dir.path(), job, other).await?;
-    let dead = at_end.as_ref().is_some_and(|view| view.state == JobState::Dead);
-    ensure(dead == case.dead && at_end.is_some() == case.dead, format!("in the end: {at_end:?}"))?;
-
+    let state = at_end.as_ref().map(|view| view.state);
+    let expected = case.is_dead.then_some(JobState::Dead);
+    ensure(state == expected, format!("in the end: {at_end:?}"))?;
     check_end(dir.path(), case, job).await?;
 
     let starts = starts(dir.path());
@@ -136,18 +133,18 @@ async fn check_end(dir: &Path, case: &Case, job: JobId) -> Result<(), Failed> {
     let dq = connect(dir).await?;
     let ended = dq.queue(faulty::code())?.browse(JobState::Ended).await?.jobs;
     let count = ended.iter().filter(|view| view.job.id == job).count();
-    ensure(count == usize::from(!case.dead), format!("{count} times in the history"))?;
+    ensure(count == usize::from(!case.is_dead), format!("{count} times in the history"))?;
     let again = dq.schedule::<faulty>(Plan::Succeed).id(job).await?;
     // A repeated call for a stored job gets the first call's answer.
     let is_taken = match again {
-        Scheduled::Ended(_) => !case.dead,
-        Scheduled::Created(_) => case.dead,
+        Scheduled::Ended(_) => !case.is_dead,
+        Scheduled::Created(_) => case.is_dead,
         _ => false,
     };
     ensure(is_taken, format!("scheduled again with the id of the job: {again:?}"))?;
     let stats = dq.queue(faulty::code())?.stats().await?;
     dq.close().await?;
-    ensure(stats.stored() == u64::from(case.dead), format!("stored again: {stats:?}"))
+    ensure(stats.stored() == u64::from(case.is_dead), format!("stored again: {stats:?}"))
 }
 
 /// A job is dead after `max_losses` crashes, so that other jobs can run.
@@ -158,7 +155,7 @@ async fn killed_by_poison() -> Result<(), Failed> {
     let job = dq.schedule::<poison>(()).await?.id();
     dq.close().await?;
     for _loss in 0..2 {
-        ensure(aborted(spawn(dir.path(), None)), "the handler did not run".to_owned())?;
+        ensure(aborted(spawn(dir.path(), None)), "the handler did not run")?;
     }
     let ended = spawn(dir.path(), None);
     ensure(ended.success(), format!("the third runner failed: {ended}"))?;
@@ -169,22 +166,31 @@ async fn killed_by_poison() -> Result<(), Failed> {
     ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
+/// The number of stored jobs, of all queues. Their counts must add up.
+pub(crate) async fn count_stored(dq: &Dq) -> Result<u64, Failed> {
+    let mut stored = 0;
+    for stats in dq.stats().await? {
+        ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
+        stored += stats.stored();
+    }
+    Ok(stored)
+}
+
 /// The job under test; `None` if it has ended. The counts must add up, and the other job must be
 /// unchanged.
 async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
     let dq = connect(dir).await?;
-    for stats in dq.stats().await? {
-        ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
-    }
-    let unchanged = dq.get::<bystander>(other).await?;
-    let unchanged =
-        unchanged.is_some_and(|it| it.state == JobState::Scheduled && it.job.deliveries == 0);
-    ensure(unchanged, "the job that is not due was changed".to_owned())?;
+    count_stored(&dq).await?;
+    let other = dq.get::<bystander>(other).await?;
+    let is_unchanged =
+        other.is_some_and(|other| other.state == JobState::Scheduled && other.job.deliveries == 0);
+    ensure(is_unchanged, "the job that is not due was changed")?;
     let view = dq.get::<faulty>(job).await?;
     dq.close().await?;
     Ok(view.filter(|view| view.state != JobState::Ended))
 }
 
-pub(crate) fn ensure(condition: bool, message: String) -> Result<(), Failed> {
+/// Fails with the message unless the condition holds.
+pub(crate) fn ensure(condition: bool, message: impl Display) -> Result<(), Failed> {
     if condition { Ok(()) } else { Err(message.into()) }
 }

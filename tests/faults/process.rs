@@ -14,6 +14,7 @@ use dq::{Event, HistoryLimit, JobId, Queue, QueueStats, Verdict};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+/// What the handler does: the payload of a job in [`faulty`]'s queue.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Plan {
     Succeed,
@@ -77,6 +78,7 @@ dq::queue!(
     pub(crate) bystander: () = "BYSTANDER"
 );
 
+/// Where the process aborts, by the runner's events.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Point {
     /// Jobs are leased, and none has started.
@@ -86,13 +88,16 @@ pub(crate) enum Point {
     /// The handler has returned; its lease is not settled.
     Finished,
     Settled,
+    /// The runner begins to stop.
     Stopping,
     /// Shutdown without a grace period: the job is released.
     Released,
+    /// The event with this number, from 1.
     Event(u64),
 }
 
 impl Point {
+    /// Whether this event, the runner's `count`-th, is the point.
     fn is_reached(self, event: &Event<'_>, count: u64) -> bool {
         match (self, event) {
             (Self::Claimed, Event::Claimed { .. })
@@ -104,17 +109,18 @@ impl Point {
             (Self::Released, Event::Settled { verdict, .. }) => {
                 matches!(verdict, Verdict::Release { .. })
             }
-            (Self::Event(n), _) => count == n,
+            (Self::Event(number), _) => count == number,
             _ => false,
         }
     }
 
-    /// Reached only if the runner stops while a handler runs.
+    /// Whether the point is reached only if the runner stops while a handler runs.
     fn needs_stop(self) -> bool {
         matches!(self, Self::Stopping | Self::Released)
     }
 }
 
+/// A handler's start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
@@ -123,7 +129,7 @@ pub(crate) struct Start {
     pub(crate) token: u64,
 }
 
-/// A file that survives the process, with one start per line.
+/// A file with one [`Start`] per line. It survives the process.
 #[derive(Clone)]
 pub(crate) struct StartLog {
     file: PathBuf,
@@ -145,6 +151,7 @@ impl StartLog {
     }
 }
 
+/// The task of a child process.
 pub(crate) struct ChildOptions {
     dir: PathBuf,
     point: Option<Point>,
@@ -181,12 +188,12 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     command.status().expect("the child process starts")
 }
 
-/// Rules out success (code 0), failure (1) and panic (101). An aborted process has no exit code on
-/// Unix, and the fast-failure code on Windows.
+/// Whether a process has aborted: a signal has ended it, so it has no exit code.
 pub(crate) fn aborted(status: ExitStatus) -> bool {
-    status.code().is_none_or(|code| ![0, 1, 101].contains(&code))
+    status.code().is_none()
 }
 
+/// The starts so far, of all processes.
 pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     let text = std::fs::read_to_string(dir.join("starts")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).expect("a complete line")).collect()

@@ -21,39 +21,17 @@ async fn redisson_still_writes_the_golden_bytes() {
         add_lines(version, &mut lines).await;
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/golden.txt");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (head, kept): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('#'));
     if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|value| value == "write") {
-        let text =
-            head().into_iter().chain(lines).fold(String::new(), |text, line| text + &line + "\n");
+        let text = format!("{}\n{}\n", head.join("\n"), lines.join("\n"));
         std::fs::write(&file, text).unwrap();
         return;
     }
-    let text = std::fs::read_to_string(&file).unwrap();
-    let kept = text.lines().filter(|line| !line.starts_with('#'));
     let differing: Vec<_> =
-        kept.clone().zip(&lines).filter(|(kept, measured)| kept != measured).collect();
+        kept.iter().copied().zip(&lines).filter(|(kept, measured)| kept != measured).collect();
     assert!(differing.is_empty(), "{differing:#?}\nupdate the file: {UPDATE}");
-    assert_eq!(kept.count(), lines.len(), "update the file: {UPDATE}");
-}
-
-fn head() -> Vec<String> {
-    let explanation = format!(
-        "\
-# Entries that real Redisson clients write into `redisson_delay_queue_timeout:{{queue}}`.
-#
-# One line for each version, codec and value that a client offered to an RDelayedQueue, with the
-# resulting member, on a 64-bit little-endian server. Columns, separated by tabs:
-#
-#   version    of Redisson
-#   codec      string (StringCodec), bytes (ByteArrayCodec), jackson (JsonJacksonCodec), kryo5
-#              (Kryo5Codec), typed-json:CLASS (TypedJsonJacksonCodec), default (the client's default:
-#              MarshallingCodec in 3.16.6, Kryo5Codec later)
-#   value      the Java value with its type, in JSON; bytes in hex, dates in ms since 1970
-#   member     in hex; the 8 bytes of the random id are masked with `_`
-#   read back  the value that readAll of the same client returns; `=` if it is the offered one
-#
-# To update this file: {UPDATE}"
-    );
-    explanation.lines().map(str::to_owned).collect()
+    assert_eq!(kept.len(), lines.len(), "update the file: {UPDATE}");
 }
 
 async fn add_lines(version: Version, lines: &mut Vec<String>) {

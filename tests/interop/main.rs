@@ -3,7 +3,6 @@
 
 mod bridge;
 mod golden;
-mod java_alone;
 mod peer;
 mod rust;
 mod shared_queue;

@@ -13,6 +13,7 @@ use crate::peer::Version;
 /// The queue in all tests. Each test has its own server.
 pub(crate) const QUEUE: &str = "INTEROP";
 
+/// What the handler got, and when.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) payload: Json,
@@ -42,6 +43,7 @@ pub(crate) async fn report(
     if fails { Err("the payload asks for a failure".into()) } else { Ok(Outcome::Done) }
 }
 
+/// A client of this crate.
 pub(crate) struct Rust {
     pub(crate) dq: Dq,
 }
@@ -84,6 +86,7 @@ impl Rust {
     }
 }
 
+/// A running runner.
 pub(crate) struct Running {
     deliveries: mpsc::UnboundedReceiver<Delivery>,
     stop: oneshot::Sender<()>,
@@ -96,6 +99,7 @@ impl Running {
         next.expect("a delivery in time").expect("the runner runs")
     }
 
+    /// Stops the runner. Returns the deliveries that [`next`](Self::next) has not returned.
     pub(crate) async fn stop(mut self) -> Vec<Delivery> {
         self.stop.send(()).ok();
         self.task.await.unwrap();

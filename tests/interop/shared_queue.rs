@@ -11,7 +11,9 @@ use serde_json::{Value as Json, json};
 use crate::peer::{Codec, JsonClass, Order, Peer, Value, Version};
 use crate::rust::{QUEUE, Rust, now_ms};
 
+/// A delay within which both sides are ready.
 const SOON: Duration = Duration::from_millis(300);
+/// A delay that no test waits for.
 const LATER: Duration = Duration::from_secs(3600);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 

@@ -11,9 +11,6 @@ use crate::{Order, Shop, clocked, kit};
 #[delay_handler("UNPAID", escalate = ["15m", "1h", "1d"], max_attempts = 2)]
 async fn unpaid(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
     shop.write(format!("step {} attempt {} of order {}", ctx.step(), ctx.attempt(), order.id));
-    if shop.is_paid(order.id) {
-        return Ok(Outcome::Done);
-    }
     Ok(if ctx.is_last_step() { Outcome::dead("never paid") } else { Outcome::next_step() })
 }
 
@@ -43,43 +40,6 @@ async fn the_caller_may_choose_another_delay_for_the_first_step() {
     assert_eq!(kit.advance(1.minutes()).await.len(), 1);
     assert!(kit.advance(59.minutes()).await.is_empty());
     assert_eq!(kit.advance(1.minutes()).await.len(), 1, "the second step has its own delay");
-}
-
-#[tokio::test]
-async fn done_and_a_cancel_between_steps_end_an_escalation() {
-    let shop = Shop::default();
-    let kit = kit(&shop).await;
-    for id in [1, 2] {
-        let job = kit.dq().schedule::<unpaid>(Order { id }).key(id);
-        assert!(job.await.unwrap().is_stored());
-    }
-    assert_eq!(kit.advance(15.minutes()).await.len(), 2);
-    shop.pay(1);
-    assert!(matches!(kit.dq().cancel::<unpaid>(2).await.unwrap(), dq::Cancelled::Cancelled));
-    let runs = kit.advance(1.hours()).await;
-    assert_eq!((runs.len(), runs[0].outcome()), (1, "done"));
-    assert!(kit.advance(10.days()).await.is_empty());
-}
-
-#[tokio::test]
-async fn the_view_of_a_job_and_a_replay_have_its_step() {
-    let shop = Shop::default();
-    let kit = kit(&shop).await;
-    let scheduled = kit.dq().schedule::<unpaid>(Order { id: 1 }).await.unwrap();
-    let view = || async { kit.dq().get::<unpaid>(&scheduled).await.unwrap().unwrap() };
-    for (step, delay) in [(0, 15.minutes()), (1, 1.hours()), (2, 1.days())] {
-        let view = view().await;
-        assert_eq!((view.job.step(), view.state), (step, JobState::Scheduled));
-        assert_eq!(view.payload::<Order>().unwrap(), Order { id: 1 }, "the payload is unchanged");
-        assert_eq!(kit.advance(delay).await.len(), 1);
-    }
-    let dead = view().await;
-    assert_eq!((dead.job.step(), dead.state), (2, JobState::Dead));
-    let queue = kit.dq().queue("UNPAID").unwrap();
-    assert_eq!(queue.replay(&[scheduled.id()]).await.unwrap(), 1);
-    assert_eq!(kit.advance(1.seconds()).await.len(), 1);
-    assert_eq!(shop.lines().len(), 4);
-    assert_eq!(shop.lines().last().unwrap(), "step 2 attempt 1 of order 1");
 }
 
 #[delay_handler("ENDLESS", escalate = ["1m", "1m"])]

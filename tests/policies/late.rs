@@ -20,9 +20,11 @@ async fn escalations(ctx: JobContext, State(shop): State<Shop>, order: Order) {
     shop.write(format!("escalated order {} of {key:?}, a: {header:?}", order.id));
 }
 
+/// What a runner does after an outage with a job that was due at its beginning.
 struct Outage {
     dq: Dq,
     shop: Shop,
+    /// The lateness and the action of each late job that was observed.
     late: Arc<Mutex<Vec<(Duration, String)>>>,
     scheduled: dq::Scheduled,
 }

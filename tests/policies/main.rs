@@ -15,9 +15,12 @@ use dq_testkit::TestKit;
 use dq_testkit::fixture::memory;
 use serde::{Deserialize, Serialize};
 
+/// The state of all handlers here.
 #[derive(Debug, Clone, Default)]
 struct Shop {
+    /// The ids of paid orders.
     paid: Arc<Mutex<BTreeSet<u64>>>,
+    /// What handlers have done.
     lines: Arc<Mutex<Vec<String>>>,
 }
 
@@ -52,6 +55,7 @@ async fn clocked() -> (Arc<VirtualClock>, Dq) {
     (clock, dq)
 }
 
+/// A test kit whose handlers have this state.
 async fn kit(shop: &Shop) -> TestKit {
     TestKit::with(|runner| runner.state(shop.clone())).await.unwrap()
 }

@@ -2,9 +2,8 @@
 //! processes can use. Each occurrence must be exactly one job.
 //!
 //! Each trial runs this program again as the processes to kill; see [`process`]. `DQ_KILL_ROUNDS`
-//! sets the rounds of kills per trial. The [`load`] trials are ignored by default.
+//! sets the rounds of kills per trial.
 
-mod load;
 mod process;
 mod trial;
 
@@ -18,7 +17,7 @@ fn main() -> ExitCode {
     if let Some(options) = process::Options::from_env() {
         return process::run(&options);
     }
-    let mut trials: Vec<Trial> = [
+    let trials: Vec<Trial> = [
         ("sqlite", sqlite as fn() -> trial::Store),
         ("redis", redis),
         ("redis/cluster", cluster),
@@ -31,18 +30,6 @@ fn main() -> ExitCode {
         Trial::test(format!("killed_at_random/{name}"), move || trial::run(store()))
     })
     .collect();
-    for (name, store) in [
-        ("memory", (|| "memory:".to_owned().into()) as fn() -> trial::Store),
-        ("sqlite", sqlite),
-        ("redis", redis),
-        ("rabbitmq", rabbitmq),
-    ] {
-        for schedules in [1, 10_000] {
-            let load = move || load::run(store(), schedules);
-            let trial = Trial::test(format!("load/{name}/{schedules}"), load);
-            trials.push(trial.with_ignored_flag(true));
-        }
-    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

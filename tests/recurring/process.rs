@@ -12,6 +12,7 @@ use dq::prelude::*;
 const URL: &str = "DQ_RECURRING_URL";
 const LOG: &str = "DQ_RECURRING_LOG";
 
+/// The file of all handler starts.
 #[derive(Clone)]
 pub(crate) struct Log(PathBuf);
 
@@ -34,6 +35,7 @@ pub(crate) async fn tick(ctx: JobContext, State(log): State<Log>) -> HandlerResu
     Ok(Outcome::Done)
 }
 
+/// The store and the log of a process.
 pub(crate) struct Options {
     url: String,
     log: PathBuf,
@@ -50,6 +52,7 @@ impl Options {
         Some(Self { url: std::env::var(URL).ok()?, log })
     }
 
+    /// Starts this program again, as a runner process.
     pub(crate) fn spawn(&self) -> Child {
         let this = std::env::current_exe().expect("the path of this test");
         let mut command = Command::new(this);

@@ -1,4 +1,5 @@
-//! The trial on one store.
+//! The trial on one store: starts processes, kills them at random, and checks which handler starts
+//! they have written down.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +33,11 @@ impl From<String> for Store {
     }
 }
 
+/// Running processes. Dropping them kills them.
 struct Processes {
     options: Options,
     children: Vec<Child>,
+    /// The state of a pseudorandom number generator (xorshift).
     random: u64,
     kills: u32,
 }
@@ -46,6 +49,7 @@ impl Processes {
         Self { options, children, random: seed.as_nanos() as u64 | 1, kills: 0 }
     }
 
+    /// Waits 50 to 350 ms, kills a random process and starts another one.
     fn kill_one(&mut self) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -69,8 +73,10 @@ fn kill(child: &mut Child) {
     child.wait().expect("the process has ended");
 }
 
+/// Job id and delivery number.
 type Start = (String, u32);
 
+/// The starts of each occurrence, by its time in milliseconds.
 fn starts(log: &Path) -> BTreeMap<i64, Vec<Start>> {
     let mut starts: BTreeMap<i64, Vec<Start>> = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap_or_default().lines() {
@@ -86,6 +92,7 @@ fn now() -> i64 {
     Timestamp::from(SystemTime::now()).as_millis()
 }
 
+/// Runs one trial.
 pub(crate) fn run(store: Store) -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let log = directory.path().join("starts");
@@ -118,6 +125,7 @@ pub(crate) fn run(store: Store) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Waits until a handler has started for an occurrence after a time.
 fn wait_for_occurrence(log: &Path, after: i64) -> Result<(), Failed> {
     let end = Instant::now() + CATCH_UP;
     loop {

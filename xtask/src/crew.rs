@@ -22,8 +22,9 @@ pub(crate) const DRAIN: &str = "drain";
 pub(crate) const SOAK: &str = "soak";
 
 /// How long a process may take to stop or to drain the store, on a slow machine.
-const LIMIT: Duration = Duration::from_secs(180);
+const STOP_LIMIT: Duration = Duration::from_secs(180);
 
+/// How the processes of a crew have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     /// Killed or failed processes: their last settlements may be lost.
@@ -40,22 +41,26 @@ struct Process {
 }
 
 /// The processes sharing a store. Dropping the crew kills the running ones.
+///
+/// Running processes have indexes from 0, in the order in which they were started.
 #[derive(Debug)]
 pub(crate) struct Crew {
     url: String,
+    /// The directory for the processes' logs.
     dir: PathBuf,
-    extension: &'static str,
+    log_extension: &'static str,
     running: Vec<Process>,
     started: usize,
     ends: Ends,
 }
 
 impl Crew {
-    pub(crate) fn new(url: &str, dir: &Path, extension: &'static str) -> Self {
+    pub(crate) fn new(url: &str, dir: &Path, log_extension: &'static str) -> Self {
         let (url, dir) = (url.to_owned(), dir.to_owned());
-        Self { url, dir, extension, running: Vec::new(), started: 0, ends: Ends::default() }
+        Self { url, dir, log_extension, running: Vec::new(), started: 0, ends: Ends::default() }
     }
 
+    /// Starts a process. Its name is the program's with the number of started processes.
     pub(crate) fn start(&mut self, program: &Program, mode: &str) -> Result {
         self.started += 1;
         let name = format!("{}{}", program.name, self.started);
@@ -71,110 +76,101 @@ impl Crew {
         Ok(())
     }
 
-    pub(crate) fn kill_one(&mut self, program: &Program) {
-        if let Some(at) = self.running.iter().position(|of| of.program == program.name) {
-            self.kill(at);
-        }
+    /// The index of a running process, of which there is at least one, for a random number.
+    pub(crate) fn choose(&self, random: usize) -> usize {
+        random % self.running.len()
     }
 
-    /// Sends a signal, named as for `kill -s`, to a running process. `number` counts modulo the
-    /// running processes.
-    pub(crate) fn signal(&self, number: usize, signal: &str) {
-        if let Some(process) = self.nth(number).map(|at| &self.running[at]) {
-            let id = process.child.id().to_string();
-            // Uses the shell's builtin because not every machine has `kill`. It fails only if the
-            // process has ended, which `stop` reports.
-            let _ = Command::new("sh")
-                .args(["-c", r#"kill -s "$1" -- "$2""#, "kill", signal, &id])
-                .stderr(Stdio::null())
-                .status();
-        }
+    /// The index of the process started last.
+    pub(crate) fn last(&self) -> usize {
+        self.running.len() - 1
     }
 
-    /// Waits up to ten seconds until a running process has begun its log. From then on it handles
-    /// signals; it has no log while it cannot connect.
-    pub(crate) fn await_log(&self, number: usize) {
-        let Some(process) = self.nth(number).map(|at| &self.running[at]) else { return };
-        let log = self.log(&process.name);
+    fn first_of(&self, program: &Program) -> Option<usize> {
+        self.running.iter().position(|process| process.program == program.name)
+    }
+
+    /// The ids and logs of a program's running processes.
+    pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
+        let own = self.running.iter().filter(|process| process.program == program.name);
+        own.map(|process| (process.child.id(), self.log(&process.name))).collect()
+    }
+
+    /// Sends a signal, named as for `kill -s`.
+    pub(crate) fn signal(&self, index: usize, signal: &str) {
+        let id = self.running[index].child.id().to_string();
+        // Uses the shell's builtin because not every machine has `kill`. It fails only if the
+        // process has ended, which `stop_process` reports.
+        let _ = Command::new("sh")
+            .args(["-c", r#"kill -s "$1" -- "$2""#, "kill", signal, &id])
+            .stderr(Stdio::null())
+            .status();
+    }
+
+    /// Waits up to ten seconds until a process has begun its log. From then on it handles signals;
+    /// it has no log while it cannot connect.
+    pub(crate) fn await_log(&self, index: usize) {
+        let log = self.log(&self.running[index].name);
         let begin = Instant::now();
         while !log.exists() && begin.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
-        let own = self.running.iter().filter(|of| of.program == program.name);
-        own.map(|process| (process.child.id(), self.log(&process.name))).collect()
-    }
-
-    fn log(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{name}.{}", self.extension))
-    }
-
-    /// For `number`, see [`signal`](Self::signal).
-    pub(crate) fn kill_nth(&mut self, number: usize) {
-        if let Some(at) = self.nth(number) {
-            self.kill(at);
-        }
-    }
-
-    /// Waits for a process told to stop; for `number`, see [`signal`](Self::signal).
-    pub(crate) fn await_nth(&mut self, number: usize) {
-        if let Some(at) = self.nth(number) {
-            let process = self.running.remove(at);
-            self.stop(process);
-        }
-    }
-
-    /// The number of the process started last.
-    pub(crate) fn last(&self) -> usize {
-        self.running.len().saturating_sub(1)
-    }
-
-    fn nth(&self, number: usize) -> Option<usize> {
-        number.checked_rem(self.running.len())
-    }
-
-    /// Records a failure if the process has already ended with an error.
-    fn kill(&mut self, at: usize) {
-        let mut process = self.running.remove(at);
+    /// Kills a process. Records a failure if it has already ended with an error.
+    pub(crate) fn kill(&mut self, index: usize) {
+        let mut process = self.running.remove(index);
         if let Ok(None) = process.child.try_wait() {
             kill(&mut process.child);
             self.ends.crashed.push(process.name);
         } else {
-            self.stop(process);
+            self.stop_process(process);
         }
     }
 
+    /// Kills a program's oldest process.
+    pub(crate) fn kill_one(&mut self, program: &Program) {
+        if let Some(index) = self.first_of(program) {
+            self.kill(index);
+        }
+    }
+
+    /// Tells a process to stop, and waits until it has ended.
+    pub(crate) fn stop(&mut self, index: usize) {
+        let process = self.running.remove(index);
+        self.stop_process(process);
+    }
+
     pub(crate) fn stop_all(&mut self, program: &Program) {
-        let (stopping, others): (Vec<_>, _) =
-            mem::take(&mut self.running).into_iter().partition(|of| of.program == program.name);
-        self.running = others;
-        for process in stopping {
-            self.stop(process);
+        while let Some(index) = self.first_of(program) {
+            self.stop(index);
         }
     }
 
     /// Waits until the last processes, which drain the store, have ended.
     pub(crate) fn finish(mut self) -> Ends {
-        for process in mem::take(&mut self.running) {
-            self.stop(process);
+        while !self.running.is_empty() {
+            self.stop(0);
         }
         mem::take(&mut self.ends)
     }
 
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{}", self.log_extension))
+    }
+
     /// Closes standard input, which tells a producer to stop, and waits. Kills the process after
-    /// [`LIMIT`].
-    fn stop(&mut self, Process { name, mut child, .. }: Process) {
+    /// [`STOP_LIMIT`].
+    fn stop_process(&mut self, Process { name, mut child, .. }: Process) {
         drop(child.stdin.take());
         let start = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && start.elapsed() < LIMIT {
+        while matches!(child.try_wait(), Ok(None)) && start.elapsed() < STOP_LIMIT {
             thread::sleep(Duration::from_millis(20));
         }
         let failure = match child.try_wait() {
             Ok(Some(status)) if status.success() => return,
             Ok(Some(status)) => format!("{name} ended with {status}"),
-            Ok(None) => format!("{name} still ran {} s after it was to stop", LIMIT.as_secs()),
+            Ok(None) => format!("{name} still ran {} s after it was to stop", STOP_LIMIT.as_secs()),
             Err(error) => format!("{name}: {error}"),
         };
         kill(&mut child);

@@ -63,19 +63,12 @@ mod tests {
     #[test]
     fn licence_expressions_are_evaluated() {
         let allowed = BTreeSet::from(["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]);
-        for met in [
-            "MIT",
-            "GPL-3.0 OR MIT",
-            "MIT/Apache-2.0",
-            "(MIT OR Apache-2.0) AND Unicode-3.0",
-            "Apache-2.0 WITH LLVM-exception OR GPL-3.0",
-        ] {
-            assert!(is_allowed(met, &allowed), "{met}");
+        let met = ["MIT", "GPL-3.0 OR MIT", "MIT/X", "(MIT OR Apache-2.0) AND Unicode-3.0"];
+        for expression in met.into_iter().chain(["Apache-2.0 WITH LLVM-exception OR GPL-3.0"]) {
+            assert!(is_allowed(expression, &allowed), "{expression}");
         }
-        for unmet in
-            ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-3.0 AND (MIT OR X)", "Apache-2.0", "MIT MIT"]
-        {
-            assert!(!is_allowed(unmet, &allowed), "{unmet}");
+        for expression in ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-3.0 AND (MIT OR X)", "MIT MIT"] {
+            assert!(!is_allowed(expression, &allowed), "{expression}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `cargo xtask COMMAND`: development commands, run by people and by CI.
 
-mod bench;
 mod crew;
 mod faults;
 mod layers;
@@ -10,7 +9,6 @@ mod options;
 mod package;
 mod programs;
 mod run;
-mod servers;
 mod soak;
 mod test;
 mod upgrade;
@@ -46,8 +44,8 @@ fn main() -> ExitCode {
         ["test"] => test::everything(),
         ["test", "--quick"] => programs::run_quick(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
-        ["servers"] => servers::servers(),
-        [command @ ("bench" | "scale" | "peers"), ref rest @ ..] => bench::run(command, rest),
+        ["servers"] => test::servers(),
+        [command @ ("bench" | "scale" | "peers"), ref rest @ ..] => bench(command, rest),
         ["upgrade", revision] => upgrade::upgrade(revision, None, false),
         ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store), false),
         ["upgrade", revision, store, "--raised"] => upgrade::upgrade(revision, Some(store), true),
@@ -73,4 +71,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the package `dq-bench` in release mode. `command` is `bench`, or a command of the program.
+fn bench(command: &str, arguments: &[&str]) -> run::Result {
+    let mut bench = run::cargo(["run", "--release", "--package", "dq-bench", "--"]);
+    bench.args((command != "bench").then_some(command)).args(arguments);
+    run::step(command, &mut bench)
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::run::{Result, cargo, cargo_in, read, root, step, target_dir, write};
 
+/// The members of the workspace that are not published.
 const UNPUBLISHED: [&str; 7] = [
     "dq-bench",
     "dq-examples",

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::run::{Result, cargo, output};
+use crate::run::{Result, cargo, in_lanes, output};
 
 /// Tests and Clippy use the same features, so they share one SQLite build.
 pub(crate) const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
@@ -36,6 +35,7 @@ const QUICK: [(&str, &str); 9] = [
     ("dq-tests policies", ""),
 ];
 
+/// A test program that cargo has built.
 #[derive(Debug, Clone)]
 struct Program {
     package: String,
@@ -43,6 +43,7 @@ struct Program {
     executable: PathBuf,
     /// The package's directory, where tests run.
     directory: PathBuf,
+    /// Runs only the tests with this text in their names; empty for all.
     filter: String,
 }
 
@@ -106,6 +107,7 @@ impl Program {
     }
 }
 
+/// Builds all test programs.
 fn build() -> Result<Vec<Program>> {
     let mut command = cargo(["test"]);
     command.args(SCOPE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
@@ -136,15 +138,6 @@ pub(crate) fn run_quick() -> Result {
 }
 
 fn run(programs: &[Program]) -> Result {
-    let waiting = Mutex::new(programs.iter());
-    let next = || waiting.lock().ok()?.next();
-    let lane = || std::iter::from_fn(next).filter_map(|program| program.run().err());
-    let failed: Vec<String> = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| lane().collect())).collect();
-        lanes
-            .into_iter()
-            .flat_map(|lane| lane.join().unwrap_or_else(|_| vec!["a lane panicked".into()]))
-            .collect()
-    });
+    let failed = in_lanes(LANES, programs.iter(), Program::run);
     if failed.is_empty() { Ok(()) } else { Err(format!("tests failed:\n{}", failed.join("\n"))) }
 }

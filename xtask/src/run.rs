@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -16,6 +18,7 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// The workspace's directory.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
@@ -60,6 +63,15 @@ pub(crate) fn write(path: &Path, text: &str) -> Result {
         .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
+/// Makes a new directory `target/TOPIC/NAME-TIME` for the files of a run.
+pub(crate) fn new_run_dir(topic: &str, name: &str) -> Result<PathBuf> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    let dir = root().join("target").join(topic).join(format!("{name}-{time}"));
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Runs a command that prints for the user, and says how long it took.
 pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     println!("── {name}");
     let start = Instant::now();
@@ -91,6 +103,7 @@ pub(crate) fn run_with_limit(
     Err(format!("{name} still ran after {} s", limit.as_secs()))
 }
 
+/// Runs a command and returns what it prints.
 pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {
@@ -99,4 +112,21 @@ pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     }
     String::from_utf8(output.stdout)
         .map_err(|error| format!("{name} printed invalid UTF-8: {error}"))
+}
+
+/// Does tasks in their order, in several threads. Returns the messages of those that fail.
+pub(crate) fn in_lanes<T: Send>(
+    lanes: usize,
+    tasks: impl Iterator<Item = T> + Send,
+    run: impl Fn(T) -> Result + Sync,
+) -> Vec<String> {
+    let waiting = Mutex::new(tasks);
+    let next = || waiting.lock().ok()?.next();
+    let lane = || std::iter::from_fn(next).filter_map(|task| run(task).err()).collect();
+    thread::scope(|scope| {
+        let lanes: Vec<ScopedJoinHandle<'_, Vec<String>>> =
+            (0..lanes).map(|_| scope.spawn(lane)).collect();
+        let panicked = |_| vec!["a task has panicked; the message is above".to_owned()];
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap_or_else(panicked)).collect()
+    })
 }

@@ -1,10 +1,11 @@
 //! `cargo xtask test`: all checks that a change must pass before it is merged.
 
+use std::time::Instant;
+
 use crate::faults;
 use crate::layers::layers;
 use crate::programs::{self, SCOPE};
 use crate::run::{Result, cargo, step};
-use crate::servers::servers;
 use crate::soak;
 
 /// Runs formatting, lints, layers, tests, short fault storms, a short soak and documentation. The
@@ -24,7 +25,17 @@ pub(crate) fn everything() -> Result {
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
+/// Runs the tests with `filter` in their names.
 pub(crate) fn filtered(filter: &str) -> Result {
     servers()?;
     step("tests", cargo(["test"]).args(SCOPE).arg(filter))
+}
+
+/// Installs the programs that the tests need.
+pub(crate) fn servers() -> Result {
+    println!("── servers: Redis, RabbitMQ, a browser, nginx, promtool, Java, Python");
+    let start = Instant::now();
+    dq_servers::install::everything()?;
+    println!("── servers: ok, {:.1} s\n", start.elapsed().as_secs_f64());
+    Ok(())
 }

@@ -104,6 +104,7 @@ async fn live(dq: &Dq) -> u64 {
     }
 }
 
+/// Schedules jobs forever, each with its own key, and cancels every tenth.
 async fn produce(dq: &Dq, name: &str, log: &Log) {
     for number in 0_u64.. {
         let job = format!("{name}-{number}");

@@ -1,3 +1,6 @@
+//! A RabbitMQ cluster: partitions and rolling restarts.
+
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +43,8 @@ impl Turn {
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<RabbitMq>,
-    partitioned: Mutex<Vec<usize>>,
+    /// Indexes of nodes that are separated from all others.
+    partitioned: Mutex<BTreeSet<usize>>,
     /// The last field, so that the nodes end first.
     _turn: Turn,
 }
@@ -61,24 +65,6 @@ impl RabbitCluster {
         &self.nodes
     }
 
-    /// Returns the index of a queue's leader, as `node` sees it.
-    ///
-    /// Waits during an election. Panics after two minutes.
-    pub fn leader(&self, node: &RabbitMq, vhost: &str, queue: &str) -> usize {
-        // Ask the queue's Raft member on `node`: the database record may still name a partitioned
-        // node. A classic queue has one process instead of members.
-        let expression = format!(
-            "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
-             <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
-             {{Name, _}} -> {{ok, _, {{_, Node}}}} = ra:members({{Name, node()}}), Node; \
-             Process -> node(Process) end"
-        );
-        let index = |leader: &str| {
-            self.nodes.iter().position(|node| leader == format!("'{}'", node.node()))
-        };
-        self.wait_for(node, &expression, index)
-    }
-
     /// Separates a node from all others until [`heal`](Self::heal).
     ///
     /// Clients can still reach it. Nodes that you separate one by one are also apart from each
@@ -86,70 +72,45 @@ impl RabbitCluster {
     pub fn partition(&self, index: usize) {
         let node = &self.nodes[index];
         // Nodes with different cookies reject each other.
-        for other in self.names_except(index) {
+        for other in self.others(index) {
             node.eval(&format!(
-                "erlang:set_cookie({other}, 'cut off'), erlang:disconnect_node({other})"
+                "erlang:set_cookie('{0}', 'cut off'), erlang:disconnect_node('{0}')",
+                other.node()
             ));
         }
-        self.wait_for_value(node, "nodes()", "[]");
-        for (_, other) in self.nodes.iter().enumerate().filter(|(other, _)| *other != index) {
-            if other.process_id().is_some() {
-                self.wait_for_value(
-                    other,
-                    &format!("lists:member('{}', nodes())", node.node()),
-                    "false",
-                );
-            }
+        wait_for_value(node, "nodes()", "[]");
+        for other in self.others(index).filter(|other| other.process_id().is_some()) {
+            let is_connected = format!("lists:member('{}', nodes())", node.node());
+            wait_for_value(other, &is_connected, "false");
         }
-        let mut partitioned = self.partitioned();
-        partitioned.retain(|known| *known != index);
-        partitioned.push(index);
-    }
-
-    /// Reconnects the partitioned nodes without a restart.
-    ///
-    /// Unless `cluster_partition_handling` is set, each side keeps its own state, except for quorum
-    /// queues and streams.
-    fn reconnect(&self) {
-        let partitioned = std::mem::take(&mut *self.partitioned());
-        for index in &partitioned {
-            for other in self.names_except(*index) {
-                let set_cookie = format!("erlang:set_cookie({other}, erlang:get_cookie())");
-                self.nodes[*index].eval(&set_cookie);
-            }
-        }
-        for index in partitioned {
-            for other in self.names_except(index) {
-                let connect = format!("net_kernel:connect_node({other})");
-                self.wait_for_value(&self.nodes[index], &connect, "true");
-            }
-        }
+        self.partitioned().insert(index);
     }
 
     /// Reconnects and restarts the partitioned nodes, so that they adopt the others' state.
     pub fn heal(&self) {
-        let partitioned = self.partitioned().clone();
-        self.reconnect();
-        partitioned.into_iter().for_each(|index| Self::reset_state(&self.nodes[index]));
-        self.wait_until_healthy();
-    }
-
-    /// An operator must do this, unless `cluster_partition_handling` is set.
-    fn reset_state(node: &RabbitMq) {
-        let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
-        if handling == "{ok,ignore}" {
-            // An orderly stop takes a minute if a client still publishes to a queue that had no
-            // leader.
-            node.kill();
-            node.restart();
+        let partitioned = std::mem::take(&mut *self.partitioned());
+        for &index in &partitioned {
+            for other in self.others(index) {
+                let other = other.node();
+                self.nodes[index]
+                    .eval(&format!("erlang:set_cookie('{other}', erlang:get_cookie())"));
+            }
         }
+        for &index in &partitioned {
+            for other in self.others(index) {
+                let connect = format!("net_kernel:connect_node('{}')", other.node());
+                wait_for_value(&self.nodes[index], &connect, "true");
+            }
+        }
+        partitioned.into_iter().for_each(|index| reset_state(&self.nodes[index]));
+        self.wait_until_healthy();
     }
 
     /// Restarts the nodes one by one, as for an update, while each queue keeps its majority.
     pub fn rolling_restart(&self) {
         for node in &self.nodes {
             let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(5000)";
-            self.wait_for_value(node, majority, "true");
+            wait_for_value(node, majority, "true");
             node.stop();
             node.restart();
             self.wait_until_healthy();
@@ -172,7 +133,7 @@ impl RabbitCluster {
             }
             if Instant::now() > recovery_deadline && seen.is_ok_and(|seen| !seen.ends_with(",[]}"))
             {
-                Self::reset_state(node);
+                reset_state(node);
                 recovery_deadline = Instant::now() + RECOVERY_TIME;
             }
             thread::sleep(Duration::from_millis(20));
@@ -181,31 +142,35 @@ impl RabbitCluster {
         self.nodes.iter().for_each(RabbitMq::expect_ready);
     }
 
-    fn names_except(&self, index: usize) -> impl Iterator<Item = String> {
+    fn others(&self, index: usize) -> impl Iterator<Item = &RabbitMq> {
         let others = self.nodes.iter().enumerate().filter(move |(other, _)| *other != index);
-        others.map(|(_, node)| format!("'{}'", node.node()))
+        others.map(|(_, node)| node)
     }
 
-    fn wait_for_value(&self, node: &RabbitMq, expression: &str, value: &str) {
-        self.wait_for(node, expression, |seen| (seen == value).then_some(()));
-    }
-
-    fn wait_for<T>(
-        &self,
-        node: &RabbitMq,
-        expression: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> T {
-        retry(|| {
-            let seen = node.try_eval(expression);
-            seen.as_deref().ok().and_then(&parse).ok_or_else(|| {
-                let log = node.process.log_tail();
-                format!("{}: {expression} is {seen:?}; log:\n{log}", node.node())
-            })
-        })
-    }
-
-    fn partitioned(&self) -> MutexGuard<'_, Vec<usize>> {
+    fn partitioned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         self.partitioned.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Restarts a node that has been apart, unless `cluster_partition_handling` makes RabbitMQ do it.
+/// Otherwise each side keeps its own state, except for quorum queues and streams.
+fn reset_state(node: &RabbitMq) {
+    let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
+    if handling == "{ok,ignore}" {
+        // An orderly stop takes a minute if a client still publishes to a queue that had no leader.
+        node.kill();
+        node.restart();
+    }
+}
+
+/// Evaluates an Erlang expression on a node until it has the value.
+fn wait_for_value(node: &RabbitMq, expression: &str, value: &str) {
+    retry(|| {
+        let seen = node.try_eval(expression);
+        if seen.as_deref() == Ok(value) {
+            return Ok(());
+        }
+        let log = node.process.log_tail();
+        Err(format!("{}: {expression} is {seen:?}; log:\n{log}", node.node()))
+    });
 }

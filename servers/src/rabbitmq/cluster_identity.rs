@@ -25,7 +25,7 @@ pub(super) struct ClusterIdentity {
 
 impl ClusterIdentity {
     pub(super) fn start() -> Self {
-        let installation = Installation::expect();
+        let installation = Installation::find();
         let (epmd, daemon) = (0..ATTEMPTS)
             .find_map(|_| start_epmd(&installation))
             .unwrap_or_else(|| panic!("epmd does not start on {ATTEMPTS} different ports"));
@@ -35,6 +35,7 @@ impl ClusterIdentity {
         Self { installation, name, cookie, epmd, daemon }
     }
 
+    /// The name of the node with this number, from 1.
     pub(super) fn node(&self, number: usize) -> String {
         format!("rabbit{number}-{}@localhost", self.name)
     }

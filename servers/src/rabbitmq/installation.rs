@@ -7,7 +7,35 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::program::{Program, RABBITMQ, library_path, on_path, unpacked_programs};
+use crate::debian;
+use crate::package::Package;
+use crate::program::{Program, library_path, on_path};
+
+/// RabbitMQ, and the Erlang packages that it needs. All are unpacked, so that the tree is complete.
+const PACKAGE: Package = Package {
+    directory: "rabbitmq",
+    programs: &[("erl", "-version"), ("rabbitmq-server", "version")],
+    debian_packages: &[
+        "erlang-asn1",
+        "erlang-base",
+        "erlang-crypto",
+        "erlang-eldap",
+        "erlang-ftp",
+        "erlang-inets",
+        "erlang-mnesia",
+        "erlang-os-mon",
+        "erlang-parsetools",
+        "erlang-public-key",
+        "erlang-runtime-tools",
+        "erlang-snmp",
+        "erlang-ssl",
+        "erlang-syntax-tools",
+        "erlang-tftp",
+        "erlang-tools",
+        "erlang-xmerl",
+        "rabbitmq-server",
+    ],
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Installation {
@@ -20,17 +48,15 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Prefers the unpacked installation, which exists only if the machine's does not work.
-    pub(crate) fn find() -> Option<Self> {
-        Self::unpacked(&unpacked_programs().join(RABBITMQ)).or_else(Self::on_machine)
-    }
-
-    pub(crate) fn expect() -> Self {
-        Self::find()
+    /// Prefers the unpacked installation, which exists only if the machine's does not work. Panics
+    /// with a remedy if there is none.
+    pub(crate) fn find() -> Self {
+        Self::unpacked(&PACKAGE.unpacked())
+            .or_else(Self::on_machine)
             .unwrap_or_else(|| panic!("RabbitMQ is not installed: run `cargo xtask servers`"))
     }
 
-    pub(crate) fn on_machine() -> Option<Self> {
+    fn on_machine() -> Option<Self> {
         let erl = on_path("erl")?.canonicalize().ok()?;
         let (erlang, bin) = erl.ancestors().find_map(erlang)?;
         // Debian's script is outside RabbitMQ's tree, and not on every user's path.
@@ -41,7 +67,7 @@ impl Installation {
         Some(Self { erlang, bin, home, libraries: None })
     }
 
-    pub(crate) fn unpacked(root: &Path) -> Option<Self> {
+    fn unpacked(root: &Path) -> Option<Self> {
         // The programs run in other directories, where a relative path is wrong.
         let root = root.canonicalize().ok()?;
         let (erlang, bin) = erlang(&root.join("usr/lib/erlang"))?;
@@ -49,8 +75,8 @@ impl Installation {
         Some(Self { erlang, bin, home, libraries: library_path(&root) })
     }
 
-    /// Its libraries, or its `crypto`'s, may be missing.
-    pub(crate) fn runs(&self) -> bool {
+    /// Whether Erlang starts: its libraries, or those of `crypto`, may be missing.
+    fn runs(&self) -> bool {
         // Erlang needs `HOME`; there it finds no files to load.
         let home = OsString::from("/nonexistent");
         let test = "ok = crypto:start(), halt(0).";
@@ -91,6 +117,7 @@ impl Installation {
         self.home.join("escript/rabbitmqctl")
     }
 
+    /// A program of Erlang with only this environment.
     fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
         // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
@@ -102,12 +129,21 @@ impl Installation {
     }
 }
 
+/// Unpacks RabbitMQ unless the machine has one that starts.
+pub(crate) fn install() -> debian::Result {
+    if Installation::on_machine().is_some_and(|found| found.runs()) {
+        return Ok(());
+    }
+    PACKAGE.unpack(|root| Installation::unpacked(root).is_some_and(|found| found.runs()))
+}
+
 /// `dir` and its program directory.
 fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     let bin = versioned(dir, "erts-")?.join("bin");
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
+/// RabbitMQ's root below a directory `lib`.
 fn home(lib: &Path) -> Option<PathBuf> {
     versioned(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }

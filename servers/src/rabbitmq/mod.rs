@@ -9,6 +9,6 @@ mod server;
 mod tools;
 
 pub use cluster::RabbitCluster;
-pub(crate) use installation::Installation;
+pub(crate) use installation::install;
 pub use options::{RabbitOptions, shared_rabbitmq};
 pub use server::RabbitMq;

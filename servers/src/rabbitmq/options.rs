@@ -1,3 +1,5 @@
+//! Settings for private RabbitMQ servers and clusters.
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,18 +9,15 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::port;
-use crate::process::Process;
+use crate::process::{Process, start_on_free_port};
 use crate::rabbitmq::cluster::{RabbitCluster, Turn};
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 use crate::rabbitmq::server::{PASSWORD, RabbitMq, USER};
 use crate::rabbitmq::tools::{LOOPBACK, Tools};
-use crate::tls;
+use crate::tls::{self, CA_CERTIFICATE, CERTIFICATE, KEY};
 use crate::watchdog::Watchdog;
 
-/// Another process may take a port first.
-const ATTEMPTS: usize = 10;
-
-/// A test must not fail on a nearly full disk, or because earlier tests declared thousands of
+/// Limits with which a test fails neither on a nearly full disk nor because earlier tests declared thousands of
 /// queues: with 512 MB, a memory alarm stopped the last trials of a long run.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "2GB"),
@@ -123,15 +122,7 @@ impl RabbitOptions {
     }
 
     fn start_nodes(&self, count: usize) -> Vec<RabbitMq> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.try_start_nodes(count) {
-                Ok(nodes) => return nodes,
-                Err(reason) if reason.contains("eaddrinuse") && attempts < ATTEMPTS => {}
-                Err(reason) => panic!("RabbitMQ does not start: {reason}"),
-            }
-        }
+        start_on_free_port("RabbitMQ", || self.try_start_nodes(count))
     }
 
     fn try_start_nodes(&self, count: usize) -> Result<Vec<RabbitMq>, String> {
@@ -151,6 +142,7 @@ impl RabbitOptions {
         Ok(nodes)
     }
 
+    /// Prepares a node with its own directory and ports. Later nodes join the first one.
     fn create_node(&self, identity: &Arc<ClusterIdentity>, number: usize) -> RabbitMq {
         let watchdog = Watchdog::start("dq-rabbitmq-");
         let dir = watchdog.dir().to_owned();
@@ -166,12 +158,17 @@ impl RabbitOptions {
                 let _ = writeln!(settings, "{key} = {}", identity.node(peer));
             }
         }
-        write(&dir.join("rabbitmq.conf"), &settings, 0o600);
-        write(&dir.join("advanced.config"), &self.advanced_config(), 0o600);
-        write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.plugins.join(",")), 0o600);
-        write(&dir.join("inetrc"), INETRC, 0o600);
-        // Erlang rejects a cookie that other users can read.
-        write(&dir.join(".erlang.cookie"), &identity.cookie, 0o400);
+        let plugins = format!("[{}].\n", self.plugins.join(","));
+        for (file, text, mode) in [
+            ("rabbitmq.conf", &*settings, 0o600),
+            ("advanced.config", &self.advanced_config(), 0o600),
+            ("enabled_plugins", &plugins, 0o600),
+            ("inetrc", INETRC, 0o600),
+            // Erlang rejects a cookie that other users can read.
+            (".erlang.cookie", &identity.cookie, 0o400),
+        ] {
+            write(&dir.join(file), text, mode);
+        }
 
         let environment = Tools { identity, node: &node, dir: &dir }.environment();
         let mut server = identity.installation.erl(environment);
@@ -186,6 +183,7 @@ impl RabbitOptions {
         RabbitMq { process, identity: identity.clone(), node, port, tls, management }
     }
 
+    /// The text of `rabbitmq.conf`. Settings that the caller has set replace the defaults.
     fn configuration(
         &self,
         identity: &ClusterIdentity,
@@ -199,31 +197,29 @@ impl RabbitOptions {
             identity.name
         );
         if let Some(port) = tls {
-            let file = |name: &str| identity.dir().join(name).display().to_string();
+            let certificates = identity.dir().display();
             let _ = write!(
                 text,
-                "listeners.ssl.local = 127.0.0.1:{port}\nssl_options.cacertfile = {}\n\
-                 ssl_options.certfile = {}\nssl_options.keyfile = {}\n\
-                 ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n",
-                file(tls::CA_CERTIFICATE),
-                file(tls::CERTIFICATE),
-                file(tls::KEY)
+                "listeners.ssl.local = 127.0.0.1:{port}\n\
+                 ssl_options.cacertfile = {certificates}/{CA_CERTIFICATE}\n\
+                 ssl_options.certfile = {certificates}/{CERTIFICATE}\n\
+                 ssl_options.keyfile = {certificates}/{KEY}\n\
+                 ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n"
             );
         }
         if let Some(port) = management {
             let _ = write!(text, "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
         }
         let is_set = |name: &str| self.settings.iter().any(|(key, _)| key == name);
-        for (key, value) in DEFAULTS.into_iter().filter(|(key, _)| !is_set(key)) {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-        for (key, value) in &self.settings {
+        let defaults = DEFAULTS.into_iter().filter(|(key, _)| !is_set(key));
+        let own = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        for (key, value) in defaults.chain(own) {
             let _ = writeln!(text, "{key} = {value}");
         }
         text
     }
 
-    /// Each application has one group, because RabbitMQ uses only the last group.
+    /// The text of `advanced.config`. Each application has one group, because RabbitMQ uses only the last group.
     fn advanced_config(&self) -> String {
         let mut settings = self.advanced.clone();
         let is_set =
@@ -271,6 +267,7 @@ pub fn shared_rabbitmq() -> &'static RabbitMq {
     SHARED.get_or_init(RabbitMq::start)
 }
 
+/// Creates a file with a permission mode.
 fn write(file: &Path, text: &str, mode: u32) {
     let mut options = File::options();
     let written = options.create_new(true).write(true).mode(mode).open(file);

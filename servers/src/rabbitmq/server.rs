@@ -1,3 +1,5 @@
+//! A running RabbitMQ node.
+
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Redis Cluster.
+
 use crate::process::retry;
 use crate::redis::server::Redis;
 

@@ -1,10 +1,12 @@
+//! Settings for a private Redis server.
+
 use std::fmt::Write;
 use std::fs;
 use std::sync::OnceLock;
 
 use crate::port;
-use crate::process::{Process, retry};
-use crate::program::{Program, REDIS};
+use crate::process::{Process, retry, start_on_free_port};
+use crate::redis::PACKAGE;
 use crate::redis::server::{Redis, SOCKET};
 use crate::tls;
 use crate::watchdog::Watchdog;
@@ -12,9 +14,6 @@ use crate::watchdog::Watchdog;
 /// Relative to the server's directory.
 const TLS_DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
     tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
-
-/// Another process may take the port first.
-const ATTEMPTS: usize = 10;
 
 /// Settings for a private Redis server; created by [`Redis::options`].
 #[derive(Clone, Debug, Default)]
@@ -77,24 +76,17 @@ impl RedisOptions {
 
     /// Starts the server and waits until it is ready. Panics with the log if it does not start.
     pub fn start(self) -> Redis {
-        let program = Program::expect(REDIS, "redis-server");
-        let mut attempts = 0;
-        loop {
-            let redis = self.create(program.clone());
+        let redis = start_on_free_port("redis-server", || {
+            let redis = self.create();
             redis.process.start();
-            attempts += 1;
-            match redis.wait_until_ready() {
-                Ok(()) => {
-                    self.wait_until_replicating(&redis);
-                    return redis;
-                }
-                Err(reason) if reason.contains("already in use") && attempts < ATTEMPTS => {}
-                Err(reason) => panic!("redis-server does not start: {reason}"),
-            }
-        }
+            redis.wait_until_ready().map(|()| redis)
+        });
+        self.wait_until_replicating(&redis);
+        redis
     }
 
-    fn create(&self, program: Program) -> Redis {
+    /// Prepares a server with its own directory and port.
+    fn create(&self) -> Redis {
         let watchdog = Watchdog::start("dq-redis-");
         let port = if self.cluster { port::free_with_bus() } else { port::free() };
         let file = watchdog.dir().join("redis.conf");
@@ -108,7 +100,7 @@ impl RedisOptions {
         if self.sentinel {
             arguments.push("--sentinel".into());
         }
-        let process = Process::new(watchdog, program, arguments);
+        let process = Process::new(watchdog, PACKAGE.program("redis-server"), arguments);
         Redis { process, port, password: self.password.clone(), url }
     }
 
@@ -138,6 +130,7 @@ impl RedisOptions {
         format!("{scheme}://{user}127.0.0.1:{port}/0")
     }
 
+    /// Whether the caller has set a directive.
     fn has(&self, directive: &str) -> bool {
         self.directives.iter().any(|(name, _)| name == directive)
     }

@@ -1,3 +1,5 @@
+//! Redis Sentinel.
+
 use std::collections::HashMap;
 
 use crate::process::retry;

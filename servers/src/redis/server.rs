@@ -1,3 +1,5 @@
+//! A running Redis server.
+
 use std::path::PathBuf;
 
 use crate::process::{Process, process_control};

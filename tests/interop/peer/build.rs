@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::Version;
 
-/// A download fails now and then.
+/// How often Maven is run, because a download fails now and then.
 const ATTEMPTS: u32 = 3;
 
 pub(super) const REMEDY: &str = "run `cargo xtask servers`";
@@ -16,9 +16,9 @@ pub(super) const REMEDY: &str = "run `cargo xtask servers`";
 /// download, unless the same sources were built before.
 pub(super) fn build(version: Version) -> Result<PathBuf, String> {
     let describe = |error: io::Error| format!("the Java peer cannot be built: {error}");
-    let root = root();
-    let sources = root.join("tests/interop/java");
-    let output = root.join("target/interop");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = tests.join("interop/java");
+    let output = tests.join("../target/interop");
     fs::create_dir_all(&output).map_err(describe)?;
     // One lock for all versions: two concurrent Mavens could corrupt their common repository.
     let lock = File::create(output.join("lock")).map_err(describe)?;
@@ -35,21 +35,13 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(describe(error)),
         _ => {}
     }
-    run_maven_repeatedly(&sources, version, &directory)?;
+    let mut built = run_maven(&sources, version, &directory);
+    for _retry in 1..ATTEMPTS {
+        built = built.or_else(|_| run_maven(&sources, version, &directory));
+    }
+    built?;
     fs::write(&stamp, current).map_err(describe)?;
     Ok(directory)
-}
-
-/// Runs Maven until it succeeds. Returns the last attempt's error.
-fn run_maven_repeatedly(sources: &Path, version: Version, directory: &Path) -> Result<(), String> {
-    let mut result = run_maven(sources, version, directory);
-    for _retry in 1..ATTEMPTS {
-        if result.is_ok() {
-            break;
-        }
-        result = run_maven(sources, version, directory);
-    }
-    result
 }
 
 fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), String> {
@@ -70,12 +62,6 @@ fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), S
         )),
         Err(error) => Err(format!("mvn does not start ({error}): {REMEDY}")),
     }
-}
-
-fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let is_root = |directory: &&Path| directory.join("tests/interop/java/pom.xml").is_file();
-    own.ancestors().find(is_root).expect("the sources are in the repository").to_owned()
 }
 
 /// All sources as one text, in a fixed order.

@@ -38,17 +38,13 @@ struct Answer {
 }
 
 impl Peer {
-    pub(crate) async fn start(version: Version, redis_port: u16) -> Self {
-        Self::start_with(version, redis_port, &[]).await
-    }
-
     /// Builds the program if needed, starts it, and waits until it is connected and has subscribed.
     /// On a busy machine, Redisson 3.20 sometimes fails at its first subscription and does not
-    /// recover; then another process starts. `Connection.java` reads the options.
-    pub(crate) async fn start_with(version: Version, redis_port: u16, options: &[&str]) -> Self {
+    /// recover; then another process starts.
+    pub(crate) async fn start(version: Version, redis_port: u16) -> Self {
         const MAX_ATTEMPTS: usize = 4;
         for attempt in 1..=MAX_ATTEMPTS {
-            let peer = launch(version, redis_port, options).await;
+            let peer = launch(version, redis_port).await;
             match peer.queue("subscribed", Codec::String).try_ask::<Json>("open").await {
                 Ok(_) => return peer,
                 Err(why) if why.contains("subscription lock") => {
@@ -78,7 +74,7 @@ impl Peer {
     }
 }
 
-async fn launch(version: Version, redis_port: u16, options: &[&str]) -> Peer {
+async fn launch(version: Version, redis_port: u16) -> Peer {
     let built = tokio::task::spawn_blocking(move || build::build(version)).await.unwrap();
     let directory = built.unwrap_or_else(|error| panic!("{error}"));
     let class_path =
@@ -88,7 +84,6 @@ async fn launch(version: Version, redis_port: u16, options: &[&str]) -> Peer {
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
         .args(["-cp", &class_path, "interop.Main"])
         .arg(format!("127.0.0.1:{redis_port}"))
-        .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -79,6 +79,7 @@ impl<'p> Queue<'p> {
     }
 }
 
+/// A Java thread that takes values.
 pub(crate) struct Collector<'q> {
     queue: &'q Queue<'q>,
     number: u64,

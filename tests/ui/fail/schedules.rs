@@ -23,9 +23,6 @@ async fn no_zone() {}
 #[delay_handler("INTERVAL_OF_ZERO", every = "0s")]
 async fn interval_of_zero() {}
 
-#[delay_handler("WITHOUT_UNIT", every = 90)]
-async fn without_unit() {}
-
 #[delay_handler("BOTH", cron = "@daily", every = "1m")]
 async fn both() {}
 
@@ -43,11 +40,5 @@ async fn overlap() {}
 
 #[delay_handler("DEADLINE", every = "1m", deadline = "0s")]
 async fn deadline() {}
-
-#[delay_handler("NO_STRING", cron = 5)]
-async fn no_string() {}
-
-#[delay_handler("TWICE", every = "1m", every = "2m")]
-async fn twice() {}
 
 fn main() {}

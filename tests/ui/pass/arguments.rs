@@ -25,9 +25,6 @@ async fn nothing() {}
 #[delay_handler("PAYLOAD")]
 async fn payload(_order: Order) {}
 
-#[delay_handler("CONTEXT")]
-async fn context(_ctx: JobContext) {}
-
 #[delay_handler("STATE")]
 async fn state(_db: State<Db>) {}
 
@@ -48,17 +45,11 @@ async fn same_twice(_: State<Db>, _: State<Db>, mut order: Order) {
 #[delay_handler("MARKED")]
 async fn marked(_ctx: JobContext, #[extract] _tenant: Tenant) {}
 
-#[delay_handler("MARKED_BEFORE_PAYLOAD")]
-async fn marked_before_payload(#[extract] _tenant: Tenant, _order: Order) {}
-
 #[delay_handler("OTHER_ATTRIBUTES")]
 async fn other_attributes(#[allow(unused)] order: Order) {}
 
 #[delay_handler("TUPLE")]
 async fn tuple((_id, _name): (u64, String)) {}
-
-#[delay_handler("ARRAY")]
-async fn array([_first, _second]: [u8; 2]) {}
 
 #[delay_handler("GENERIC_TYPE")]
 async fn generic_type(_by_name: std::collections::HashMap<String, Vec<u64>>) {}
@@ -73,12 +64,10 @@ fn with_payload<Q: dq::Queue<Payload = Order>>() {}
 
 fn main() {
     without_payload::<nothing>();
-    without_payload::<context>();
     without_payload::<state>();
     without_payload::<raw>();
     without_payload::<marked>();
     without_payload::<brackets>();
     with_payload::<payload>();
     with_payload::<all>();
-    with_payload::<marked_before_payload>();
 }

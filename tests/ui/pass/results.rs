@@ -1,23 +1,11 @@
 //! Handler return types.
 
+use std::fmt::Error as Trouble;
+
 use dq::prelude::*;
-
-#[derive(Debug)]
-struct Trouble;
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("trouble")
-    }
-}
-
-impl std::error::Error for Trouble {}
 
 #[delay_handler("A")]
 async fn unit() {}
-
-#[delay_handler("B")]
-async fn written_unit() -> () {}
 
 #[delay_handler("C")]
 async fn outcome() -> Outcome {
@@ -45,11 +33,6 @@ async fn text_is_an_error() -> Result<(), &'static str> {
     Err("no")
 }
 
-#[delay_handler("H")]
-async fn boxed() -> Result<Outcome, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(Outcome::Done)
-}
-
 #[delay_handler("I")]
 async fn some_outcome() -> impl dq::IntoOutcome {
     Outcome::Done
@@ -58,11 +41,6 @@ async fn some_outcome() -> impl dq::IntoOutcome {
 #[delay_handler("J", blocking)]
 fn blocking(name: String) -> std::io::Result<()> {
     std::fs::remove_file(name)
-}
-
-#[delay_handler("K", blocking)]
-fn blocking_some_outcome() -> impl dq::IntoOutcome {
-    Outcome::Done
 }
 
 #[delay_handler("L", blocking)]

@@ -2,41 +2,23 @@
 
 #![allow(dead_code, unused_macros, nonstandard_style)]
 
+macro_rules! items {
+    ($($kind:ident $($name:ident)*;)*) => { $($(items! { @ $kind $name })*)* };
+    (@ struct_ $name:ident) => { pub struct $name; };
+    (@ fn_ $name:ident) => { pub fn $name() {} };
+    (@ trait_ $name:ident) => { pub trait $name {} };
+    (@ mod_ $name:ident) => { pub mod $name {} };
+}
+
 mod shadowed {
-    pub struct Result;
-    pub struct Option;
-    pub struct String;
-    pub struct Vec;
-    pub struct Box;
-    pub struct Cow;
-    pub struct Duration;
-    pub struct Backoff;
-    pub struct BackoffSettings;
-    pub struct QueueSettings;
-    pub struct str;
-    pub struct u32;
-    pub struct usize;
-    pub struct f64;
-    pub fn Ok() {}
-    pub fn Err() {}
-    pub fn Some() {}
+    items! {
+        struct_ Result Option String Vec Box Cow Duration str u32 usize f64;
+        struct_ Backoff BackoffSettings QueueSettings;
+        fn_ Ok Err Some;
+        trait_ Default Into Send Future Debug Clone Copy Queue HandlerFn FromJob;
+        mod_ std core alloc dq inventory tokio;
+    }
     pub const None: () = ();
-    pub trait Default {}
-    pub trait Into {}
-    pub trait Send {}
-    pub trait Future {}
-    pub trait Debug {}
-    pub trait Clone {}
-    pub trait Copy {}
-    pub trait Queue {}
-    pub trait HandlerFn {}
-    pub trait FromJob {}
-    pub mod std {}
-    pub mod core {}
-    pub mod alloc {}
-    pub mod dq {}
-    pub mod inventory {}
-    pub mod tokio {}
 
     macro_rules! concat {
         ($($anything:tt)*) => {};

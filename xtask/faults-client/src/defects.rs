@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dq::async_trait;
@@ -12,7 +12,7 @@ use dq::backend::{
 };
 use dq::{Due, Entropy, JobKey, JobRef, NewJob, QueueName, QueueStats, Result, Verdict};
 
-/// Hits the first and then every twentieth stored job, settlement or claimed payload.
+/// A defect that is not permanent hits the first and then every twentieth call.
 const EVERY: usize = 20;
 /// Bytes that `leaks-memory` keeps for each call.
 const LEAK: usize = 64 << 10;
@@ -46,6 +46,57 @@ impl Defective {
     fn is_next_hit(&self) -> bool {
         self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
     }
+
+    /// Answers as if the jobs were stored.
+    async fn pretend_to_store(&self, jobs: &[NewJob]) -> Result<Vec<Scheduled>> {
+        let now = self.inner.now().await?;
+        let receipt = |job: &NewJob| Receipt { id: job.id, due: job.due.resolve(now) };
+        Ok(jobs.iter().map(|job| Scheduled::Created(receipt(job))).collect())
+    }
+
+    fn leak(&self) {
+        // Not zeros: unwritten zero pages take no memory.
+        lock(&self.leaked).push(vec![1; LEAK]);
+    }
+
+    /// Stores a copy of each job that is due in a year.
+    async fn store_copies(&self, jobs: &[NewJob]) -> Result<()> {
+        let now = self.inner.now().await?;
+        let copy = |job: &NewJob| {
+            let id = Entropy::from_os().job_id(now);
+            NewJob::new(id, job.queue.clone(), Due::After(YEAR), job.payload.clone())
+        };
+        self.inner.schedule(jobs.iter().map(copy).collect()).await.map(drop)
+    }
+
+    /// Stores jobs, and once more those that they have replaced.
+    async fn schedule_and_restore(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let scheduled = self.inner.schedule(jobs.clone()).await?;
+        let mut replaced = Vec::new();
+        for (job, answer) in jobs.into_iter().zip(&scheduled) {
+            let Some(key) = job.key.clone() else { continue };
+            let previous = lock(&self.last).insert(key, job);
+            if let (Some(mut previous), Scheduled::Replaced(_)) = (previous, answer) {
+                previous.key = None;
+                replaced.push(previous);
+            }
+        }
+        let _ = self.inner.schedule(replaced).await?;
+        Ok(scheduled)
+    }
+
+    /// Claims jobs for a shorter time than it answers.
+    async fn claim_with_short_leases(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let short = |want: &Want| Want::new(want.queue.clone(), want.max, SHORT_LEASE);
+        let wants: Vec<Want> = params.wants.iter().map(short).collect();
+        let short = ClaimParams::new(&wants, params.limit, params.worker);
+        let mut claimed = self.inner.claim(short).await?;
+        for leased in &mut claimed.jobs {
+            let want = params.wants.iter().find(|want| want.queue == leased.job.queue);
+            leased.leased_until = claimed.now + want.map_or(SHORT_LEASE, |want| want.lease_for);
+        }
+        Ok(claimed)
+    }
 }
 
 #[async_trait]
@@ -55,51 +106,16 @@ impl Layer for Defective {
     }
 
     async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        if self.is("loses-jobs") && self.is_next_hit() {
-            let now = self.inner.now().await?;
-            let lost = |job: &NewJob| Receipt { id: job.id, due: job.due.resolve(now) };
-            return Ok(jobs.iter().map(|job| Scheduled::Created(lost(job))).collect());
+        match self.defect.as_str() {
+            "loses-jobs" if self.is_next_hit() => return self.pretend_to_store(&jobs).await,
+            "starts-early" => jobs.iter_mut().for_each(|job| job.due = Due::NOW),
+            "forgets-pins" => jobs.iter_mut().for_each(|job| job.remember = Duration::ZERO),
+            "leaks-memory" => self.leak(),
+            "leaves-jobs" => self.store_copies(&jobs).await?,
+            "restores-replaced" => return self.schedule_and_restore(jobs).await,
+            _ => {}
         }
-        if self.is("starts-early") {
-            for job in &mut jobs {
-                job.due = Due::NOW;
-            }
-        }
-        if self.is("forgets-pins") {
-            for job in &mut jobs {
-                job.remember = Duration::ZERO;
-            }
-        }
-        if self.is("leaks-memory") {
-            // Not zeros: unwritten zero pages take no memory.
-            let leak = vec![1; LEAK];
-            self.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(leak);
-        }
-        if self.is("leaves-jobs") {
-            let now = self.inner.now().await?;
-            let left = |job: &NewJob| {
-                let id = Entropy::from_os().job_id(now);
-                NewJob::new(id, job.queue.clone(), Due::After(YEAR), job.payload.clone())
-            };
-            let left = jobs.iter().map(left).collect();
-            let _ = self.inner.schedule(left).await?;
-        }
-        if !self.is("restores-replaced") {
-            return self.inner.schedule(jobs).await;
-        }
-        let scheduled = self.inner.schedule(jobs.clone()).await?;
-        let mut replaced = Vec::new();
-        {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            for (job, answer) in jobs.into_iter().zip(&scheduled) {
-                let Some(key) = job.key.clone() else { continue };
-                let before = last.insert(key, job);
-                replaced.extend(before.filter(|_| matches!(answer, Scheduled::Replaced(_))));
-            }
-        }
-        replaced.iter_mut().for_each(|job| job.key = None);
-        let _ = self.inner.schedule(replaced).await?;
-        Ok(scheduled)
+        self.inner.schedule(jobs).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
@@ -110,22 +126,13 @@ impl Layer for Defective {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        if self.is("ends-leases-early") {
+            return self.claim_with_short_leases(params).await;
+        }
+        let mut claimed = self.inner.claim(params).await?;
         if self.is("exchanges-payloads") {
-            let mut claimed = self.inner.claim(params).await?;
             let hits = claimed.jobs.iter_mut().filter(|_| self.is_next_hit());
             hits.for_each(|leased| leased.job.payload = b"1000000".as_slice().into());
-            return Ok(claimed);
-        }
-        if !self.is("ends-leases-early") {
-            return self.inner.claim(params).await;
-        }
-        let short = |want: &Want| Want::new(want.queue.clone(), want.max, SHORT_LEASE);
-        let wants: Vec<Want> = params.wants.iter().map(short).collect();
-        let mut claimed =
-            self.inner.claim(ClaimParams::new(&wants, params.limit, params.worker)).await?;
-        for leased in &mut claimed.jobs {
-            let want = params.wants.iter().find(|want| want.queue == leased.job.queue);
-            leased.leased_until = claimed.now + want.map_or(SHORT_LEASE, |want| want.lease_for);
         }
         Ok(claimed)
     }
@@ -153,4 +160,8 @@ impl Layer for Defective {
         }
         self.inner.settle(&settlements).await
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,7 @@ use crate::defects;
 /// Most violations have many neighbours.
 const MAX_SHOWN: usize = 20;
 
+/// Reads the traces in a directory and compares them with the store.
 pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     let begin = match url.starts_with("rabbitmq:") || url.starts_with("amqp") {
         true => LeaseBegin::Returned,
@@ -43,6 +44,7 @@ pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
     Err(format!("{count} violations:\n   {}", problems.join("\n   ")).into())
 }
 
+/// The jobs that are in the store, in any state but ended.
 async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
     let mut jobs = Vec::new();
     for stats in retry(|| backend.stats(&[])).await {

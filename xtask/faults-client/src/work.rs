@@ -116,6 +116,7 @@ pub(crate) async fn run(url: &str, file: &str, name: &str, mode: Mode) -> Result
     std::process::exit(0)
 }
 
+/// The number of unfinished jobs, if the store answers.
 async fn live(dq: &Dq) -> Option<u64> {
     Some(dq.queue_of::<work>().ok()?.stats().await.ok()?.live())
 }
@@ -183,6 +184,7 @@ fn remember(mode: Mode, number: u64) -> Duration {
     }
 }
 
+/// Schedules a job, which replaces one with its key. Tries again if the store does not answer.
 async fn schedule(dq: &Dq, name: &str, id: JobId, number: u64, due: Due, remember: Duration) {
     for _try in 0..TRIES {
         let job = dq.schedule::<work>(number).id(id).key(key_of(name, number));

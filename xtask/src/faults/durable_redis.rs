@@ -9,6 +9,7 @@ use std::path::Path;
 
 use dq_servers::{Redis, RedisOptions};
 
+use super::replication::expect_ok;
 use super::small_disk::SmallDisk;
 use crate::run::Result;
 
@@ -25,6 +26,7 @@ impl DurableRedis {
         Self { disk: None, server: options().start(), scheme: scheme.to_owned() }
     }
 
+    /// Starts a server and moves its files to a small disk, if one can be mounted.
     pub(super) fn start_on_small_disk(scheme: &str) -> Result<Self> {
         let server = options().start();
         server.stop();
@@ -39,8 +41,7 @@ impl DurableRedis {
         if disk.is_some() {
             // Redis writes a rewritten file to another disk and cannot move it here.
             server.command(&["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
-            let kept = server.command(&["CONFIG", "REWRITE"]);
-            assert!(kept.is_ok(), "Redis does not keep a setting: {kept:?}");
+            expect_ok(&server, &["CONFIG", "REWRITE"]);
         }
         Ok(Self { disk, server, scheme: scheme.to_owned() })
     }

@@ -3,17 +3,23 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+/// What fails. Faults that are not instantaneous last up to five seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     KillProcess,
     FreezeProcess,
+    /// Tells a process to shut down (SIGINT).
     InterruptProcess,
     /// Kills a process; its replacement has a wrong, jumping clock.
     WrongClock,
+    /// Kills the server and restarts it.
     KillServer,
+    /// Stops the server in an orderly way and restarts it.
     StopServer,
     FreezeServer,
+    /// Separates a cluster node from the others.
     CutOff,
+    /// Makes a replica the primary.
     FailOver,
     /// Leaves the server without memory, so it refuses calls that need memory.
     FillMemory,
@@ -38,9 +44,10 @@ pub(super) enum Fault {
     ResetReplies,
 }
 
-/// Process faults for every store. For `WrongClock`, see `Server::faults`.
+/// Faults of processes, for every store. `Server::faults` says which stores have `WrongClock`.
 pub(super) const OF_PROCESSES: [Fault; 3] =
     [Fault::KillProcess, Fault::FreezeProcess, Fault::InterruptProcess];
+/// Faults of single servers and of the connections to them.
 pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::KillServer,
     Fault::StopServer,
@@ -56,8 +63,8 @@ pub(super) const OF_SERVERS: [Fault; 12] = [
     Fault::ResetReplies,
 ];
 
-/// The client's possible defects, which prove that a storm can fail, and how the violation begins
-/// that the judge must report.
+/// The client's deliberate defects, each with the beginning of the violation that the judge must
+/// report. They prove that a storm can fail.
 pub(super) const DEFECTS: [(&str, &str); 10] = [
     ("loses-jobs", "promise 1: "),
     ("exchanges-payloads", "promise 1: "),
@@ -77,6 +84,7 @@ pub(super) struct Deck {
     all: Vec<Fault>,
     /// Faults not yet dealt in this round.
     left: Vec<Fault>,
+    /// The number of faults dealt in all rounds.
     dealt: usize,
 }
 
@@ -85,6 +93,7 @@ impl Deck {
         Self { all, left: Vec::new(), dealt: 0 }
     }
 
+    /// Takes a random fault of those left in this round.
     pub(super) fn draw(&mut self, rng: &mut SmallRng) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.all);
@@ -93,7 +102,7 @@ impl Deck {
         self.left.swap_remove(rng.random_range(0..self.left.len()))
     }
 
-    /// Each fault has come once, and at least `faults` in all.
+    /// Whether each fault has come once, and at least `faults` in all.
     pub(super) fn has_dealt(&self, faults: usize) -> bool {
         self.dealt >= self.all.len().max(faults)
     }

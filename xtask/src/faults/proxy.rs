@@ -35,6 +35,7 @@ impl Proxy {
         url.replace(server, &format!("127.0.0.1:{}", self.port))
     }
 
+    /// Gives the proxy a command; see `xtask/faults-client/src/proxy.rs`.
     pub(super) fn command(&mut self, command: &str) -> Result {
         let input = self.child.stdin.as_mut().ok_or("the proxy has no input")?;
         writeln!(input, "{command}").map_err(|error| format!("the proxy has ended: {error}"))

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, RedisCluster};
 
-use super::replication::{LIMIT, is_replica, primary_and_replica, replication, wait_until};
+use super::replication::{
+    LIMIT, expect_ok, is_replica, primary_and_replica, replication, wait_until,
+};
 use crate::run::Result;
 
 /// Determines the store's slot: all its keys share one.
@@ -40,21 +42,17 @@ impl Replicated {
         nodes.get(number % (nodes.len() + 1)).unwrap_or(&self.replica)
     }
 
+    /// Makes the extra server a replica of the primary with the store's keys.
     fn join(&self) {
         for node in self.cluster.nodes().iter().chain([&*self.replica]) {
             // Allows only requested failovers. The primaries grant one per two node timeouts.
-            for setting in
-                [["cluster-replica-no-failover", "yes"], ["cluster-node-timeout", "2500"]]
-            {
-                let set = node.command(&["CONFIG", "SET", setting[0], setting[1]]);
-                assert!(set.is_ok(), "{setting:?} is refused: {set:?}");
-            }
+            expect_ok(node, &["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
+            expect_ok(node, &["CONFIG", "SET", "cluster-node-timeout", "2500"]);
         }
         let owner = self.cluster.owner(KEY);
         let id = owner.command(&["CLUSTER", "MYID"]).text();
         let port = owner.port().to_string();
-        let met = self.replica.command(&["CLUSTER", "MEET", "127.0.0.1", &port]);
-        assert!(met.is_ok(), "the replica cannot join: {met:?}");
+        expect_ok(&self.replica, &["CLUSTER", "MEET", "127.0.0.1", &port]);
         let joined = || {
             // Fails until the replica knows the primary.
             self.replica.command(&["CLUSTER", "REPLICATE", &id]).is_ok()

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use rand::rngs::SmallRng;
@@ -15,15 +15,16 @@ use super::proxy::Proxy;
 use super::scene::Scene;
 use super::server::Server;
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
-use crate::run::{Result, cargo, output, root, run_with_limit, step, target_dir};
+use crate::run::{Result, cargo, new_run_dir, output, root, run_with_limit, step, target_dir};
 
+/// Client processes during a storm.
 const PROCESSES: usize = 3;
 
 /// Minimum faults when each comes once: stores with fewer kinds repeat some.
 const MIN_FAULTS: usize = 8;
 
 /// Longer than the client's lease (3 s).
-const LAST_PAUSE: Duration = Duration::from_secs(4);
+const PAUSE_AFTER_STORM: Duration = Duration::from_secs(4);
 
 /// How long processes may take to connect and schedule a job, on a slow machine.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -38,6 +39,7 @@ pub(crate) fn build() -> Result {
     step("faults client", &mut cargo(build))
 }
 
+/// What to run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) store: String,
@@ -47,8 +49,10 @@ pub(super) struct Run {
     pub(super) defect: Option<String>,
 }
 
+/// What the judge has found.
 #[derive(Debug)]
 pub(super) struct Report {
+    /// Whether a promise is broken.
     pub(super) is_violated: bool,
     pub(super) text: String,
 }
@@ -72,7 +76,8 @@ impl Run {
     /// `target/faults` after a failure, or if a sound client breaks a promise. A run with a defect
     /// removes them, because the defect is meant to break a promise.
     pub(super) fn execute(&self) -> Result<Report> {
-        let dir = self.directory()?;
+        let defect = self.defect.as_deref().unwrap_or("sound");
+        let dir = new_run_dir("faults", &format!("{}-{defect}-{}", self.store, self.seed))?;
         let report = self
             .storm_and_judge(&dir)
             .map_err(|error| format!("{self}: {error}\nthe traces are in {}", dir.display()))?;
@@ -84,16 +89,7 @@ impl Run {
         Ok(Report { text, ..report })
     }
 
-    fn directory(&self) -> Result<PathBuf> {
-        let millis =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-        let defect = self.defect.as_deref().unwrap_or("sound");
-        let name = format!("{}-{defect}-{}-{millis}", self.store, self.seed);
-        let dir = root().join("target/faults").join(name);
-        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        Ok(dir)
-    }
-
+    /// Starts the server, runs the storm and lets the judge read its traces.
     fn storm_and_judge(&self, dir: &Path) -> Result<Report> {
         let path = target_dir().join("debug/dq-faults-client");
         let mut sound = Program { name: "client", path, environment: Vec::new() };
@@ -153,7 +149,7 @@ impl Run {
             scene.inflict(fault, &mut rng)?;
         }
         // Waits until the leases of recently killed processes expire and their jobs run again.
-        thread::sleep(LAST_PAUSE);
+        thread::sleep(PAUSE_AFTER_STORM);
         scene.crew.stop_all(program);
         scene.crew.start(sound, DRAIN)?;
         let Scene { crew, .. } = scene;
@@ -168,8 +164,9 @@ impl Run {
     }
 }
 
-/// How a trace's line begins that has a call's answer, and part of the answer for a stored job.
+/// The beginning of a trace's line with the answer to a call.
 const RETURN: &str = r#"{"Return":"#;
+/// A part of such a line if the answer is that a job is stored.
 const SCHEDULED: &str = r#""answer":"Created""#;
 
 /// Waits until each process has scheduled a job: an earlier storm tests little.
@@ -191,6 +188,7 @@ fn await_work(crew: &Crew, program: &Program) -> Result {
     Ok(())
 }
 
+/// Revision, server and processors, for the report.
 fn conditions(server: &Server) -> String {
     let mut git = Command::new("git");
     git.args(["describe", "--always", "--dirty"]).current_dir(root());

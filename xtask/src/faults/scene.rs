@@ -14,55 +14,59 @@ use crate::crew::{Crew, PRODUCE, Program};
 use crate::run::Result;
 
 /// A fault's duration. The longest exceed the client's lease (3 s).
-const MILLIS: Range<u64> = 100..5_000;
-/// Equals `PERIOD` in `xtask/faults-client/src/clock.rs`.
+const FAULT_MILLIS: Range<u64> = 100..5_000;
+/// How long the client's clock keeps one error. Equals `PERIOD` in `xtask/faults-client/src/clock.rs`.
 const CLOCK_ERROR: Duration = Duration::from_secs(2);
+/// The most bytes that a connection passes before it is cut.
 const MAX_BYTES: u64 = 2_000;
 
+/// What a storm can act on.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) server: &'a Server,
     /// Between the processes and the server, if the store allows one.
     pub(super) proxy: Option<Proxy>,
     pub(super) crew: Crew,
+    /// The program of new processes.
     pub(super) program: &'a Program,
 }
 
 impl Scene<'_> {
+    /// Begins a fault and ends it, on a process, connection or server chosen at random.
     pub(super) fn inflict(&mut self, fault: Fault, rng: &mut SmallRng) -> Result {
-        // Selects a process or cluster node.
-        let number = rng.random_range(0..usize::from(u16::MAX));
+        let random = rng.random_range(0..usize::from(u16::MAX));
+        let process = self.crew.choose(random);
         let bytes = rng.random_range(0..MAX_BYTES);
-        let lasts = Duration::from_millis(rng.random_range(MILLIS));
+        let lasts = Duration::from_millis(rng.random_range(FAULT_MILLIS));
         match fault {
             Fault::KillProcess => {
-                self.crew.kill_nth(number);
+                self.crew.kill(process);
                 self.crew.start(self.program, PRODUCE)?;
             }
             Fault::WrongClock => {
                 let mut wrong = self.program.clone();
                 wrong.environment.push(("DQ_FAULTS_CLOCK", "jumping".to_owned()));
-                self.crew.kill_nth(number);
+                self.crew.kill(process);
                 self.crew.start(&wrong, PRODUCE)?;
                 self.crew.await_log(self.crew.last());
                 thread::sleep(CLOCK_ERROR + lasts);
             }
             Fault::FreezeProcess => {
-                self.crew.signal(number, "STOP");
+                self.crew.signal(process, "STOP");
                 thread::sleep(lasts);
-                self.crew.signal(number, "CONT");
+                self.crew.signal(process, "CONT");
             }
             Fault::InterruptProcess => {
-                self.crew.await_log(number);
-                self.crew.signal(number, "INT");
-                self.crew.await_nth(number);
+                self.crew.await_log(process);
+                self.crew.signal(process, "INT");
+                self.crew.stop(process);
                 self.crew.start(self.program, PRODUCE)?;
             }
             Fault::PauseConnections => self.interfere("pause", "resume", lasts)?,
             Fault::PauseRequests => self.interfere("pause-requests", "resume", lasts)?,
             Fault::PauseReplies => self.interfere("pause-replies", "resume", lasts)?,
             Fault::DelayConnections => {
-                let delay = Duration::from_millis(rng.random_range(MILLIS));
+                let delay = Duration::from_millis(rng.random_range(FAULT_MILLIS));
                 // A request and its reply each wait for the whole delay.
                 let begin = format!("delay {}", delay.as_millis());
                 self.interfere(&begin, "delay 0", lasts + 2 * delay)?;
@@ -72,11 +76,12 @@ impl Scene<'_> {
             Fault::CutRequests => self.command(&format!("cut-requests {bytes}"))?,
             Fault::CutReplies => self.command(&format!("cut-replies {bytes}"))?,
             Fault::ResetReplies => self.command(&format!("reset-replies {bytes}"))?,
-            of_server => self.server.inflict(of_server, number, lasts)?,
+            of_server => self.server.inflict(of_server, random, lasts)?,
         }
         Ok(())
     }
 
+    /// Gives the proxy one command and, after a while, another.
     fn interfere(&mut self, begin: &str, end: &str, lasts: Duration) -> Result {
         self.command(begin)?;
         thread::sleep(lasts);

@@ -1,14 +1,12 @@
 //! CI's selection: a short storm on each store, which must keep the promises, and storms over
 //! deliberate defects, which must break them.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::fault::DEFECTS;
 use super::run::{Run, build};
 use super::server::Server;
-use crate::run::Result;
+use crate::run::{Result, in_lanes};
 
 const STORMS: [(&str, u64); 5] =
     [("rabbitmq", 2), ("redis-expiry", 1), ("redisson", 3), ("redis", 4), ("sqlite", 6)];
@@ -28,24 +26,9 @@ pub(crate) fn selection() -> Result {
     // The longest first.
     let storms = STORMS.iter().map(|(store, seed)| (*store, *seed, None));
     let defects = DEFECTS.iter().map(|defect| ("sqlite", 1, Some(defect)));
-    let storms = Mutex::new(storms.chain(defects));
-    let lane = || {
-        let mut failures = Vec::new();
-        loop {
-            let next = storms.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((store, seed, defect)) = next else { return failures };
-            let result = match defect {
-                None => sound(store, seed),
-                Some((name, finding)) => defective(store, seed, name, finding),
-            };
-            failures.extend(result.err());
-        }
-    };
-    let failures = thread::scope(|scope| {
-        let lanes = [(); LANES].map(|()| scope.spawn(lane));
-        // A lane panics if its server fails to start.
-        let panicked = |_| vec!["a server has failed; the message is above".to_owned()];
-        lanes.map(|lane| lane.join().unwrap_or_else(panicked)).concat()
+    let failures = in_lanes(LANES, storms.chain(defects), |(store, seed, defect)| match defect {
+        None => sound(store, seed),
+        Some((name, finding)) => defective(store, seed, name, finding),
     });
     if !failures.is_empty() {
         return Err(format!("storms failed:\n{}", failures.join("\n")));
@@ -54,6 +37,7 @@ pub(crate) fn selection() -> Result {
     Ok(())
 }
 
+/// Runs a storm that must break no promise.
 fn sound(store: &str, seed: u64) -> Result {
     let run = Run { store: store.to_owned(), seed, length: None, defect: None };
     let report = run.execute()?;
@@ -64,6 +48,7 @@ fn sound(store: &str, seed: u64) -> Result {
     Ok(())
 }
 
+/// Runs a storm over a defect until the judge has found it.
 fn defective(store: &str, seed: u64, defect: &str, finding: &str) -> Result {
     let mut seen = String::new();
     for length in DEFECT_LENGTHS {

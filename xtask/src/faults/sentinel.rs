@@ -2,11 +2,13 @@
 
 use dq_servers::{Redis, Sentinel};
 
-use super::replication::{LIMIT, is_replica, number, primary_and_replica, wait_until};
+use super::replication::{LIMIT, expect_ok, is_replica, number, primary_and_replica, wait_until};
 use crate::run::Result;
 
+/// The name under which the Sentinel knows the primary.
 const NAME: &str = "dq";
 
+/// The two servers and their Sentinel. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Watched {
     sentinel: Sentinel,
@@ -21,9 +23,8 @@ impl Watched {
         let sentinel = Sentinel::start(&primary, NAME);
         // Allows only requested switches: faults are shorter than this.
         let patience = LIMIT.as_millis().to_string();
-        let set =
-            sentinel.command(&["SENTINEL", "SET", NAME, "down-after-milliseconds", &patience]);
-        assert!(set.is_ok(), "the Sentinel refuses its settings: {set:?}");
+        let set = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &patience];
+        assert!(sentinel.command(&set).is_ok(), "the Sentinel refuses {set:?}");
         Self { sentinel, servers: [primary, replica] }
     }
 
@@ -50,6 +51,7 @@ impl Watched {
         Err(format!("the primary does not become a replica; log:\n{}", primary.log()))
     }
 
+    /// Switches while the primary stops writes.
     fn switch(&self, primary: &Redis, replica: &Redis) -> Result {
         let pause = LIMIT.as_millis().to_string();
         expect_ok(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]);
@@ -77,9 +79,4 @@ impl Watched {
         }
         Ok(())
     }
-}
-
-fn expect_ok(server: &Redis, command: &[&str]) {
-    let reply = server.command(command);
-    assert!(reply.is_ok(), "{command:?}: {reply:?}");
 }

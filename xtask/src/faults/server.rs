@@ -1,4 +1,4 @@
-//! A run's store.
+//! The store of a storm, soak or upgrade, with its server.
 
 use std::path::Path;
 use std::thread;
@@ -17,6 +17,7 @@ use crate::run::Result;
 pub(crate) enum Server {
     /// On a small disk, if one can be mounted.
     Sqlite(String, Option<SmallDisk>),
+    /// Also the stores `redisson` and `redis-expiry`.
     Redis(DurableRedis),
     RabbitMq(RabbitMq),
     RedisCluster(Replicated),
@@ -31,6 +32,7 @@ impl Server {
     /// The clusters, as names for `cargo xtask faults --backend`.
     pub(crate) const CLUSTERS: [&str; 3] = ["redis-cluster", "redis-sentinel", "rabbitmq-cluster"];
 
+    /// Installs the programs of a store's server.
     pub(crate) fn install(store: &str) -> Result {
         match store {
             "sqlite" => Ok(()),
@@ -108,6 +110,7 @@ impl Server {
         }
     }
 
+    /// The faults of a storm on this store.
     pub(super) fn faults(&self) -> Vec<Fault> {
         use Fault::{CutOff, FailOver, FillDisk, FillMemory, FreezeServer, KillServer, WrongClock};
         // `WrongClock` is for stores whose server's clock decides. With SQLite and RabbitMQ, the
@@ -131,6 +134,7 @@ impl Server {
         [&OF_PROCESSES[..], of_servers, more].concat()
     }
 
+    /// Waits until all declarations of queues are on disk.
     pub(super) fn sync(&self) {
         match self {
             Self::RabbitMq(rabbit) => rabbit.sync_declarations(),
@@ -149,21 +153,20 @@ impl Server {
             thread::sleep(lasts);
             rabbit.eval(end);
         };
+        let act_twice = |begin: Action, end: Action| {
+            self.act(node, begin.0, begin.1);
+            thread::sleep(lasts);
+            self.act(node, end.0, end.1);
+        };
         match (fault, self) {
             (Fault::KillServer, _) => {
-                self.act(node, Redis::kill, RabbitMq::kill);
-                thread::sleep(lasts);
-                self.act(node, Redis::restart, RabbitMq::restart);
+                act_twice((Redis::kill, RabbitMq::kill), (Redis::restart, RabbitMq::restart));
             }
             (Fault::StopServer, _) => {
-                self.act(node, Redis::stop, RabbitMq::stop);
-                thread::sleep(lasts);
-                self.act(node, Redis::restart, RabbitMq::restart);
+                act_twice((Redis::stop, RabbitMq::stop), (Redis::restart, RabbitMq::restart));
             }
             (Fault::FreezeServer, _) => {
-                self.act(node, Redis::freeze, RabbitMq::freeze);
-                thread::sleep(lasts);
-                self.act(node, Redis::thaw, RabbitMq::thaw);
+                act_twice((Redis::freeze, RabbitMq::freeze), (Redis::thaw, RabbitMq::thaw));
             }
             (Fault::CutOff, Self::RabbitCluster(cluster)) => {
                 cluster.partition(node % cluster.nodes().len());
@@ -213,6 +216,10 @@ impl Server {
     }
 }
 
+/// The same action on each kind of server.
+type Action = (fn(&Redis), fn(&RabbitMq));
+
+/// Limits the memory of a server; 0 is no limit.
 fn set_redis_memory(redis: &Redis, bytes: &str) -> Result {
     let reply = redis.command(&["CONFIG", "SET", "maxmemory", bytes]);
     if reply.is_ok() { Ok(()) } else { Err(format!("CONFIG SET maxmemory {bytes}: {reply:?}")) }

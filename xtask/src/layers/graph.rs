@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The imports between the files of a crate.
 #[derive(Debug)]
 pub(super) struct Imports {
     /// Paths relative to `src`. Elsewhere a file is its index here.
@@ -68,6 +69,7 @@ impl Imports {
         None
     }
 
+    /// A message with a line for each import of a cycle.
     fn describe(&self, cycle: &[usize]) -> String {
         let mut text = format!("a cycle of {} files\n", cycle.len());
         for (place, from) in cycle.iter().enumerate() {

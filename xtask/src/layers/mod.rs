@@ -35,6 +35,7 @@ const CORE_ORDER: [&[&str]; 13] = [
     &["runner", "simulate"],
 ];
 
+/// Checks all crates of the workspace.
 pub(crate) fn layers() -> Result {
     let mut problems = Vec::new();
     let mut files = 0;
@@ -57,6 +58,7 @@ pub(crate) fn layers() -> Result {
     Err(format!("{} problems with imports:\n\n{}", problems.len(), problems.join("\n")))
 }
 
+/// The directories of the workspace's crates.
 fn crate_dirs() -> Result<Vec<PathBuf>> {
     let root = root();
     let manifest = read(&root.join("Cargo.toml"))?;
@@ -85,75 +87,62 @@ mod tests {
         source.expect("the files are valid").expect("there is a lib.rs").imports()
     }
 
+    /// The number of cycles, and all messages as one text.
+    fn cycles(files: &[(&str, &str)]) -> (usize, String) {
+        let cycles = imports(files).cycles();
+        (cycles.len(), cycles.concat())
+    }
+
     #[test]
-    fn cycles_are_reported_with_the_imported_names() {
-        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str]);
-        let cases: [Case<'_>; 5] = [
+    fn a_cycle_is_reported_with_the_imported_names() {
+        let (count, text) = cycles(&[
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn f() { crate::c::work(1); }"),
+            ("c.rs", "use super::a; pub fn work(_: u8) -> a::A { todo!() }"),
+        ]);
+        let message = "a cycle of 3 files\n    a.rs imports b.rs (B)\n    \
+                       b.rs imports c.rs (work)\n    c.rs imports a.rs (A)\n";
+        assert_eq!((count, text.as_str()), (1, message));
+    }
+
+    #[test]
+    fn imports_in_one_direction_and_code_for_tests_are_no_cycle() {
+        let (count, text) = cycles(&[
+            ("lib.rs", "mod a; mod b; pub use a::A; #[cfg(test)] mod has_no_file;"),
+            ("a.rs", "use crate::b::{self, B}; pub struct A(B, b::C);"),
             (
-                "a `use`, an inline path, and a path that begins with a module",
-                &[
-                    ("lib.rs", "mod a; mod b; mod c;"),
-                    ("a.rs", "use crate::b::B; pub struct A(B);"),
-                    ("b.rs", "pub struct B; fn f() { crate::c::work(1); }"),
-                    ("c.rs", "use super::a; pub fn work(_: u8) -> a::A { todo!() }"),
-                ],
-                &["a cycle of 3 files\n    a.rs imports b.rs (B)\n    \
-                   b.rs imports c.rs (work)\n    c.rs imports a.rs (A)\n"],
+                "b.rs",
+                "pub struct B; pub struct C; pub(in crate::a) struct D;
+                 #[cfg(test)] mod tests { use crate::a::A; }
+                 impl B { #[cfg(test)] fn f() { crate::a::g() } }",
             ),
-            (
-                "imports in one direction are none",
-                &[
-                    ("lib.rs", "mod a; mod b; pub use a::A; pub fn f() -> b::B { b::B }"),
-                    ("a.rs", "use std::fmt; use crate::b::{self, B}; pub struct A(B, b::C);"),
-                    ("b.rs", "pub struct B; pub struct C; pub(in crate::a) struct D;"),
-                ],
-                &[],
-            ),
-            (
-                "re-exports are followed, and their module does not depend on its children",
-                &[
-                    ("lib.rs", "mod dir; mod user;"),
-                    (
-                        "dir/mod.rs",
-                        "mod item; mod other; pub use self::item::Item; pub use other::*;",
-                    ),
-                    (
-                        "dir/item.rs",
-                        "use super::Other; use crate::user::A; pub struct Item(Other);",
-                    ),
-                    ("dir/other.rs", "use crate::user::B; pub struct Other;"),
-                    ("user.rs", "use crate::dir::{Item, Other}; pub struct A; pub struct B;"),
-                ],
-                &[
-                    "a cycle of 2 files\n    dir/item.rs imports user.rs (A)\n    \
-                     user.rs imports dir/item.rs (Item)\n",
-                    "a cycle of 2 files\n    dir/other.rs imports user.rs (B)\n    \
-                     user.rs imports dir/other.rs (Other)\n",
-                ],
-            ),
-            (
-                "code of a module's file depends on its children",
-                &[
-                    ("lib.rs", "mod dir;"),
-                    ("dir/mod.rs", "mod item; use item::Item; pub struct Parent(Item);"),
-                    ("dir/item.rs", "use super::Parent; pub struct Item(Parent);"),
-                ],
-                &["a cycle of 2 files\n    dir/mod.rs imports dir/item.rs (Item)\n    \
-                   dir/item.rs imports dir/mod.rs (Parent)\n"],
-            ),
-            (
-                "code for tests does not count",
-                &[
-                    ("lib.rs", "mod a; mod b; #[cfg(test)] mod has_no_file;"),
-                    ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
-                    ("b.rs", "use crate::a::A; impl A { #[cfg(test)] fn f() { crate::a::g() } }"),
-                ],
-                &[],
-            ),
-        ];
-        for (name, files, cycles) in cases {
-            assert_eq!(imports(files).cycles(), cycles, "{name}");
-        }
+        ]);
+        assert_eq!(count, 0, "{text}");
+    }
+
+    #[test]
+    fn re_exports_are_followed_and_their_module_does_not_depend_on_its_children() {
+        let (count, text) = cycles(&[
+            ("lib.rs", "mod dir; mod user;"),
+            ("dir/mod.rs", "mod item; mod other; pub use self::item::Item; pub use other::*;"),
+            ("dir/item.rs", "use super::Other; use crate::user::A; pub struct Item(Other);"),
+            ("dir/other.rs", "use crate::user::B; pub struct Other;"),
+            ("user.rs", "use crate::dir::{Item, Other}; pub struct A; pub struct B;"),
+        ]);
+        assert_eq!(count, 2, "{text}");
+        assert!(text.contains("dir/item.rs imports user.rs (A)"), "{text}");
+        assert!(text.contains("dir/other.rs imports user.rs (B)"), "{text}");
+    }
+
+    #[test]
+    fn code_in_the_file_of_a_module_depends_on_its_children() {
+        let (count, text) = cycles(&[
+            ("lib.rs", "mod dir;"),
+            ("dir/mod.rs", "mod item; use item::Item; pub struct Parent(Item);"),
+            ("dir/item.rs", "use super::Parent; pub struct Item(Parent);"),
+        ]);
+        assert_eq!(count, 1, "{text}");
     }
 
     #[test]

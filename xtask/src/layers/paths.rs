@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// All names, and all paths with two or more names.
 #[derive(Debug, Default)]
 pub(super) struct PathsInCode {
+    /// All paths with two or more names.
     pub(super) paths: BTreeSet<Vec<String>>,
+    /// All names, also those in paths.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -16,61 +17,44 @@ impl PathsInCode {
     /// Adds paths and names, without test-only code.
     pub(super) fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let mut at = 0;
-        while at < tokens.len() {
-            if is_test_attribute(&tokens[at..]) {
-                at += 2;
-                // Skips the item, which ends with its body or a semicolon.
-                while at < tokens.len() && !ends_item(&tokens[at]) {
-                    at += 1;
-                }
-                at += 1;
-                continue;
-            }
-            match &tokens[at] {
-                // A path with a leading `::` begins with a crate name.
-                TokenTree::Ident(_) if at >= 2 && is_separator(&tokens[at - 2..]) => at += 1,
-                TokenTree::Ident(_) => at += self.scan_path(&tokens[at..], &[]),
+        let mut rest = &tokens[..];
+        while let Some((token, after)) = rest.split_first() {
+            rest = match token {
+                _ if is_test_attribute(rest) => after_item(&rest[2..]),
+                // A name after `::` begins no path, unless it is a crate's name.
+                _ if is_separator(rest) && is_any_ident(rest.get(2)) => &rest[3..],
+                TokenTree::Ident(_) => self.scan_path(rest, &[]),
                 TokenTree::Group(group) => {
-                    let inner = group.stream();
-                    // `pub(in crate::module)` is no import.
-                    let visibility = group.delimiter() == Delimiter::Parenthesis
-                        && inner
-                            .clone()
-                            .into_iter()
-                            .next()
-                            .is_some_and(|token| is_ident(&token, "in"));
-                    if !visibility {
-                        self.scan(inner);
+                    if !is_visibility(group) {
+                        self.scan(group.stream());
                     }
-                    at += 1;
+                    after
                 }
-                _ => at += 1,
+                _ => after,
             }
         }
     }
 
-    /// Reads the path at the start of the tokens, including `use` groups. Returns the tokens
-    /// consumed.
-    fn scan_path(&mut self, tokens: &[TokenTree], base: &[String]) -> usize {
+    /// Adds the path at the start of the tokens, including `use` groups. `base` is the path before a
+    /// group. Returns the tokens after the path.
+    fn scan_path<'t>(&mut self, tokens: &'t [TokenTree], base: &[String]) -> &'t [TokenTree] {
         let mut path = base.to_vec();
-        let mut at = 0;
-        while let Some(TokenTree::Ident(ident)) = tokens.get(at) {
-            let name = ident.to_string();
-            self.names.insert(name.clone());
-            path.push(name);
-            at += 1;
-            if !is_separator(&tokens[at..]) {
+        let mut rest = tokens;
+        while let Some((TokenTree::Ident(ident), after)) = rest.split_first() {
+            self.names.insert(ident.to_string());
+            path.push(ident.to_string());
+            rest = after;
+            if !is_separator(rest) {
                 break;
             }
-            match tokens.get(at + 2) {
-                Some(TokenTree::Ident(_)) => at += 2,
+            match rest.get(2) {
+                Some(TokenTree::Ident(_)) => rest = &rest[2..],
                 Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
                     let inner: Vec<TokenTree> = group.stream().into_iter().collect();
-                    for part in inner.split(|token| is_punct(token, ',')) {
-                        self.scan_path(part, &path);
+                    for branch in inner.split(|token| is_punct(token, ',')) {
+                        self.scan_path(branch, &path);
                     }
-                    return at + 3;
+                    return &rest[3..];
                 }
                 _ => break,
             }
@@ -78,12 +62,25 @@ impl PathsInCode {
         if path.len() > 1 {
             self.paths.insert(path);
         }
-        at.max(1)
+        rest
     }
 }
 
-fn is_ident(token: &TokenTree, name: &str) -> bool {
-    matches!(token, TokenTree::Ident(ident) if ident == name)
+/// The tokens after an item, which ends with its body or a semicolon.
+fn after_item(tokens: &[TokenTree]) -> &[TokenTree] {
+    let end = tokens.iter().position(ends_item);
+    end.map_or(&[], |end| &tokens[end + 1..])
+}
+
+fn is_any_ident(token: Option<&TokenTree>) -> bool {
+    matches!(token, Some(TokenTree::Ident(_)))
+}
+
+/// `(in crate::module)`, after `pub`, is no import.
+fn is_visibility(group: &Group) -> bool {
+    let first = group.stream().into_iter().next();
+    group.delimiter() == Delimiter::Parenthesis
+        && matches!(first, Some(TokenTree::Ident(ident)) if ident == "in")
 }
 
 fn is_punct(token: &TokenTree, punct: char) -> bool {
@@ -108,7 +105,7 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns true if the attribute text, without `#[…]`, is a `cfg` that holds only in tests.
+/// Whether the attribute text, without `#[…]`, is a `cfg` that holds only in tests.
 pub(super) fn is_test_cfg(meta: &str) -> bool {
     let meta: String = meta.split_whitespace().collect();
     meta == "cfg(test)" || meta.starts_with("cfg(all(test,")

@@ -19,15 +19,18 @@ pub(super) struct Import {
     pub(super) path: Vec<String>,
     /// The name in the importing module; `*` for all.
     pub(super) name: String,
-    /// The `use` has a visibility.
-    pub(super) reexport: bool,
+    /// Whether the `use` has a visibility.
+    pub(super) is_reexport: bool,
 }
 
 /// A module. An inline module shares its parent's file.
 #[derive(Debug, Default)]
 pub(super) struct Module {
+    /// An index of [`CrateSource::files`].
     pub(super) file: usize,
+    /// The names of the child modules.
     pub(super) children: BTreeSet<String>,
+    /// The names of the items defined here.
     pub(super) definitions: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
     /// Tokens of all items except `use` and `mod`.
@@ -35,7 +38,7 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// Defines, declares or re-exports the name.
+    /// Whether the module defines, declares or imports the name.
     pub(super) fn has(&self, name: &String) -> bool {
         self.children.contains(name)
             || self.definitions.contains(name)
@@ -43,6 +46,7 @@ impl Module {
     }
 }
 
+/// A crate's files, relative to `src`, and its modules.
 #[derive(Debug, Default)]
 pub(super) struct CrateSource {
     pub(super) files: Vec<String>,
@@ -77,7 +81,7 @@ impl CrateSource {
     ) -> Result {
         let parsed = syn::parse_file(text)
             .map_err(|error| format!("{} cannot be parsed: {error}", src.join(file).display()))?;
-        let number = self.files.len();
+        let file_index = self.files.len();
         self.files.push(file.to_string_lossy().replace('\\', "/"));
         let is_dir_root = file
             .file_stem()
@@ -87,7 +91,7 @@ impl CrateSource {
         } else {
             file.with_extension("")
         };
-        self.add_items(src, &dir, number, parsed.items, module, read)
+        self.add_items(src, &dir, file_index, parsed.items, module, read)
     }
 
     /// Adds a module's items. `dir` holds its child modules' files.
@@ -162,24 +166,24 @@ fn parts(item: &Item) -> (&[Attribute], Option<&Ident>) {
 fn add_imports(item: &ItemUse, imports: &mut Vec<Import>) {
     // A leading `::` means another crate.
     if item.leading_colon.is_none() {
-        let reexport = !matches!(item.vis, Visibility::Inherited);
-        add_import_tree(&item.tree, &[], reexport, imports);
+        let is_reexport = !matches!(item.vis, Visibility::Inherited);
+        add_import_tree(&item.tree, &[], is_reexport, imports);
     }
 }
 
-fn add_import_tree(tree: &UseTree, base: &[String], reexport: bool, imports: &mut Vec<Import>) {
+fn add_import_tree(tree: &UseTree, base: &[String], is_reexport: bool, imports: &mut Vec<Import>) {
     let mut add = |last: Option<String>, name: String| {
         let path = base.iter().cloned().chain(last.filter(|last| last != "self")).collect();
-        imports.push(Import { path, name, reexport });
+        imports.push(Import { path, name, is_reexport });
     };
     match tree {
         UseTree::Path(tree) => {
             let base = [base, &[tree.ident.to_string()]].concat();
-            add_import_tree(&tree.tree, &base, reexport, imports);
+            add_import_tree(&tree.tree, &base, is_reexport, imports);
         }
         UseTree::Group(group) => {
             for tree in &group.items {
-                add_import_tree(tree, base, reexport, imports);
+                add_import_tree(tree, base, is_reexport, imports);
             }
         }
         UseTree::Name(tree) if tree.ident == "self" => {

@@ -1,5 +1,8 @@
 //! Decides whether a series grows.
 
+use super::sample::Sample;
+
+/// Samples of one quantity over time.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -14,7 +17,7 @@ const WARM_UP: f64 = 0.2;
 /// The second half may exceed the first by this factor, plus the slack.
 const FACTOR: f64 = 1.2;
 /// Minimum samples per half.
-const LEAST: usize = 3;
+const MIN_SAMPLES: usize = 3;
 
 /// The 0.9-quantile of each half after warm-up. A high quantile compares the peaks of a sawtooth:
 /// log segments, for example, take the most space just before they are cleared.
@@ -25,8 +28,13 @@ pub(super) struct Halves {
 }
 
 impl Series {
-    pub(super) fn new(name: &'static str, unit: &'static str, slack: f64) -> Self {
-        Self { name, unit, slack, samples: Vec::new() }
+    /// Adds a sample to its series, which begins with the first sample.
+    pub(super) fn add(all: &mut Vec<Self>, sample: Sample) {
+        let Sample { name, unit, slack, value } = sample;
+        match all.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.samples.push(value),
+            None => all.push(Self { name, unit, slack, samples: vec![value] }),
+        }
     }
 
     /// `None` if there are too few samples.
@@ -34,21 +42,23 @@ impl Series {
         let begin = (self.samples.len() as f64 * WARM_UP) as usize;
         let warm = &self.samples[begin..];
         let (first, second) = warm.split_at(warm.len() / 2);
-        let enough = first.len() >= LEAST && second.len() >= LEAST;
+        let enough = first.len() >= MIN_SAMPLES && second.len() >= MIN_SAMPLES;
         enough.then(|| Halves { first: high(first), second: high(second) })
     }
 
-    /// The second half does not exceed the first beyond the bounds; false without enough samples.
+    /// Whether the second half does not exceed the first beyond the bounds. False without enough
+    /// samples.
     pub(super) fn is_flat(&self) -> bool {
         self.halves().is_some_and(|halves| halves.second <= halves.first * FACTOR + self.slack)
     }
 }
 
+/// The 0.9-quantile.
 fn high(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len() * 9).div_ceil(10).max(1) - 1;
-    sorted[at]
+    let index = (sorted.len() * 9).div_ceil(10).max(1) - 1;
+    sorted[index]
 }
 
 #[cfg(test)]
@@ -56,7 +66,8 @@ mod tests {
     use super::*;
 
     fn is_flat(samples: impl IntoIterator<Item = f64>) -> bool {
-        Series { samples: samples.into_iter().collect(), ..Series::new("x", "", 5.0) }.is_flat()
+        let samples = samples.into_iter().collect();
+        Series { name: "x", unit: "", slack: 5.0, samples }.is_flat()
     }
 
     #[test]
@@ -71,11 +82,6 @@ mod tests {
         assert!(!is_flat(numbers(100)), "grows from nothing");
         assert!(!is_flat(numbers(100).map(|at| 50.0 + at)), "grows");
         assert!(!is_flat(numbers(100).map(|at| if at > 65.0 { 70.0 } else { 50.0 })), "a step");
-    }
-
-    #[test]
-    fn too_few_samples_prove_nothing() {
-        assert!(!is_flat([]));
-        assert!(!is_flat([1.0; 5]));
+        assert!(!is_flat([]) && !is_flat([1.0; 5]), "too few samples prove nothing");
     }
 }

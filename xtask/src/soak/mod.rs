@@ -5,7 +5,7 @@ mod flat;
 mod sample;
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use flat::Series;
@@ -14,7 +14,7 @@ use sample::JOBS;
 use crate::crew::{Crew, Program, SOAK};
 use crate::faults::{Server, build_client};
 use crate::options::{self, Options};
-use crate::run::{Result, root, target_dir};
+use crate::run::{Result, in_lanes, new_run_dir, target_dir};
 
 /// Processes with measured memory.
 const STEADY: usize = 2;
@@ -24,7 +24,9 @@ const SAMPLES: u32 = 600;
 /// nothing behind.
 const REPLACED: Duration = Duration::from_secs(20);
 
+/// The length of a run, unless the caller chooses another.
 const LONG: Duration = Duration::from_secs(600);
+/// The length of each of CI's runs.
 const SHORT: Duration = Duration::from_secs(60);
 /// Deliberate defects, each with the series that grows.
 const DEFECTS: [(&str, &str); 2] =
@@ -67,20 +69,19 @@ pub(crate) fn selection() -> Result {
         println!("   {failure}; once more");
         sound(&soak(None))
     })?;
-    let results = thread::scope(|scope| {
-        let runs = DEFECTS
-            .map(|(defect, grows)| scope.spawn(move || defective(&soak(Some(defect)), grows)));
-        runs.map(|run| run.join().unwrap_or_else(|_| Err("a run has panicked".to_owned())))
+    let failures = in_lanes(DEFECTS.len(), DEFECTS.into_iter(), |(defect, grows)| {
+        defective(&soak(Some(defect)), grows)
     });
-    let failures: Vec<_> = results.into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
+/// Runs without a defect: no series may grow.
 fn sound(soak: &Soak) -> Result {
     println!("── soak of {}, {} s", soak.store, soak.length.as_secs());
     let all = sampled(soak)?;
     print!("{}", table(&all));
-    let growing: Vec<_> = all.iter().filter(|it| !it.is_flat()).map(|it| it.name).collect();
+    let growing = all.iter().filter(|series| !series.is_flat());
+    let growing: Vec<_> = growing.map(|series| series.name).collect();
     if !growing.is_empty() {
         let names = growing.join(", ");
         return Err(format!("soak of {}: not flat, or too few samples: {names}", soak.store));
@@ -89,22 +90,24 @@ fn sound(soak: &Soak) -> Result {
     Ok(())
 }
 
+/// Runs with a defect: the series `grows` must grow.
 fn defective(soak: &Soak, grows: &str) -> Result {
     let all = sampled(soak)?;
     let defect = soak.defect.as_deref().unwrap_or_default();
     // Too few samples prove nothing.
-    let is_found = all.iter().any(|it| it.name == grows && it.halves().is_some() && !it.is_flat());
-    if !is_found {
+    let grows_as_it_should =
+        |series: &Series| series.name == grows && series.halves().is_some() && !series.is_flat();
+    if !all.iter().any(grows_as_it_should) {
         return Err(format!("the defect {defect} was not found:\n{}", table(&all)));
     }
     println!("   {}, {defect}: found, as it should be: {grows}", soak.store);
     Ok(())
 }
 
+/// Makes the directories of a run and removes them afterwards.
 fn sampled(soak: &Soak) -> Result<Vec<Series>> {
-    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
     let defect = soak.defect.as_deref().unwrap_or("sound");
-    let dir = root().join(format!("target/soak/{}-{defect}-{millis}", soak.store));
+    let dir = new_run_dir("soak", &format!("{}-{defect}", soak.store))?;
     // Apart from the processes' logs, which do not count as files of the store.
     let store = dir.join("store");
     fs::create_dir_all(&store).map_err(|error| format!("{}: {error}", store.display()))?;
@@ -113,6 +116,7 @@ fn sampled(soak: &Soak) -> Result<Vec<Series>> {
     all
 }
 
+/// Runs processes on the store and samples them until the time is over.
 fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
     let path = target_dir().join("debug/dq-faults-client");
     let history = ("DQ_FAULTS_HISTORY", "1".to_owned());
@@ -132,6 +136,7 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
         crew.start(&steady, SOAK)?;
     }
     crew.start(&replaced, SOAK)?;
+
     let mut all: Vec<Series> = Vec::new();
     let pause = (soak.length / SAMPLES).max(Duration::from_secs(1));
     let begin = Instant::now();
@@ -143,25 +148,23 @@ fn load(soak: &Soak, dir: &Path, store: &Path) -> Result<Vec<Series>> {
             crew.start(&replaced, SOAK)?;
             replaced_at = Instant::now();
         }
-        let now = sample::sample(&server, &crew.processes(&steady))?;
-        if all.is_empty() {
-            all =
-                now.iter().map(|(name, unit, slack, _)| Series::new(name, unit, *slack)).collect();
-        }
-        for (series, (.., value)) in all.iter_mut().zip(now) {
-            series.samples.push(value);
+        for sample in sample::sample(&server, &crew.processes(&steady))? {
+            Series::add(&mut all, sample);
         }
     }
+
     crew.stop_all(&steady);
     crew.stop_all(&replaced);
     let mut failures = crew.finish().failures;
     // A load that does nothing is flat too.
-    if all.iter().any(|series| series.name == JOBS && !series.samples.iter().any(|&it| it > 0.0)) {
+    let jobs = all.iter().find(|series| series.name == JOBS);
+    if !jobs.is_some_and(|jobs| jobs.samples.iter().any(|count| *count > 0.0)) {
         failures.push("no process has counted jobs".to_owned());
     }
     if failures.is_empty() { Ok(all) } else { Err(failures.join("\n")) }
 }
 
+/// A Markdown table with both halves of each series.
 fn table(all: &[Series]) -> String {
     let mut text = "| | First half | Second half | |\n|---|---|---|---|\n".to_owned();
     for series in all {
@@ -179,23 +182,4 @@ fn table(all: &[Series]) -> String {
         text.push('\n');
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_says_what_grows() {
-        let series = |unit, samples: [f64; 10]| Series {
-            samples: samples.to_vec(),
-            ..Series::new("x", unit, 0.0)
-        };
-        let text = table(&[
-            series("MiB", [1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.25, 3.0]),
-            series("", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]),
-        ]);
-        let lines: Vec<_> = text.lines().skip(2).collect();
-        assert_eq!(lines, ["| x | 3.0 MiB | 3.2 MiB | flat |", "| x | 6 | 10 | **grows** |"]);
-    }
 }

@@ -14,37 +14,55 @@ pub(super) const PROCESS_MEMORY: &str = "memory of a process";
 
 const MIB: f64 = 1_048_576.0;
 
-/// A series' name, unit and slack, and its value now.
-pub(super) type Sample = (&'static str, &'static str, f64, f64);
+/// A value of a [`Series`](super::flat::Series).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// Growth that says nothing: see [`Series`](super::flat::Series).
+    pub(super) slack: f64,
+    pub(super) value: f64,
+}
 
-/// The series' values, always in the same order. Of the processes' values, the highest.
+const fn mebibytes(name: &'static str, slack: f64, value: f64) -> Sample {
+    Sample { name, unit: "MiB", slack, value }
+}
+
+const fn count(name: &'static str, slack: f64, value: f64) -> Sample {
+    Sample { name, unit: "", slack, value }
+}
+
+/// Measures the store, and the processes with these ids and logs. For the processes, the highest
+/// value counts.
 pub(super) fn sample(server: &Server, processes: &[(u32, PathBuf)]) -> Result<Vec<Sample>> {
-    let highest = |of: fn(u32) -> Result<f64>| -> Result<f64> {
-        let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| of(*id)).collect();
+    let highest = |measure: fn(u32) -> Result<f64>| -> Result<f64> {
+        let values: Result<Vec<f64>> = processes.iter().map(|(id, _)| measure(*id)).collect();
         Ok(values?.into_iter().fold(0.0, f64::max))
     };
     let jobs = processes.iter().filter_map(|(_, log)| jobs(log)).fold(0.0, f64::max);
-    let mut all = vec![
-        (PROCESS_MEMORY, "MiB", 8.0, highest(resident)?),
-        ("open files of a process", "", 8.0, highest(open_files)?),
-        ("threads of a process", "", 4.0, highest(threads)?),
+    let mut samples = vec![
+        mebibytes(PROCESS_MEMORY, 8.0, highest(resident)?),
+        count("open files of a process", 8.0, highest(open_files)?),
+        count("threads of a process", 4.0, highest(threads)?),
         // Waiting or running jobs; a busy machine has more late ones.
-        (JOBS, "", 300.0, jobs),
+        count(JOBS, 300.0, jobs),
     ];
     match server {
-        Server::Sqlite(url, _) => all.push(("files of the store", "MiB", 4.0, sqlite(url)?)),
-        Server::Redis(redis) => all.extend(of_redis(&redis.server)?),
-        Server::RabbitMq(rabbit) => all.extend(of_rabbitmq(rabbit)?),
+        Server::Sqlite(url, _) => samples.push(mebibytes("files of the store", 4.0, sqlite(url)?)),
+        Server::Redis(redis) => samples.extend(of_redis(&redis.server)?),
+        Server::RabbitMq(rabbit) => samples.extend(of_rabbitmq(rabbit)?),
         // No soak runs on a cluster.
         _ => {}
     }
-    Ok(all)
+    Ok(samples)
 }
 
+/// The last job count in the log of a process.
 fn jobs(log: &Path) -> Option<f64> {
     fs::read_to_string(log).ok()?.trim().parse().ok()
 }
 
+/// MiB of a process in memory.
 fn resident(id: u32) -> Result<f64> {
     Ok(status(id, "VmRSS:")? / 1_024.0)
 }
@@ -59,6 +77,7 @@ fn open_files(id: u32) -> Result<f64> {
     Ok(files.count() as f64)
 }
 
+/// A number in `/proc/ID/status`.
 fn status(id: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{id}/status");
     let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -69,13 +88,14 @@ fn status(id: u32, field: &str) -> Result<f64> {
         .ok_or_else(|| format!("{path} has no number {field} (has the process ended?)"))
 }
 
-/// The size of the database and SQLite's files beside it.
+/// MiB of the database and SQLite's files beside it.
 fn sqlite(url: &str) -> Result<f64> {
     let file = Path::new(url.strip_prefix("sqlite://").unwrap_or(url));
     let dir = file.parent().unwrap_or(file);
     Ok(size(dir)? / MIB)
 }
 
+/// The bytes of all files in a directory.
 fn size(dir: &Path) -> Result<f64> {
     let mut bytes = 0.0;
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -98,25 +118,25 @@ fn of_redis(redis: &Redis) -> Result<[Sample; 4]> {
     };
     let id = redis.process_id().ok_or("Redis has ended")?;
     Ok([
-        ("memory of the server", "MiB", 16.0, resident(id)?),
-        ("connections", "", 8.0, number("connected_clients:")?),
-        ("keys", "", 20.0, redis.command(&["DBSIZE"]).int() as f64),
-        ("data", "MiB", 4.0, number("used_memory:")? / MIB),
+        mebibytes("memory of the server", 16.0, resident(id)?),
+        count("connections", 8.0, number("connected_clients:")?),
+        count("keys", 20.0, redis.command(&["DBSIZE"]).int() as f64),
+        mebibytes("data", 4.0, number("used_memory:")? / MIB),
     ])
 }
 
 fn of_rabbitmq(rabbit: &RabbitMq) -> Result<[Sample; 5]> {
-    let count = |list: &str| -> Result<f64> {
-        let count = rabbit.try_eval(&format!("length({list}())"))?;
-        count.trim().parse().map_err(|_| format!("RabbitMQ answers {count:?}"))
+    let length = |list: &str| -> Result<f64> {
+        let length = rabbit.try_eval(&format!("length({list}())"))?;
+        length.trim().parse().map_err(|_| format!("RabbitMQ answers {length:?}"))
     };
     let id = rabbit.process_id().ok_or("RabbitMQ has ended")?;
     Ok([
-        ("memory of the server", "MiB", 64.0, resident(id)?),
-        ("connections", "", 8.0, count("rabbit_networking:connections")?),
-        ("channels", "", 16.0, count("rabbit_channel:list")?),
-        ("queues", "", 4.0, count("rabbit_amqqueue:list")?),
+        mebibytes("memory of the server", 64.0, resident(id)?),
+        count("connections", 8.0, length("rabbit_networking:connections")?),
+        count("channels", 16.0, length("rabbit_channel:list")?),
+        count("queues", 4.0, length("rabbit_amqqueue:list")?),
         // Two log segments.
-        ("files of the store", "MiB", 16.0, size(rabbit.dir())? / MIB),
+        mebibytes("files of the store", 16.0, size(rabbit.dir())? / MIB),
     ])
 }

@@ -7,14 +7,13 @@ mod trace;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread, time};
 
 use trace::Trace;
 
 use crate::crew::{Crew, DRAIN, PRODUCE, Program};
 use crate::faults::Server;
-use crate::run::{Result, root};
+use crate::run::{Result, new_run_dir, root};
 
 /// Duration of each phase: longer than the client's lease (3 s), so a killed process's jobs run
 /// again within the phase.
@@ -35,7 +34,7 @@ pub(crate) fn upgrade(revision: &str, only: Option<&str>, is_raised: bool) -> Re
     let mut failed = Vec::new();
     for store in stores {
         println!("── {store}");
-        let run = dir.join(format!("{store}-{}", millis()));
+        let run = new_run_dir("upgrade", store)?;
         let violations = match on_store(store, &run, &old, &new, is_raised) {
             Ok(trace) => {
                 println!("   {}", trace.summary());
@@ -63,19 +62,9 @@ fn on_store(
     new: &Program,
     is_raised: bool,
 ) -> Result<Trace> {
-    fs::create_dir_all(run).map_err(|error| format!("{}: {error}", run.display()))?;
+    let server = Server::start(store, run);
     let phases = if is_raised { raise_format } else { side_by_side };
-    match store {
-        "sqlite" => phases(&format!("sqlite://{}/jobs.db", run.display()), run, old, new),
-        "rabbitmq" => {
-            let server = dq_servers::RabbitMq::start();
-            phases(&server.url(), run, old, new)
-        }
-        scheme => {
-            let server = dq_servers::Redis::start();
-            phases(&server.url().replacen("redis", scheme, 1), run, old, new)
-        }
-    }
+    phases(&server.url(), run, old, new)
 }
 
 /// Starts old processes and replaces them one by one; one of them crashes.
@@ -93,6 +82,7 @@ fn replace_old(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Cr
     Ok(crew)
 }
 
+/// Upgrades, rolls back and upgrades again, under load.
 fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<Trace> {
     let mut crew = replace_old(url, dir, old, new)?;
     thread::sleep(PHASE);
@@ -137,8 +127,4 @@ fn expect_refusal(url: &str, dir: &Path, old: &Program) -> Result {
         return Err(format!("a late process of the older revision was not refused: {text:?}"));
     }
     Ok(())
-}
-
-fn millis() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
 }

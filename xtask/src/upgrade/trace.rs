@@ -11,27 +11,31 @@ use crate::run::Result;
 /// takes, and longer than three of the run's leases (3 s each).
 const SETTLED_WITHIN: u64 = 10_000;
 
+/// What the logs say about a job. All times are Unix milliseconds.
 #[derive(Debug, Default)]
 struct Job {
     due: u64,
-    stored: bool,
+    is_stored: bool,
     cancelled: Option<u64>,
     /// The answer to a cancel was lost.
     perhaps_cancelled: bool,
     /// The store already had another job with its key, although no other job has that key.
     refused: bool,
     starts: Vec<u64>,
-    /// Ends logged by processes that ended well, and the number logged by crashed ones.
+    /// Ends of runs in processes that ended well.
     ends: Vec<u64>,
+    /// The number of ends in processes that crashed later.
     ends_before_crash: usize,
 }
 
+/// What all logs of a run say.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     jobs: BTreeMap<String, Job>,
     processes: usize,
+    /// The number of failed calls by process and kind of error.
     errors: BTreeMap<(String, String), usize>,
-    /// Expected refusals of outdated processes.
+    /// The number of expected refusals of outdated processes.
     refusals: usize,
     failures: Vec<String>,
 }
@@ -57,7 +61,8 @@ impl Trace {
         Ok(trace)
     }
 
-    fn add(&mut self, process: &str, line: &str, crashed: bool) -> Result {
+    /// Adds a line of a process's log.
+    fn add(&mut self, process: &str, line: &str, has_crashed: bool) -> Result {
         let malformed = || format!("a malformed line in a log: {line:?}");
         let [event, job, at] = line.split(' ').collect::<Vec<_>>()[..] else {
             return Err(malformed());
@@ -75,13 +80,13 @@ impl Trace {
         let job = self.jobs.entry(job.to_owned()).or_default();
         match event {
             "due" => job.due = at,
-            "stored" => job.stored = true,
+            "stored" => job.is_stored = true,
             "cancelled" => job.cancelled = Some(at),
             "perhaps-cancelled" => job.perhaps_cancelled = true,
             "not-cancelled" => job.perhaps_cancelled = false,
             "refused" => job.refused = true,
             "start" => job.starts.push(at),
-            "end" if crashed => job.ends_before_crash += 1,
+            "end" if has_crashed => job.ends_before_crash += 1,
             "end" => job.ends.push(at),
             _ => return Err(malformed()),
         }
@@ -100,12 +105,13 @@ impl Trace {
         }
     }
 
+    /// Counts of processes, jobs and runs.
     pub(crate) fn summary(&self) -> String {
         let count = |of: fn(&Job) -> bool| self.jobs.values().filter(|job| of(job)).count();
         format!(
             "{} processes, {} jobs stored, {} cancelled, {} done, {} runs, {} calls refused",
             self.processes,
-            count(|job| job.stored),
+            count(|job| job.is_stored),
             count(|job| job.cancelled.is_some()),
             count(|job| job.ends.len() + job.ends_before_crash > 0),
             self.jobs.values().map(|job| job.starts.len()).sum::<usize>(),
@@ -125,7 +131,7 @@ impl Trace {
         }
         for (name, job) in &self.jobs {
             let done = job.ends.len() + job.ends_before_crash;
-            if job.stored && done == 0 && job.cancelled.is_none() && !job.perhaps_cancelled {
+            if job.is_stored && done == 0 && job.cancelled.is_none() && !job.perhaps_cancelled {
                 violations.push(format!("{name} is lost"));
             }
             if job.refused {

@@ -1,6 +1,0 @@
-use dq::delay_handler;
-
-#[delay_handler("ORDER_TIMEOUT", backoff = "1s")]
-async fn handler() {}
-
-fn main() {}

@@ -1,6 +1,0 @@
-use dq::QueueCode;
-
-#[derive(QueueCode)]
-struct OrderTimeout;
-
-fn main() {}

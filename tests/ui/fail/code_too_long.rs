@@ -1,8 +1,0 @@
-use dq::delay_handler;
-
-#[delay_handler(
-    "ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_"
-)]
-async fn handler() {}
-
-fn main() {}

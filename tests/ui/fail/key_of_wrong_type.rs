@@ -1,7 +1,0 @@
-use dq::prelude::*;
-
-dq::queue!(ORDER_TIMEOUT: u64);
-
-fn main() {
-    let _ = async |dq: Dq| dq.schedule::<ORDER_TIMEOUT>(1).key(1.5).await;
-}
