@@ -1,3 +1,5 @@
+//! The backend: connects everything, and passes each call on to the [engine](crate::engine).
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,14 +21,13 @@ use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
 use crate::engine::Engine;
 use crate::error::{closed, may_pass};
-use crate::grant::releases;
 use crate::log::{CLAIM_AHEAD, Log, LogContext, LogSettings};
 use crate::message::consumer::JobConsumer;
 use crate::message::deliveries::DeliveryHandler;
 use crate::message::{BASE_SPREAD, Publisher};
 use crate::payloads::buffer::PayloadBuffer;
-use crate::payloads::read_ahead;
-use crate::release::release_all;
+use crate::payloads::{read_ahead, stale};
+use crate::release::{release_all, releases};
 use crate::topology::Topology;
 use crate::topology::ladder::Ladder;
 
@@ -69,7 +70,7 @@ impl RabbitBackend {
         topology.prepare().await?;
         if let Some(management) = &management {
             match policy::refuse(management, &topology).await {
-                // Only `check` needs the management API.
+                // Without the management API, only `check` works less well.
                 Err(error) if error.failed_operation() == "check" => {
                     tracing::warn!(%error, "the policies of the broker are not known");
                 }
@@ -108,7 +109,7 @@ impl RabbitBackend {
             tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
             tokio::spawn(release_all(Arc::downgrade(&engine), released)),
             tokio::spawn(Arc::clone(&topology).keep()),
-            tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), Arc::clone(clock))),
+            tokio::spawn(stale::prune(Arc::downgrade(&engine))),
         ];
         let consumer = JobConsumer::new(
             broker,

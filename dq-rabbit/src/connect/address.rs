@@ -120,10 +120,10 @@ mod tests {
         assert_eq!(address.display(), "[::1]:7000,b:5671");
 
         for location in ["h", "h/", "h/%2f"] {
-            let address = BrokerAddress::parse("rabbitmq", location).unwrap();
-            assert_eq!(address.hosts, [("h".to_owned(), 5672)]);
-            assert_eq!((address.user.as_str(), address.password.as_str()), ("guest", "guest"));
-            assert_eq!((address.vhost.as_str(), address.tls), ("/", false));
+            let BrokerAddress { hosts, user, password, vhost, tls } =
+                BrokerAddress::parse("rabbitmq", location).unwrap();
+            assert_eq!((&*hosts, tls), (&[("h".to_owned(), 5672)][..], false));
+            assert_eq!([user, password, vhost], ["guest", "guest", "/"]);
         }
         assert_eq!(BrokerAddress::parse("amqp", "u:@h").unwrap().password, "");
     }

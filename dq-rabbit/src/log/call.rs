@@ -14,6 +14,11 @@ use super::state::replica::Replica;
 use super::wire;
 use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
+/// For a call that needs nothing but its reply.
+pub(crate) fn reply_only<R>(_: &mut Replica, reply: R, _: AppliedAt) -> R {
+    reply
+}
+
 /// Maximum for all pending calls together. Beyond it, calls that store jobs fail with
 /// `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;

@@ -132,9 +132,6 @@ mod tests {
         assert_eq!(Schedule::reply(CommandReply::Full).unwrap_err().kind(), ErrorKind::Full);
         let error = Schedule::reply(CommandReply::Done).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
-        assert!(
-            error.message().contains("Schedule") && error.message().contains("Done"),
-            "{error}"
-        );
+        assert!(["Schedule", "Done"].iter().all(|word| error.message().contains(word)), "{error}");
     }
 }

@@ -71,7 +71,7 @@ async fn try_report(shared: &LogShared, is_told: &mut bool) -> Result<()> {
     let id = JobId::from_bytes(xxh3_128(stream.as_str().as_bytes()).to_be_bytes());
     let queue = QueueName::new(LOSSES).expect("a valid name");
     let note = NewJob::new(id, queue, Due::NOW, Bytes::new());
-    let park = Park(vec![(note.try_into()?, what)]);
+    let park = Park(vec![(note.into(), what)]);
     shared.call(OPERATION, LostReply::Unavailable, park, |_, (), _| ()).await?;
     shared.state().read_before.forget(replay);
     Ok(())

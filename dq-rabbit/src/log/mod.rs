@@ -65,6 +65,7 @@ use self::generation::Generation;
 use self::shared::LogShared;
 use crate::error::LostReply;
 
+pub(crate) use self::call::reply_only;
 pub(crate) use self::fetch::ReadPurpose;
 pub(crate) use self::loss::{LOSSES, REMEDY as LOSS_REMEDY};
 pub(crate) use self::lost::LostPayloads;

@@ -107,6 +107,7 @@ impl LogSettings {
     }
 }
 
+#[derive(Default)]
 pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) read_before: ReadBefore,
@@ -207,30 +208,11 @@ impl LogShared {
         let LogContext { settings, history, clock, entropy, topology, .. } = context;
         let LogContext { publish, consume, listeners, payloads, .. } = context;
         let state = LogState {
-            replica: Replica::unread(),
-            read_before: ReadBefore::default(),
-            unsent_calls: VecDeque::new(),
-            sent_calls: VecDeque::new(),
-            pending_bytes: 0,
-            sent_bytes: 0,
             producer_id: random_id(&entropy),
             next_sequence: 1,
-            sequence_lost: false,
             fresh_from: 1,
-            generation: None,
-            written: None,
-            announced: None,
-            directory: DirectoryView::default(),
-            named: None,
-            is_cut_off: false,
-            next_offset: None,
-            cache: MessageCache::default(),
             retention: Retention::new(settings.size, false, clock.elapsed()),
-            change_failure: None,
-            skipped: SkippedMessages::default(),
-            suspects: SuspectMessages::default(),
-            skews: ClockSkews::default(),
-            lost_payloads: LostPayloads::default(),
+            ..LogState::default()
         };
         Self {
             state: Mutex::new(state),

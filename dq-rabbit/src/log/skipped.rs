@@ -50,19 +50,3 @@ impl SuspectMessages {
         self.0.retain(|suspect, _| *suspect >= offset);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_message_with_a_wrong_checksum_is_read_again() {
-        let mut suspects = SuspectMessages::default();
-        assert!(suspects.may_skip(1, SkipReason::Foreign, b"foreign"));
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"damaged"));
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
-        assert!(suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
-        suspects.forget_before(4);
-        assert!(!suspects.may_skip(3, SkipReason::Damaged, b"other bytes"));
-    }
-}

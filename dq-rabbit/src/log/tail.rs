@@ -320,7 +320,7 @@ pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Resu
                 state.replica = Replica::starting_at(offset);
             }
             let entries = match wire::decode(&message)? {
-                Message::Batch(batch) => batch.entries,
+                Message::Entries(entries) => entries,
                 Message::Skipped(reason) if !state.suspects.may_skip(offset, reason, &message) => {
                     tracing::warn!(
                         offset,

@@ -112,7 +112,7 @@ async fn a_process_that_reads_nothing_back_writes_little() {
     let mut sent = 0;
     while has_budget(&shared, &shared.state()) {
         let job = dq_testkit::fixture::job("q").payload(vec![1; 300 * 1024]);
-        let call = call_of(&shared, Command::Schedule(vec![job.try_into().unwrap()]));
+        let call = call_of(&shared, Command::Schedule(vec![job.into()]));
         shared.state().enqueue(call);
         assert!(next_message(&shared).0.is_some());
         sent += 1;
@@ -201,7 +201,7 @@ async fn settlements_do_not_wait_for_a_generation_as_new_jobs_do() {
     let lease = Lease { queue: job.queue.clone(), job: job.id, token: FencingToken(1) };
     let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
     let again = wire::Settlement::try_from(&Settlement::new(lease, again)).unwrap();
-    let new = Command::Schedule(vec![job.try_into().unwrap()]);
+    let new = Command::Schedule(vec![job.into()]);
     for command in [new, Command::Settle(vec![again])] {
         let call = call_of(&shared, command);
         shared.state().enqueue(call);
@@ -217,7 +217,7 @@ async fn a_burst_of_new_jobs_refuses_no_renewal_or_settlement() {
     let shared = shared(Generation::FIRST, 0);
     let new = || {
         let job = dq_testkit::fixture::job("q").payload(vec![0; 1 << 20]);
-        Command::Schedule(vec![job.try_into().unwrap()])
+        Command::Schedule(vec![job.into()])
     };
     let submit = |command| shared.submit("call", command, Arc::default(), Box::new(NoCaller));
     let accepted = (0..100).take_while(|_| submit(new()).is_ok()).count();

@@ -1,10 +1,10 @@
 //! Handles deliveries from the ready queues: job messages, and other programs' *foreign messages*.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Clock, JobId, Listeners, NewJob, QueueName, Result, Timestamp};
+use dq_core::{JobId, Listeners, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 
 use crate::engine::Engine;
@@ -16,7 +16,6 @@ use crate::payloads::buffer::Origin;
 /// Pause before a delivery is handled again. `retry_until_ok` doubles it up to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
-const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
@@ -153,7 +152,8 @@ impl DeliveryHandler {
         };
         let (unknown, log_id) = self.retry_until_ok(find_unknown).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
-        let unknown: Vec<_> = unknown.map(|((job, _), _)| wire_job(job.to_new_job())).collect();
+        let unknown: Vec<wire::NewJob> =
+            unknown.map(|((job, _), _)| job.to_new_job().into()).collect();
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
@@ -188,15 +188,6 @@ impl DeliveryHandler {
         });
     }
 
-    /// Frees payloads that are not needed any more, every minute until the handler is dropped.
-    pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
-        loop {
-            clock.sleep(PRUNE_INTERVAL).await;
-            let Some(handler) = handler.upgrade() else { return };
-            handler.engine.prune_payloads();
-        }
-    }
-
     /// Repeats an attempt with growing pauses until it succeeds. If it gave up, the unacknowledged
     /// message would count towards the prefetch limit as long as the connection lasts.
     async fn retry_until_ok<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
@@ -210,8 +201,4 @@ impl DeliveryHandler {
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
-}
-
-fn wire_job(job: NewJob) -> wire::NewJob {
-    job.try_into().expect("these options have a form in the log")
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod read_ahead;
+pub(crate) mod stale;
 
 use std::collections::{HashMap, HashSet};
 

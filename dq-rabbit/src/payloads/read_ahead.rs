@@ -6,16 +6,51 @@
 //! its message came.
 
 use std::sync::Weak;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use dq_core::{JobId, QueueName, Result, Timestamp};
+use tokio::sync::Notify;
 
 use crate::engine::Engine;
 use crate::log::{PayloadRef, ReadPurpose, ReplicaMachine};
 use crate::payloads::buffer::{HORIZON, MAX_OVERDUE};
 
+/// Between two passes.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Jobs that one pass reads.
 const MAX_JOBS: usize = 20_000;
+/// How long to read ahead after a job was claimed before its message came.
+const READ_AHEAD_FOR: Duration = Duration::from_secs(60);
+
+/// When to read payloads ahead.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// When a job was last claimed before its message came, in Unix milliseconds.
+    missed_at: AtomicI64,
+    /// Wakes the task, so that it does not wait for its next pass.
+    missed: Notify,
+    /// There is no ladder, so no job has a message.
+    is_permanent: bool,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(is_permanent: bool) -> Self {
+        Self { missed_at: AtomicI64::new(i64::MIN), missed: Notify::new(), is_permanent }
+    }
+
+    /// A job was claimed before its message came. A payload that was read ahead counts too, so that
+    /// reading ahead goes on as long as messages are missing.
+    pub(crate) fn note_miss(&self, now: Timestamp) {
+        self.missed_at.store(now.as_millis(), Ordering::Relaxed);
+        self.missed.notify_one();
+    }
+
+    fn is_active(&self, now: Timestamp) -> bool {
+        let missed_at = Timestamp::from_millis(self.missed_at.load(Ordering::Relaxed));
+        self.is_permanent || now < missed_at + READ_AHEAD_FOR
+    }
+}
 
 pub(crate) async fn run(engine: Weak<Engine>) {
     loop {

@@ -190,18 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_has_292_queues_with_calendar_units() {
+    fn each_queue_holds_a_calendar_unit_minus_the_guard() {
         let queues: Vec<_> = queues(QueueKind::Quorum).collect();
-        assert_eq!(queues.len(), 59 + 89 + 95 + 29 + 11 + 9);
-        for (level, digit, ttl) in
+        for (level, digit, unit) in
             [(0, 1, 1_000), (1, 1, 10_000), (2, 1, 900_000), (2, 4, 3_600_000), (3, 7, 7 * DAY)]
         {
-            let queue = LadderQueue { level, digit, ttl_ms: ttl - 50 };
+            let queue = LadderQueue { level, digit, ttl_ms: unit - 50 };
             assert!(queues.contains(&queue), "{level}.{digit}");
         }
-        assert_eq!(queues.last().unwrap().ttl_ms, 9 * 360 * DAY - 50);
-        // The broker accepts a time to live of at most ten years of 365 days.
-        assert!(queues.last().unwrap().ttl_ms < 3650 * DAY);
+        let longest = queues.last().unwrap().ttl_ms;
+        assert_eq!(longest, 9 * 360 * DAY - 50, "the broker accepts ten years of 365 days");
     }
 
     #[test]
@@ -238,13 +236,6 @@ mod tests {
             assert_eq!(route(left).exchange.as_str(), "dq.v1.l5");
             assert_eq!(route(left).routing_key.as_str(), "0.89.95.29.11.9.mail");
         }
-    }
-
-    #[test]
-    fn binding_keys_match_the_digit_of_their_level() {
-        assert_eq!(binding_key(0, 3).as_str(), "3.#");
-        assert_eq!(binding_key(1, 0).as_str(), "*.0.#");
-        assert_eq!(binding_key(5, 9).as_str(), "*.*.*.*.*.9.#");
     }
 
     #[test]

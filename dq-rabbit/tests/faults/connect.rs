@@ -1,19 +1,21 @@
 //! Brokers that are unreachable, or refuse the connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::ErrorKind;
+use dq_core::config::Secret;
 use dq_rabbit::TopologyMode;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
 use crate::fixture::{
-    assert_error, blocking, by_id, claim, close_connections, config, config_for, connect,
-    done_settlements, in_an_hour, job, open, retry, stats,
+    assert_error, assert_helpful, blocking, by_id, claim, close_connections, config, config_for,
+    connect, done_settlements, in_an_hour, job, open, retry, stats, wait_until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout() {
-    let server = std::sync::Arc::new(RabbitMq::start());
+    let server = Arc::new(RabbitMq::start());
     let mut config = config_for(&server);
     server.stop();
     config.response_timeout = Duration::from_millis(300);
@@ -24,7 +26,7 @@ async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout(
     // With a long timeout, connecting waits for the broker.
     config.response_timeout = Duration::from_secs(150);
     let starting = tokio::spawn(blocking({
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         move || server.restart()
     }));
     let backend = open(&config).await;
@@ -43,16 +45,17 @@ async fn errors_name_each_missing_permission() {
     server.ctl(&["add_user", "guest-worker", "hunter2"]);
     let mut limited = owner.clone();
     let url = owner.url.expose().replace("dq:secret", "guest-worker:hunter2");
-    limited.url = dq_core::config::Secret::new(url);
+    limited.url = Secret::new(url);
     let all = r"^dq\.v1\.";
     let grant = |configure: &str, write: &str, read: &str| {
         let permissions = ["-p", vhost, "guest-worker", configure, write, read];
         server.ctl(&[&["set_permissions"][..], &permissions].concat());
     };
-    for (permissions, missing) in [([all, "", all], "write"), ([all, all, ""], "read")] {
-        grant(permissions[0], permissions[1], permissions[2]);
-        let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    for (write, read, missing) in
+        [("", all, "permission to write"), (all, "", "permission to read")]
+    {
+        grant(all, write, read);
+        let words = [missing, "set_permissions"];
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
         // The other permissions are needed to use the log.
         limited.topology = TopologyMode::Passive;
@@ -76,11 +79,11 @@ async fn errors_name_each_missing_permission() {
     blocking(move || close_connections(vhost)).await;
     retry(|| owner_backend.stats(&[])).await;
     let error = backend.cancel(&[by_id(&kept)]).await.unwrap_err();
-    crate::fixture::assert_helpful(&error, &[]);
+    assert_helpful(&error, &[]);
     assert_eq!(stats(&*owner_backend, "q").await.scheduled, 1);
     grant(all, all, all);
     let new = job("q");
-    crate::fixture::wait_until("writing is permitted again", async || {
+    wait_until("writing is permitted again", async || {
         backend.schedule(vec![new.clone()]).await.is_ok()
     })
     .await;

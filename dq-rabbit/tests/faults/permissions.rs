@@ -1,14 +1,14 @@
 //! The documented permissions are sufficient.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{Backend, Cancelled, Dq, DurationExt, Finding, Severity};
 use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::shared_rabbitmq;
 
-use crate::fixture::{claim_until_some, queue as queue_name};
+use crate::fixture::{LONG_LEASE, claim_until_some, poll, queue as queue_name};
 
 const ALL: &str = r"^dq\.v1\.";
 /// `check` needs it to test the ladder.
@@ -33,21 +33,17 @@ async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding
     let _ = queue.schedule("2", "application/json").after(2.seconds()).await.unwrap();
     assert_eq!(queue.cancel("later").await.unwrap(), Cancelled::Cancelled);
     let _wakeups = backend.listen(&[queue_name("Q")]).await.unwrap();
-    let claimed = claim_until_some(&*backend, "Q").await;
+    let claimed = claim_until_some(&*backend, "Q", LONG_LEASE).await;
     assert_eq!(&claimed.jobs[0].job.payload[..], b"2");
-    let deadline = Instant::now() + Duration::from_secs(180);
-    let check = async || {
+    let findings = poll(&format!("exactly {codes:?}"), async || {
         let mut findings = dq.check().await;
         // A job may run before its message comes.
         let unrelated = ["rabbitmq.gauges", "rabbitmq.messages-late"];
         findings.retain(|finding| !unrelated.contains(&finding.code));
-        findings
-    };
-    let mut findings = check().await;
-    while !findings.iter().map(|finding| finding.code).eq(codes.iter().copied()) {
-        assert!(Instant::now() < deadline, "expected {codes:?}: {findings:?}");
-        findings = check().await;
-    }
+        println!("{findings:?}");
+        findings.iter().map(|finding| finding.code).eq(codes.iter().copied()).then_some(findings)
+    })
+    .await;
     dq.close().await.unwrap();
     findings
 }

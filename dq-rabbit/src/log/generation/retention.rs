@@ -26,7 +26,7 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 /// - At 1/8, or after many messages relative to jobs and snapshot, the generation is closed.
 /// - At 1/4, new jobs wait for the next generation. Neither counts snapshots.
 /// - The log itself limits a snapshot to 1/5, see [`Replica`](crate::log::state::replica::Replica).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::log) struct Retention {
     size: u64,
     bytes: u64,
@@ -81,15 +81,7 @@ impl SnapshotProgress {
 impl Retention {
     /// `is_complete` if the generation begins empty.
     pub(in crate::log) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
-        Self {
-            size,
-            bytes: 0,
-            messages: 0,
-            snapshot_bytes: 0,
-            is_complete,
-            begun: now,
-            current: None,
-        }
+        Self { size, is_complete, begun: now, ..Self::default() }
     }
 
     pub(in crate::log) fn resize(&mut self, size: u64) {

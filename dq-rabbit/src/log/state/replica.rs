@@ -64,7 +64,14 @@ pub(crate) struct Replica {
     collector: Option<SnapshotCollector>,
 }
 
+impl Default for Replica {
+    fn default() -> Self {
+        Self::unread()
+    }
+}
+
 impl Replica {
+    /// A replica that waits for its first entry.
     pub(crate) fn unread() -> Self {
         let limits = HistoryLimits::all(HistoryLimit::OFF);
         let mut machine = Machine::new(limits).with_explicit_lease_ends();

@@ -2,7 +2,9 @@
 //! variants have numbers.
 
 use bytes::Bytes;
-use dq_core::{DeadReason, Ending, Headers, JobId, JobKey, QueueName, Timestamp};
+use dq_core::{
+    DeadReason, Ending, Headers, JobId, JobKey, OnConflict, OnRunning, QueueName, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::payload::Payload;
@@ -63,20 +65,6 @@ pub(crate) struct NewJob {
     pub(super) remember: u64,
     pub(crate) payload: Payload,
     pub(crate) headers: Headers,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum OnConflict {
-    Keep,
-    Replace,
-    Earliest,
-    Latest,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum OnRunning {
-    Refuse,
-    Detach,
 }
 
 /// A delay is in milliseconds.

@@ -26,16 +26,10 @@ const MUST_UNDERSTAND: u8 = 1;
 
 const OPERATION: &str = "read the log";
 
-/// The entries of an intact message.
-#[derive(Debug, Default)]
-pub(crate) struct EntryBatch {
-    pub(crate) entries: Vec<Entry>,
-}
-
 #[derive(Debug)]
 pub(crate) enum Message {
-    Batch(EntryBatch),
-    /// All replicas skip it.
+    Entries(Vec<Entry>),
+    /// All replicas skip the message.
     Skipped(SkipReason),
 }
 
@@ -61,9 +55,9 @@ struct EntryHead {
 }
 
 impl Message {
-    pub(crate) fn into_batch(self) -> Option<EntryBatch> {
+    pub(crate) fn into_entries(self) -> Option<Vec<Entry>> {
         match self {
-            Self::Batch(batch) => Some(batch),
+            Self::Entries(entries) => Some(entries),
             Self::Skipped(_) => None,
         }
     }
@@ -122,10 +116,10 @@ pub(crate) fn decode(message: &[u8]) -> Result<Message> {
     if format > FORMAT {
         return Err(too_old(format!("a message of format {format}")));
     }
-    decode_framed(&framed[MAGIC.len() + 1..]).map(Message::Batch)
+    decode_entries(&framed[MAGIC.len() + 1..]).map(Message::Entries)
 }
 
-fn decode_framed(mut bytes: &[u8]) -> Result<EntryBatch> {
+fn decode_entries(mut bytes: &[u8]) -> Result<Vec<Entry>> {
     let head: Head = take(&mut bytes)?;
     let mut entries = Vec::new();
     for _ in 0..head.entries {
@@ -144,7 +138,7 @@ fn decode_framed(mut bytes: &[u8]) -> Result<EntryBatch> {
         let EntryHead { producer_id, sequence, at, .. } = entry;
         entries.push(Entry { producer_id, sequence, at, command });
     }
-    Ok(EntryBatch { entries })
+    Ok(entries)
 }
 
 fn take<'a, T: Deserialize<'a>>(bytes: &mut &'a [u8]) -> Result<T> {

@@ -20,7 +20,7 @@ mod payload;
 mod size;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use convert::millis;
 pub(crate) use entry::{
@@ -28,7 +28,7 @@ pub(crate) use entry::{
     Renewal, Reschedule, Settlement, SnapshotEntry, SnapshotHeader, SnapshotJob, SnapshotJobState,
     SnapshotPart, StandingLease, Totals,
 };
-pub(crate) use frame::{EntryBatch, Message, SkipReason, decode, encode};
+pub(crate) use frame::{Message, SkipReason, decode, encode};
 pub(crate) use payload::{Checksum, Payload};
 pub(crate) use size::encoded_size;
 pub(crate) use state::other_first_due;
