@@ -3,44 +3,11 @@
 use std::time::Duration;
 
 use dq_core::Scheduled;
-use dq_core::config::Secret;
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    LONG_LEASE, after, blocking, by_proxy, claim, claim_for, close_connections, config, finding,
-    job, open, poll, start_runner, stats, wait_until,
+    LONG_LEASE, after, by_proxy, claim, claim_for, config, finding, job, open, poll, start_runner,
 };
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revoked_right_to_configure_stops_no_job() {
-    let vhost = "revoked";
-    let mut config = config(vhost);
-    let server = shared_rabbitmq();
-    server.ctl(&["add_user", "tenant", "secret"]);
-    let all = r"^dq\.v1\.";
-    let grant = |configure| {
-        server.ctl(&["set_permissions", "-p", vhost, "tenant", configure, all, all]);
-    };
-    grant(all);
-    config.url = Secret::new(config.url.expose().replace("dq:secret", "tenant:secret"));
-    let backend = open(&config).await;
-    let mut runner = start_runner(&backend, "q").await;
-    let before = after(1_500, job("q"));
-    backend.schedule(vec![before.clone()]).await.unwrap();
-    runner.expect_each_once(&[before]).await;
-
-    grant("^$");
-    // Each connection caches the permissions of its user.
-    blocking(move || close_connections(vhost)).await;
-    let new = after(1_500, job("q"));
-    wait_until("jobs are scheduled again", async || {
-        backend.schedule(vec![new.clone()]).await.is_ok()
-    })
-    .await;
-    runner.expect_each_once(&[new]).await;
-    // Everything exists, so a new process needs no right to configure.
-    assert_eq!(stats(&*open(&config).await, "q").await.totals.unwrap().done, 2);
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_in_the_log_is_scheduled_even_if_its_message_is_refused() {
