@@ -389,7 +389,7 @@ mod tests {
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Config, "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "{words:?} in {text}");
-        assert!(!text.contains("***") && !format!("{error:?}").contains("hunter2"), "{error:?}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
 
     #[test]
@@ -422,7 +422,6 @@ mod tests {
             ("response_timeout", "\"2d\"", ["`response_timeout` is 172800s", timeout]),
         ] {
             let url = format!("amqp://u:hunter2@h?{option}={}", value.trim_matches('"'));
-            assert_config_error(&parse(&url).unwrap_err(), &words);
             let backend = "[backend]\ntype = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"";
             let from_file = Config::from_toml(&format!("{backend}\n{option} = {value}"));
             let environment = Environment::default();
@@ -430,7 +429,10 @@ mod tests {
                 let connecting = config.backend.connect(&environment);
                 connecting.now_or_never().expect("invalid settings fail at once").map(drop)
             });
-            assert_config_error(&connected.unwrap_err(), &words);
+            for error in [parse(&url).unwrap_err(), connected.unwrap_err()] {
+                assert_config_error(&error, &words);
+                assert!(!error.to_string().contains("***"), "the value is shown: {error}");
+            }
         }
     }
 }

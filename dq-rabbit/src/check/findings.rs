@@ -129,27 +129,6 @@ pub(crate) fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
     ))
 }
 
-pub(crate) fn direction(skew: i64) -> &'static str {
-    if skew > 0 { "ahead of" } else { "behind" }
-}
-
-pub(crate) fn process_skew(skew: i64) -> Option<Finding> {
-    (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
-        Finding::new(
-            Severity::Warning,
-            "rabbitmq.process-clock-skew",
-            format!(
-                "the clock of a process that uses this prefix is {} s {} that of this one",
-                (skew.unsigned_abs() + 500) / 1_000,
-                direction(skew)
-            ),
-            "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
-             schedules, and jobs are due by the clock of the one that claims them. Leases are not \
-             affected",
-        )
-    })
-}
-
 pub(crate) fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
     let SkippedMessages { foreign, damaged, last_offset } = skipped;
     (foreign + damaged > 0).then(|| {

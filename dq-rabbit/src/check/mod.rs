@@ -18,8 +18,8 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Consumer};
 
 use self::findings::{
-    check_failed, clock_skew, direction, ladder_stalled, ladder_untested, losses, lost_payloads,
-    node_findings, process_skew, replica_findings, skipped_messages,
+    check_failed, clock_skew, ladder_stalled, ladder_untested, losses, lost_payloads,
+    node_findings, replica_findings, skipped_messages,
 };
 use self::management::ManagementApi;
 use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
@@ -115,7 +115,6 @@ impl BrokerCheck<'_> {
         findings.extend(stats.as_deref().and_then(losses));
         findings.extend(skipped_messages(&log.skipped()));
         findings.extend(lost_payloads(&log.lost_payloads()));
-        findings.extend(log.clock_skew().and_then(process_skew));
         if let Some(management) = self.management
             && let Err(error) = self.check_management(management, &mut findings).await
         {
@@ -194,20 +193,13 @@ impl BrokerCheck<'_> {
         let overdue = first_due.map_or(Duration::ZERO, |due| self.engine.log.now().since(due));
         let (_, without_message) = self.engine.claim_counts();
         let log = &self.engine.log;
-        let seconds = log.clock_skew().map(|skew| (skew.unsigned_abs() / 1_000, direction(skew)));
-        let skew = match seconds.filter(|(seconds, _)| *seconds > 0) {
-            None => "no clock of another process differs by a second".to_owned(),
-            Some((seconds, direction)) => {
-                format!("the clock of another process is {seconds} s {direction} that of this one")
-            }
-        };
         Finding::new(
             Severity::Info,
             "rabbitmq.gauges",
             format!(
                 "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
                  {without_message} jobs were claimed before their messages, and {} have none; the log \
-                 uses {} % of its capacity; {skew}",
+                 uses {} % of its capacity",
                 sum(|stats| stats.scheduled + stats.ready),
                 sum(|stats| stats.running),
                 sum(|stats| stats.dead),

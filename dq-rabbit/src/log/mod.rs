@@ -23,7 +23,7 @@
 //!
 //! - `wire`: entries as bytes; `command`: commands with typed replies;
 //! - `state`: the replica and its parts;
-//! - `pending`, `cache`, `skipped`, `lost`, `skew`, `read_before`, `shared`, `call`: the tasks'
+//! - `pending`, `cache`, `skipped`, `lost`, `read_before`, `shared`, `call`: the tasks'
 //!   common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
 //! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: reports losses.
@@ -40,7 +40,6 @@ mod lost;
 mod pending;
 mod read_before;
 mod shared;
-mod skew;
 mod skipped;
 mod state;
 mod stream;
@@ -164,11 +163,6 @@ impl Log {
             return Ok(());
         }
         Err(command::full().operation(operation))
-    }
-
-    /// In milliseconds, positive if the other process is ahead.
-    pub(crate) fn clock_skew(&self) -> Option<i64> {
-        self.shared.state().skews.largest(self.shared.clock.elapsed())
     }
 
     pub(crate) fn change_failure(&self) -> Option<Error> {

@@ -16,7 +16,6 @@ use super::generation::{DirectoryView, Generation};
 use super::lost::LostPayloads;
 use super::pending::{PendingCall, SentCall};
 use super::read_before::ReadBefore;
-use super::skew::ClockSkews;
 use super::skipped::{SkippedMessages, SuspectMessages};
 use super::state::replica::Replica;
 use super::wire;
@@ -146,7 +145,6 @@ pub(super) struct LogState {
     pub(super) change_failure: Option<Error>,
     pub(super) skipped: SkippedMessages,
     pub(super) suspects: SuspectMessages,
-    pub(super) skews: ClockSkews,
     pub(super) lost_payloads: LostPayloads,
 }
 

@@ -374,9 +374,6 @@ fn apply(
 ) {
     let (sequence, now) = (entry.sequence, entry.at);
     let is_own = entry.producer_id == state.producer_id;
-    if !is_own && shared.caught_up.load(Ordering::Relaxed) {
-        state.skews.observe(entry.producer_id, now, shared.clock.now(), read_at);
-    }
     let is_barrier = matches!(entry.command, Command::Barrier);
     let step = SnapshotStep::of(&entry.command);
     // This process holds the lease, and has counted since then.

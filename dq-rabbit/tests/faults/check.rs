@@ -68,8 +68,7 @@ async fn each_problem_has_a_finding() {
     let backend = open(&config).await;
     wait_for_exactly(&*backend, &[]).await;
     let gauges = finding(&*backend, "rabbitmq.gauges").await.unwrap();
-    let end = "uses 0 % of its capacity; no clock of another process differs by a second";
-    assert!(gauges.cause.ends_with(end), "{gauges}");
+    assert!(gauges.cause.ends_with("uses 0 % of its capacity"), "{gauges}");
 
     let url = server.management_url();
     let with_login = url.replacen("http://", "http://dq:secret@", 1);

@@ -158,6 +158,7 @@ fn a_process_that_starts_waits_for_the_whole_length_of_a_lease() {
     let _ = log.schedule(plain(id(1)));
     let lease = log.lease(0);
     log.renew(0, &lease);
+    log.call(Command::Close(0));
     let begin = log.write_snapshot();
     let mut restarted = Replica::starting_at(begin);
     restarted.set_seen(Duration::from_secs(500));
