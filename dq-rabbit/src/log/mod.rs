@@ -26,9 +26,11 @@
 //! - `pending`, `cache`, `skipped`, `lost`, `read_before`, `shared`, `call`: the tasks'
 //!   common state;
 //! - `stream`, `generation`, `fetch`, `history`: consumers, generations, payloads, limits;
+//! - `outgoing`: messages of calls; `apply`: the effect of entries that were read;
 //! - `append`, `tail`, `generation::compaction`: the three tasks; `loss`: reports losses.
 
 mod append;
+mod apply;
 mod cache;
 mod call;
 pub(crate) mod command;
@@ -37,6 +39,7 @@ pub(crate) mod generation;
 mod history;
 mod loss;
 mod lost;
+mod outgoing;
 mod pending;
 mod read_before;
 mod shared;

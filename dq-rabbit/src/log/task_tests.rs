@@ -11,11 +11,13 @@ use dq_core::{
 };
 use futures_util::{FutureExt, poll};
 
-use super::append::{has_budget, next_message, rewrite};
+use super::append::has_budget;
+use super::apply::{Progress, apply_all};
 use super::generation::Generation;
+use super::outgoing::{next_message, rewrite};
 use super::pending::{NoCaller, PendingCall, SentCall};
 use super::shared::{LogContext, LogSettings, LogShared};
-use super::tail::{self, Progress};
+use super::tail;
 use super::wire::{self, Command, Entry, encode};
 use crate::config::RabbitConfig;
 use crate::connect::{AmqpConnection, Broker};
@@ -75,7 +77,7 @@ fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
         (offset, Bytes::from(encode(&[entry])))
     };
     let messages = (first..).zip(entries).map(message).collect();
-    tail::apply_all(shared, messages).unwrap();
+    apply_all(shared, messages).unwrap();
 }
 
 fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
@@ -96,7 +98,7 @@ async fn a_damaged_message_is_read_again_and_skipped_if_it_is_the_same() {
     damaged[5] ^= 1;
     let read = |offset, message: &[u8]| {
         let message = Bytes::copy_from_slice(message);
-        let progress = tail::apply_all(&shared, vec![(offset, message)]).unwrap();
+        let progress = apply_all(&shared, vec![(offset, message)]).unwrap();
         let state = shared.state();
         (progress, state.next_offset, state.skipped.damaged)
     };

@@ -191,13 +191,13 @@ impl Topology {
     /// Restores objects after [`report_missing`](Self::report_missing), and after a new connection,
     /// because the broker may have lost queues. Never ends.
     pub(crate) async fn keep(self: Arc<Self>) {
-        let mut generation = self.connection.generation();
+        let mut connection_epoch = self.connection.epoch();
         loop {
             tokio::select! {
                 () = self.missed.notified() => {}
-                () = self.connection.replaced(generation) => {}
+                () = self.connection.replaced(connection_epoch) => {}
             }
-            generation = self.connection.generation();
+            connection_epoch = self.connection.epoch();
             let mut pause = RESTORE_PAUSE;
             if let Err(error) = self.restore().await {
                 tracing::warn!(%error, "jobs run from the log: the rest is incomplete");

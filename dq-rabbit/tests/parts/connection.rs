@@ -142,8 +142,8 @@ async fn all_connections_of_a_process_go_to_another_node_when_one_is_skipped() {
         }
         assert!(connections[0].skip_node(), "there are two");
         for connection in &connections {
-            let before = connection.generation();
-            while connection.generation() == before {
+            let before = connection.epoch();
+            while connection.epoch() == before {
                 connection.reconnect();
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
